@@ -5,6 +5,7 @@ Names: demo, status, console, report. It needs chromium for the last two, and so
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -41,6 +42,7 @@ _SCHEMES: Final = {"": "1", "-dark": "0"}
 
 def main() -> None:
     """Take the pictures that are named, or all."""
+    logging.getLogger("reconsume").setLevel(logging.CRITICAL)  # the listener fails on purpose
     names = sys.argv[1:] or NAMES
     if unknown := sorted(set(names) - set(NAMES)):
         sys.exit(f"no picture is called {', '.join(unknown)}; there are {', '.join(NAMES)}")

@@ -14,6 +14,8 @@ OUTSIDE: Final = {"CHANGELOG.md": "changes.md", "deploy/helm/reconsume/README.md
 """Pages of the repository that the site shows, and their names there."""
 
 _LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+_MARK: Final = re.compile(r"^(```\w+)[^\n]*")
+"""`python alone` and the like are for the tests; here it is Python."""
 _FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -49,4 +51,7 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
             return match[0]  # --strict reports it
         return text if text.strip("`") == target else f"{text} (`{target}`)"
 
-    return "".join(part if part.startswith("```") else _LINK.sub(mended, part) for part in _FENCE.split(markdown))
+    return "".join(
+        _MARK.sub(r"\1", part, count=1) if part.startswith("```") else _LINK.sub(mended, part)
+        for part in _FENCE.split(markdown)
+    )

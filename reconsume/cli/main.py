@@ -57,6 +57,7 @@ for _name, _help in {
     "groups": "Subscription groups and the level table.",
     "dlq": "Inspect, export, resend and resolve a group's dead letters.",
     "jobs": "Resends, resolutions and exports that go on after a crash.",
+    "delay": "Waiting records: list them, withdraw delayed messages.",
     "quarantine": "Undeliverable records.",
     "positions": "The positions of scheduler workers.",
     "config": "Check and show settings.",

@@ -112,7 +112,7 @@ def _sign_in_routes(pages: SignInPages) -> list[Route]:
 
 
 def _error_page(renderer: Renderer, request: Request, error: Exception) -> Response:
-    """Return the page, or the JSON, that explains an error; never a traceback."""
+    """Return a page with what failed, where, why and the way out; never a traceback."""
     if request.scope["path"].startswith(API):
         return fault_of(request, error)
     status, detail, headers = _told(error)

@@ -1,4 +1,4 @@
-"""Changes by people: resends, resolutions, jobs, releases. The log tells who made them."""
+"""People's changes: resends, resolutions, jobs, releases; each is logged with its caller."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Changes:
         """Pause a job, have it go on, or end it.
 
         Raises:
-            IllegalSetting: the wish or the job does not exist, or the job has ended.
+            IllegalSetting: an unknown request or job, or the job has ended.
         """
         if wish not in WISHES:
             raise IllegalSetting(f"{wish[:80]!r} is no wish; use {', '.join(WISHES)}")

@@ -136,7 +136,7 @@ class ConsoleCluster:
             self._resending.release()
 
     def plan_job(self, draft: JobDraft) -> JobPlan:
-        """Return the result of a dry run; the index alone counts very many dead letters."""
+        """Return the plan of a job; for very many dead letters from the index, without those left out."""
         index, wanted = self._index_of(draft.group), draft.wanted
         if index is None or draft.records is not None:
             return plan_job(self._cluster, draft)
@@ -185,7 +185,7 @@ class ConsoleCluster:
             self.snapshots.wake()
 
     def waits(self, group: str) -> GroupWaits:
-        """Count the waiting records of a group on each delay topic; reads Kafka."""
+        """Return the waiting records of a group on each delay topic; reads Kafka."""
         return count_group_waits(self._cluster, group)
 
     def life(self, group: str, one: DeadLetterRecord) -> MessageLife:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +13,6 @@ from reconsume.bridge.http.management import LogLevel, ManagementServer
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.metrics.catalogue import metric
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.process.environment import cache_folder
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
 from reconsume.console.app import make_app
 from reconsume.console.cluster import ConsoleCluster
@@ -22,6 +20,7 @@ from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.server import PageServer
 from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.current import index_file
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.jobs.runner import JOB_THREAD, JobRunner
@@ -115,7 +114,5 @@ def _job_is_at_work() -> bool:
 
 def make_index(settings: ConsoleProcessSettings) -> DeadLetterIndex:
     """Open the index of dead letters; it is filled when it runs."""
-    scope = hashlib.sha256(f"{settings.bootstrap_servers} {settings.topic_prefix}".encode()).hexdigest()[:16]
-    folder = settings.console.index_folder or cache_folder()
-    store = DeadLetterStore(folder / f"dead-letters-{scope}.db", settings.console.index_mib)
+    store = DeadLetterStore(index_file(settings, settings.console.index_folder), settings.console.index_mib)
     return DeadLetterIndex(Cluster(settings), store, CauseLabels(settings.console.cause_labels))

@@ -31,7 +31,7 @@ class ConsoleListenSettings(_Strict):
 
 
 class AccessSettings(_Strict):
-    """Role of some people."""
+    """The rights of some people."""
 
     role: Literal["viewer", "operator", "admin"]
     """`viewer` looks, `operator` also sends again, resolves and runs jobs, `admin` also releases from the

@@ -1,4 +1,4 @@
-"""Data of the pages about the whole installation, read in the background, so that no page waits for Kafka."""
+"""The state of the whole installation, read in the background, so that no page waits for Kafka."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """Reads the installation again and again, more often while people look.
+    """Reads the installation again and again, more often while someone looks.
 
     Args:
         read: asks Kafka and the index; may raise `ReconsumeError`.

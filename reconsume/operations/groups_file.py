@@ -98,6 +98,8 @@ def plan_groups(
 ) -> GroupsPlan:
     """Compare; what a newer version has stored beside the fields that we know is kept.
 
+    So is a pause of which the file says nothing: it was set by hand, for a while.
+
     Args:
         file: as it should be.
         current: as it is.
@@ -112,7 +114,8 @@ def plan_groups(
             plan.added.append(config)
             wanted[name] = config
             continue
-        merged = parse_group_config(name, (known.model_extra or {}) | _values(config))
+        kept = {"retryPaused": known.retry_paused} | (known.model_extra or {})
+        merged = parse_group_config(name, kept | _values(config))
         if changed := changes(_values(known), _values(merged)):
             plan.changed[name] = changed
             wanted[name] = merged

@@ -200,7 +200,7 @@ def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) ->
 
 
 class Histories:
-    """What the topics tell of the messages of some dead letters, since the first of these died.
+    """The histories of the messages of some dead letters, since the first of these died.
 
     Args:
         cluster: the installation.

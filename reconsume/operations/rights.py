@@ -124,6 +124,13 @@ def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
             prefixed=True,
         ),
         Right("topic", names.send_back, ("Read", "DescribeConfigs"), "the inbox"),
+        Right(
+            "topic",
+            f"{prefix}PARKED.",
+            ("Read", "Write", "Create", "Delete", "DescribeConfigs"),
+            "where due records of paused groups wait; Delete is for those that were delivered",
+            prefixed=True,
+        ),
         Right("topic", f"{prefix}RETRY.", ("Write", "Create"), "to deliver retries", prefixed=True),
         Right("topic", f"{prefix}DLQ.", ("Write", "Create"), "to deliver dead letters", prefixed=True),
         Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults, for the topics that it makes"),
@@ -195,6 +202,7 @@ def _resender(names: TopicNames) -> list[Right]:
         *_console(names),
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
         Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
+        Right("topic", names.cancel, ("Write",), "to withdraw delayed messages: `reconsume delay cancel`"),
         Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
         Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
     ]

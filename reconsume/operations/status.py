@@ -15,10 +15,17 @@ from reconsume.bridge.reading.counting import Count, Span, count_records, total
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.progress.done_apart import decode_either
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import (
+    DLQ_PREFIX,
+    DOCTOR_GROUP,
+    MAX_TOPIC_LENGTH,
+    RETRY_PREFIX,
+    TopicNames,
+)
 from reconsume.operations.quarantine import count_quarantined
 
 _SECONDS: Final = 10.0
+_NONE: Final = Count(0, exact=True)
 _SIDE_BY_SIDE: Final = 16
 """Groups that are asked about at once."""
 
@@ -40,11 +47,16 @@ class LaneStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A group with retry or dead-letter topics."""
+    """A group with retry or dead-letter topics.
+
+    Attributes:
+        parked: due records that wait in the group's parked topic, because it is paused, or was a moment ago.
+    """
 
     group: str
     retry_lag: Count
     dead_letters: Count
+    parked: Count = _NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class Status:
     def is_exact(self) -> bool:
         """Whether no number is an estimate from offsets."""
         of_lanes = (count for one in self.waiting for count in (one.waiting, one.overdue))
-        of_groups = (count for one in self.groups for count in (one.retry_lag, one.dead_letters))
+        of_groups = (count for one in self.groups for count in (one.retry_lag, one.dead_letters, one.parked))
         return all(count.exact for count in (self.quarantined, *of_lanes, *of_groups))
 
     def as_json(self) -> dict[str, Any]:
@@ -102,9 +114,14 @@ def collect_status(cluster: Cluster) -> Status:
     return Status(
         int(cluster.clock()),
         [LaneStatus(topic, counts[topic], overdue[topic], _next_due_ms(names, topic, heads)) for topic in scheduled],
-        [GroupStatus(group, counts[names.retry(group)], counts[names.dead_letter(group)]) for group in groups],
+        [_of_group(names, group, counts) for group in groups],
         quarantined,
     )
+
+
+def _of_group(names: TopicNames, group: str, counts: Mapping[str, Count]) -> GroupStatus:
+    parked = counts[names.parked(group)] if len(names.retry(group)) < MAX_TOPIC_LENGTH else _NONE
+    return GroupStatus(group, counts[names.retry(group)], counts[names.dead_letter(group)], parked)
 
 
 def _by_topic(counts: Mapping[Partition, Count]) -> defaultdict[str, Count]:
@@ -119,7 +136,8 @@ def _left(
 ) -> dict[Partition, Span]:
     """The unfinished rest of each partition."""
     admin, names = cluster.admin, cluster.names
-    consumers = dict.fromkeys(scheduled, names.scheduler_group) | {names.retry(group): group for group in groups}
+    delivering = [*scheduled, *filter(names.is_parked, topics)]
+    consumers = dict.fromkeys(delivering, names.scheduler_group) | {names.retry(group): group for group in groups}
     wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
     partitions = [where for where in all_partitions(topics) if where[0] in wanted]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
@@ -135,10 +153,10 @@ def _left(
         for found in pool.map(admin.commits, of_consumer, of_consumer.values()):
             commits |= found
     ends |= admin.end_offsets(where for asked in of_consumer.values() for where in asked)
-    return {where: _span(starts[where], ends[where], commits.get(where)) for where in partitions}
+    return {where: unfinished_span(starts[where], ends[where], commits.get(where)) for where in partitions}
 
 
-def _span(start: int, end: int, commit: Commit | None) -> Span:
+def unfinished_span(start: int, end: int, commit: Commit | None) -> Span:
     """Return the unfinished rest of a partition, without records that the metadata marks as delivered."""
     if commit is None or commit.offset < start:
         return Span(start, end)
@@ -201,7 +219,11 @@ def _scheduled(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
 def _groups(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
     """All but the doctor's, whose retries nobody consumes."""
     found = set()
-    for name in map(names.rocketmq_name, topics):
+    for topic in topics:
+        if names.is_parked(topic):
+            found.add(names.group_parked_in(topic))
+            continue
+        name = names.rocketmq_name(topic)
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if name.startswith(prefix):
                 found.add(name.removeprefix(prefix))

@@ -17,6 +17,7 @@ KINDS: Final = {
     "dead_letter": r"DLQ\..*",
     "inbox": "SEND_BACK",
     "quarantine": "QUARANTINE",
+    "parked": r"PARKED\..*",
 }
 """Kinds of our topics, and what stands behind the prefix, as a regular expression."""
 
@@ -38,7 +39,7 @@ def kind_pattern(prefix: str, kind: str) -> str:
 def kind_of(topic: Column, prefix: str) -> Column:
     """The kind of a topic of ours; `message` for every other one."""
     found = F.when(topic == prefix + "SEND_BACK", "inbox").when(topic == prefix + "QUARANTINE", "quarantine")
-    for kind, head in (("delay", "DELAY."), ("retry", "RETRY."), ("dead_letter", "DLQ.")):
+    for kind, head in (("delay", "DELAY."), ("retry", "RETRY."), ("dead_letter", "DLQ."), ("parked", "PARKED.")):
         found = found.when(topic.startswith(prefix + head), kind)
     return found.otherwise("message")
 

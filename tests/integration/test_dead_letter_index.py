@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.current import current_page, index_file
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
@@ -157,3 +158,30 @@ def _has(metrics: str, wanted: str) -> bool:
     name, _, value = wanted.rpartition(" ")
     found = [line.rpartition(" ")[2] for line in metrics.splitlines() if line.startswith(name)]
     return [float(one) for one in found] == [float(value)]
+
+
+def test_a_page_comes_from_a_consoles_index_while_that_has_everything(
+    here: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    group = with_dead_letters(here, 3)
+    everything = [RecordAddress(0, number) for number in (2, 1, 0)]
+
+    def shown() -> tuple[list[RecordAddress], bool]:
+        page, from_index = current_page(here.cluster, group, Filter())
+        return [one.place for one in page.records], from_index
+
+    assert shown() == (everything, False)
+    with DeadLetterStore(index_file(here.settings)) as store:
+        index = DeadLetterIndex(here.cluster, store, CauseLabels())
+        index.look()
+        assert shown() == (everything, True)
+        page, _ = current_page(here.cluster, group, Filter(), limit=2)
+        older, from_index = current_page(here.cluster, group, Filter(), before=page.older, limit=2)
+        assert ([one.place for one in older.records], from_index) == (everything[2:], True)
+        resolve(here.cluster, group, [FIRST], by="bob", why="no such flight")
+        assert shown() == (everything, False)
+        index.look()
+        assert shown() == (everything, True)
+    index_file(here.settings).write_bytes(b"no database")
+    assert shown() == (everything, False)

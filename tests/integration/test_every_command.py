@@ -77,6 +77,13 @@ def quarantined(here: Installation, _folder: Path) -> list[str]:
     ]
 
 
+def delayed(here: Installation, _folder: Path) -> list[str]:
+    """A delayed message that waits."""
+    lane = here.settings.names.delay(2_000)
+    here.produce(lane, b"v", headers=[("REAL_TOPIC", b"[red]wait[/red]"), ("UNIQ_KEY", HOSTILE.encode())])
+    return [f"{lane}/0/{here.admin.end_offsets([(lane, 0)])[lane, 0] - 1}", "--yes"]
+
+
 def dead(here: Installation, _folder: Path) -> list[str]:
     """A dead letter of a group of its own."""
     group = here.unique(GROUP)
@@ -118,6 +125,8 @@ CASES: Final = {
     "dlq resend": Case(given(GROUP, "--all", "--yes"), "sent again"),
     "dlq resolve": Case(lambda *of: [*dead(*of), "--why", HOSTILE, "--yes"], "1  resolved"),
     "dlq reopen": Case(dead, "1  left as they were: open"),
+    "delay list": Case(given("--limit", "1000"), "[red]wait[/red]"),
+    "delay cancel": Case(delayed, "withdrawn"),
     "jobs list": Case(lambda *of: job(*of) and [], "[red]orders[/red]"),
     "jobs show": Case(job, CAUSE),
     "jobs pause": Case(lambda *of: [*job(*of), "--why", HOSTILE], "is paused"),
@@ -170,6 +179,7 @@ def here(bootstrap_servers: str) -> Installation:
     ours: list[Header] = [(name, value.encode()) for name, value in letter.items()]
     one.produce(names.dead_letter(GROUP), HOSTILE.encode(), key=HOSTILE.encode(), headers=[*user, *ours])
     poison = quarantine_headers(user, HOSTILE, Position(names.delay(0), 0, 0), 0)
+    one.produce(names.delay(2_000), HOSTILE.encode(), headers=[("REAL_TOPIC", f"[red]wait[/red]{HOSTILE}".encode())])
     one.produce(names.quarantine, HOSTILE.encode(), key=HOSTILE.encode(), headers=poison)
     return one
 

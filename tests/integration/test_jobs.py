@@ -215,12 +215,14 @@ def test_letters_that_expired_meanwhile_are_counted(here: Installation, picked: 
 def test_one_letter_goes_to_its_origin_topic_edited_and_the_original_stays(bootstrap_servers: str) -> None:
     with installation(bootstrap_servers, allowed=[".*-origin"]) as here:
         group = here.unique("g")
-        topic, origin = here.settings.names.dead_letter(group), here.topic("x-origin", partitions=2)
+        topic = here.settings.names.dead_letter(group)
+        origin, gone, private = here.unique("x") + "-origin", here.unique("gone"), here.unique("private")
+        here.admin.create(origin, 2, -1, {})
+        here.admin.create(private, 1, -1, {})
         here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
-        for name, partition in ((origin, 1), ("gone-origin", 0), ("private", 0)):
+        for name, partition in ((origin, 1), (gone, 0), (private, 0), (topic, 0)):
             of = {"RETRY_TOPIC": name, "ORIGIN_MESSAGE_ID": f"{name}/{partition}/7"}
             here.produce(topic, b"bad", key=b"k", headers=headers_of(group, 0, **of))
-        here.admin.create("private", 1, -1, {})
         edit = LetterEdit(b"good", {"user": None, "fixed-by": "alice"})
         draft = JobDraft("resend", group, records=[RecordAddress(0, 0)], target="origin", edit=edit)
         assert done(here, create(here.cluster, draft, by="alice")).progress.counts == {"sent": 1}
@@ -228,11 +230,11 @@ def test_one_letter_goes_to_its_origin_topic_edited_and_the_original_stays(boots
         [record] = here.read(origin)
         assert (record.key, record.value, record.partition) == (b"k", b"good", 1)
         assert (record["REPLAY_EDITED"], record["fixed-by"], record["user"]) == ("value,headers", "alice", None)
-        assert [one.value for one in here.dead_letters(group)] == [b"bad"] * 3
+        assert [one.value for one in here.dead_letters(group)] == [b"bad"] * 4
         rest = create(here.cluster, JobDraft("resend", group, target="origin"), by="alice")
         ended = done(here, rest).progress
-        assert ended.counts == {"no_target": 1, "not_allowed": 1}
-        assert ended.reasons["no_target"] == ["0/1: topic gone-origin does not exist any more"]
+        assert ended.counts == {"no_target": 1, "not_allowed": 2}
+        assert ended.reasons["no_target"] == [f"0/1: topic {gone} does not exist any more"]
 
 
 def test_a_letter_that_kafka_refuses_is_left_out_and_the_others_are_sent(bootstrap_servers: str) -> None:
@@ -300,7 +302,7 @@ def _parquet(file: Path) -> list[dict[str, object]]:
 
 READ: dict[str, Callable[[Path], list[dict[str, object]]]] = {
     "jsonl": lambda file: [json.loads(line) for line in file.read_text("utf-8").splitlines()],
-    "csv": lambda file: list(csv.DictReader(file.open(encoding="utf-8", newline=""))),
+    "csv": lambda file: list(csv.DictReader(file.read_text("utf-8").splitlines())),
     "parquet": _parquet,
 }
 

@@ -26,3 +26,4 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
     pages = {page.relative_to(built).as_posix(): page.read_text(encoding="utf-8") for page in built.rglob("*.html")}
     assert {"index.html", "quick-start.html", "concepts.html", "runbooks/index.html", "changes.html"} <= pages.keys()
     assert [page for page, text in pages.items() if ELSEWHERE.search(text)] == []
+    assert [page for page, text in pages.items() if "```" in text] == [], "a block of code was not recognised"

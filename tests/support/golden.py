@@ -151,6 +151,7 @@ def written_today() -> dict[str, Any]:
         "GROUPS: a group with its own policy": SubscriptionGroupConfig(
             group_name="g", group_retry_policy={"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000]}}
         ).to_json(),
+        "GROUPS: a paused group": SubscriptionGroupConfig(group_name="g", retry_paused=True).to_json(),
         "GROUPS: %SYS%": SystemConfig().to_json(),
         "GROUPS: %SYS% with topic settings": SystemConfig(
             topic_settings=PublishedTopicSettings(

@@ -51,6 +51,8 @@ class SubscriptionGroupConfig(_Stored):
     retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
     retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
+    retry_paused: Annotated[bool | None, Field(alias="retryPaused")] = None
+    """Ours: whether due records of the group wait in its parked topic; None is no."""
 
     @field_validator("group_name")
     @classmethod
@@ -243,6 +245,11 @@ class Groups:
                 f"auto_create_subscription_group is off; register it: reconsume groups set {group}"
             )
         return _with_defaults(group)
+
+    def is_paused(self, group: str) -> bool:
+        """Whether due records of the group wait until its pause is lifted."""
+        known = self.by_name.get(group)
+        return known is not None and bool(known.retry_paused)
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
         """Return the groups after one more record of the topic; an unreadable one is logged and changes nothing."""

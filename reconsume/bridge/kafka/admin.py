@@ -274,12 +274,17 @@ class KafkaAdmin(PatientClient):
         wanted = {TopicPartition(*where): spec for where in partitions}
         level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         request = self._request(self._client.list_offsets, wanted, isolation_level=level)
+        doing = "reading offsets of {}-{}"
         return {
-            (one.topic, one.partition): self._answer(
-                request, one, f"reading offsets of {one.topic}-{one.partition}"
-            ).offset
-            for one in request
+            (at := (one.topic, one.partition)): self._answer(request, one, doing.format(*at)).offset for one in request
         }
+
+    @patiently
+    def delete_before(self, offsets: Mapping[Partition, int]) -> None:
+        """Delete the records of each partition before an offset."""
+        request = self._request(self._client.delete_records, [TopicPartition(*at, to) for at, to in offsets.items()])
+        for one in request:
+            self._answer(request, one, f"deleting records of {one.topic}-{one.partition}")
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offsets that a consumer group has committed of these; a partition without one is left out."""
@@ -313,9 +318,6 @@ class KafkaAdmin(PatientClient):
         Asked of all brokers, in the older way that confluent-kafka calls deprecated: the newer one, a question to the
         group's coordinator, kills the process when the connection breaks (librdkafka issue 4605, pull request 5397).
         Test: tests/integration/test_scheduler_group.py. Remove when: issue 4605 is closed.
-
-        Raises:
-            KafkaNotReachable: a broker does not answer.
         """
         try:
             found = self._client.list_groups(group, timeout=_ANSWER_SECONDS)

@@ -38,7 +38,7 @@ class ProducedRecord(ABC):
 
     @abstractmethod
     def refused(self, error: ReconsumeError) -> None:
-        """It is not stored, or nobody knows."""
+        """It is not stored, or that is unknown."""
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """Take the producer's report."""

@@ -17,7 +17,7 @@ OTHER_GROUPS: Final = "(other)"
 LATENESS_BUCKETS_MS: Final = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000)
 _OUTCOMES: Final = (
     "delivered, dead_lettered, sent_back (taken from the inbox), rolled (to another delay topic), quarantined "
-    "(look at the topic), dropped (its group has no retry queues), cancelled"
+    "(look at the topic), parked (its group is paused), dropped (its group has no retry queues), cancelled"
 )
 _OF_MESSAGES: Final = ("group", "topic", "physical_topic")
 
@@ -42,6 +42,13 @@ _SCHEDULER: Final = (
         ("level",),
         "Waiting records in this worker's partitions, due or not; those beyond its read-ahead are counted by "
         "offsets every 15 s, which also count transaction markers. Waiting is normal: do not alert on it",
+    ),
+    _gauge(
+        "reconsume_scheduler_parked_records",
+        "records",
+        ("group",),
+        "Due records of a paused group that wait in its parked topic, in this worker's partitions; those beyond its "
+        "read-ahead are counted by offsets every 15 s. Falls to 0 when the pause is lifted",
     ),
     _gauge(
         "reconsume_scheduler_overdue_records",

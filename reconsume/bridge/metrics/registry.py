@@ -62,12 +62,14 @@ class ScrapedGauges(Collector):
 
     Attributes:
         waiting: gives what waits, by level.
+        parked: gives what waits in parked topics, by group.
         table: gives the level table in force.
         withdrawals: gives the number of withdrawals in memory.
     """
 
     def __init__(self) -> None:
         self.waiting: Callable[[], Mapping[str, LevelWaiting]] = dict
+        self.parked: Callable[[], Mapping[str, int]] = dict
         self.table: Callable[[], str] | None = None
         self.withdrawals: Callable[[], int] | None = None
 
@@ -80,6 +82,12 @@ class ScrapedGauges(Collector):
             for level, waiting in levels.items():
                 family.add_metric([level], waiting[part])
             yield family
+        spec = metric("reconsume_scheduler_parked_records")
+        family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
+        for number, (group, count) in enumerate(self.parked().items()):
+            if number < MOST_GROUPS:
+                family.add_metric([group], count)
+        yield family
         if self.withdrawals is not None:
             spec = metric("reconsume_scheduler_withdrawals")
             yield GaugeMetricFamily(spec.name, spec.help, self.withdrawals())

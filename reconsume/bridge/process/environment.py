@@ -19,7 +19,16 @@ _WITH_UNDERSCORE: Final = {name.replace("_", "."): name for name in ("log_level"
 """librdkafka parts words by dots. These two are all the names with an underscore that a text can set; its others are
 set by functions, such as `error_cb` and `ssl_ca` (CONFIGURATION.md of librdkafka 2.16)."""
 _OTHER_USES: Final = frozenset(
-    {"BUILD_TOOLS", "CONFIG", "CACHE_DIR", "CHAOS_SEED", "TEST_BOOTSTRAP", "TEST_FLIGHTS", "TEST_SPARK"}
+    {
+        "BUILD_TOOLS",
+        "CONFIG",
+        "CACHE_DIR",
+        "CHAOS_SEED",
+        "SCHEMA_REGISTRY_URL",
+        "TEST_BOOTSTRAP",
+        "TEST_FLIGHTS",
+        "TEST_SPARK",
+    }
 )
 """Variables of the command line and the tests, which are no settings."""
 _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)")

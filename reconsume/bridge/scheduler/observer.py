@@ -44,8 +44,9 @@ class WorkerObserver:
         self._ready = False
         self._own, self._refused, self._told = 0, 0, ""
         self._looked_at = 0.0
-        self.waiting = WorkerBacklog(names.prefix, clock)
+        self.waiting = WorkerBacklog(names, clock)
         metrics.scraped.waiting = self.waiting.levels
+        metrics.scraped.parked = self.waiting.parked
 
     def alive(self, now: float) -> None:
         """The loop turned."""
@@ -92,7 +93,7 @@ class WorkerObserver:
 
     def lateness(self, topic: str, now: float, due: list[int]) -> None:
         """Records of one topic that were due then are delivered now; milliseconds."""
-        self._metrics.lateness.observe(topic.removeprefix(self._names.prefix), now, due)
+        self._metrics.lateness.observe(self._names.level_of(topic), now, due)
 
     def done(self, outcomes: Mapping[tuple[str, str], int]) -> None:
         """A batch was committed: records by outcome and group."""

@@ -22,6 +22,7 @@ from reconsume.bridge.process.identity import stable_identity
 from reconsume.bridge.process.ports import SCHEDULER_MANAGEMENT
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
+from reconsume.bridge.scheduler.delivery.delivered_parked import DeliveredParked
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import OrphanedTransactions, end_transactions
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
@@ -49,6 +50,7 @@ logger = logging.getLogger(__name__)
 _MEMBER: Final = "reconsume-scheduler-"
 """Stands before a worker's instance id in its client id and `group.instance.id`."""
 _AGAIN_SECONDS: Final = 2.0
+_DAY_MS: Final = 86_400_000
 _LOOK_UP_SECONDS: Final = 2.0
 """Patience of the worker's own questions: nothing is delivered meanwhile."""
 _FENCED_TOO_OFTEN: Final = 3
@@ -125,6 +127,7 @@ class SchedulerService:
         self._stalls = StallWatch()
         self._deletions = DeletedTopics()
         self._listed = ListedTopics()
+        self._delivered_parked = DeliveredParked(self._admin, settings.names, self._retention_ms, self._clock)
         self._checks = TopicChecks(settings, self._admin, self._look_up_admin)
         self._at_work: Worker | None = None
 
@@ -266,12 +269,18 @@ class SchedulerService:
             worker.give_up(f"topic {names.positions} is gone")
 
     def _scheduled_partitions(self) -> int:
-        return sum(count for topic, count in self._listed.topics.items() if self._settings.names.is_scheduled(topic))
+        names, topics = self._settings.names, self._listed.topics
+        return sum(count for topic, count in topics.items() if names.is_scheduled(topic) or names.is_parked(topic))
 
     def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)
         if stalled and worker is not None:
             worker.give_up(", ".join(stalled))
+        self._delivered_parked.delete(head.where for head in heads)
+
+    def _retention_ms(self) -> float:
+        topics = self._groups().system.topic_settings or self._settings.topics
+        return topics.retention_days * _DAY_MS
 
     def _groups(self) -> Groups:
         return self._follower.groups

@@ -100,6 +100,7 @@ class Worker:
             names=names,
             refused=refused,
             due_of=router.timers.due_ms,
+            is_paused=lambda group: router.groups().is_paused(group),
             clock=clock,
         )
         self._source = Source(consumer, read_ahead, self._assignment, max_batch_records)
@@ -243,10 +244,9 @@ class Worker:
         unanswered = ""
         self._router.meet(lambda: (message for run in due for _, message in run.records))
         for run in due:
-            inbox = run.queue.topic == self._names.send_back
             before = len(batch)
             try:
-                self._router.route((message for _, message in run.records), batch, inbox=inbox)
+                self._router.route((message for _, message in run.records), batch, run.queue.topic)
             except (CancelsNotRead, LookUpsSpent) as error:
                 self._hold([run], _LOOK_AGAIN_MS)
                 logger.debug("%s-%d: %s", run.queue.topic, run.queue.partition, error)

@@ -155,6 +155,13 @@ class TopicMaker:
         """`%DLQ%<group>`, kept forever: nobody else keeps what is in it (RocketMQ: NM-08)."""
         return self._wanted(self._names.dead_letter(group), 1, -1)
 
+    def parked_topic(self, group: str) -> WantedTopic:
+        """Where due records of a paused group wait: in one partition, so in order, and for as long as the pause lasts.
+
+        Workers delete what was delivered once it is as old as `retention_days`: `DeliveredParked`.
+        """
+        return self._wanted(self._names.parked(group), 1, -1)
+
     def delay_topic(self, delay_ms: int) -> WantedTopic:
         """A delay topic keeps at least twice its duration, so an outage of the schedulers loses nothing.
 
@@ -243,7 +250,22 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),
+        *(maker.parked_topic(group) for group in sorted(groups.by_name) if groups.is_paused(group)),
     ]
+
+
+def make_parked_topics(cluster: Cluster, groups: Groups) -> None:
+    """Make the parked topics of paused groups that are missing.
+
+    Do this before a group is paused: records that a worker cannot park go to the quarantine.
+
+    Raises:
+        KafkaRefused: a topic may not be made.
+    """
+    paused = {cluster.names.parked(group): group for group in groups.by_name if groups.is_paused(group)}
+    maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: groups)
+    for topic in sorted(paused.keys() - cluster.admin.partitions(paused).keys()):
+        maker.make(maker.parked_topic(paused[topic]))
 
 
 def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -47,6 +48,7 @@ def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
     return failed
 
 
+@dataclass(slots=True, eq=False)
 class _SendBack(ProducedRecord):
     """One send-back: first the copy that the rule asks for, and where that is refused, the one for the inbox.
 
@@ -63,26 +65,14 @@ class _SendBack(ProducedRecord):
         first: why the direct copy was refused; None while that one is written.
     """
 
-    __slots__ = ("copy", "first", "key", "on_done", "on_written", "request", "value", "writer")
-    copy: SendBackCopy
-    first: ReconsumeError | None
-
-    def __init__(
-        self,
-        writer: SendBackWriter,
-        request: SendBackRequest,
-        key: bytes | None,
-        value: bytes | None,
-        on_done: OnDone,
-        on_written: OnWritten,
-    ) -> None:
-        self.writer = writer
-        self.request = request
-        self.key = key
-        self.value = value
-        self.on_done = on_done
-        self.on_written = on_written
-        self.first = None
+    writer: SendBackWriter
+    request: SendBackRequest
+    key: bytes | None
+    value: bytes | None
+    on_done: OnDone
+    on_written: OnWritten
+    copy: SendBackCopy = field(init=False)
+    first: ReconsumeError | None = field(init=False, default=None)
 
     @property
     def doing(self) -> str:

@@ -1,4 +1,4 @@
-"""What commands say of jobs, and how they run one in the foreground."""
+"""The output of commands about jobs, and jobs in the foreground."""
 
 from __future__ import annotations
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from reconsume.cli.output import one_line
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
+from reconsume.operations.decoding.payloads import Schemas, decode_payload
 from reconsume.operations.jobs.letter_files import moment
 
 _CAUSE_CHARACTERS: Final = 100
@@ -17,6 +18,15 @@ def state_row(state: DeadLetterState | None) -> dict[str, str | None]:
         return {}
     told = {"job": state.job, "newer": state.newer, "why": state.why, "by": state.by}
     return {"state_since": moment(state.at_ms)} | {f"state_{name}": text for name, text in told.items() if text}
+
+
+def decoded(what: str, payload: bytes | None, schemas: Schemas | None) -> dict[str, Any]:
+    """Return how a key or value is decoded, as far as that tells more than its bytes as text."""
+    found = decode_payload(payload, schemas)
+    told = {"format": found.format, "schema": found.schema, "note": found.note}
+    if found.format not in ("null", "empty", "text"):
+        told |= {"decoded": found.text + ("…" if found.is_cut else "")}
+    return {f"{what}_{name}": one for name, one in told.items() if one not in (None, "")}
 
 
 def cut(text: str) -> str:

@@ -11,9 +11,10 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import now_ms
 from reconsume.cli.actions.letter_jobs import letter_edit, run_as_job
-from reconsume.cli.commands.dead_letter_rows import cut, state_row
+from reconsume.cli.commands.dead_letter_rows import cut, decoded, state_row
 from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text, user_name
 from reconsume.cli.output import (
     counted,
@@ -28,6 +29,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text
 from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.delay_levels.wire.jobs.job_records import FORMATS, TARGETS
+from reconsume.operations.dead_letter_index.current import current_page
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.jobs.letter_files import letter_file, moment, summary
@@ -78,11 +80,11 @@ def list_letters(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="continue where a list ended")] = None,
 ) -> None:
-    """List a group's dead letters, the newest first."""
-    page = read_page(here.cluster, group, wanted, before=before, limit=limit)
+    """List a group's dead letters, the newest first: from a console's index on this machine if it is up to date."""
+    page, from_index = current_page(here.cluster, group, wanted, before=before, limit=limit)
     if here.as_json:
         records = [summary(one) for one in page.records]
-        print_json({"records": records, "looked_at": page.looked_at, "older": page.older})
+        print_json({"records": records, "looked_at": page.looked_at, "older": page.older, "from_index": from_index})
         return
     rows = [
         (
@@ -97,12 +99,23 @@ def list_letters(
     ]
     print_table(f"dead letters of {group}", ("record", "state", "dead since", "message id", "retries", "why"), rows)
     looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
+    if from_index:
+        looked = f"{len(page.records):,} of {page.found or 0:,}, from the index"
     print_line(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}")
 
 
 @on_kafka(app, "show")
-def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")]) -> None:
+def show_letter(
+    here: Here,
+    group: Group,
+    record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(envvar="RECONSUME_SCHEMA_REGISTRY_URL", metavar="URL", help="decode key and value by its schemas"),
+    ] = None,
+) -> None:
     """Show one dead letter: cause, time, headers and value."""
+    schemas = None if schema_registry is None else SchemaRegistry(schema_registry)
     one = read_one(here.cluster, group, RecordAddress.parse(record, _LIST))
     letter = one.letter
     report = (
@@ -119,6 +132,8 @@ def show_letter(here: Here, group: Group, record: Annotated[str, typer.Argument(
             "value_bytes": len(one.value or b""),
             "value": shown_text(one.value),
         }
+        | decoded("key", one.key, schemas)
+        | decoded("value", one.value, schemas)
     )
     print_report(report, as_json=here.as_json)
 

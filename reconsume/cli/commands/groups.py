@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
 
 import typer
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
+from reconsume.bridge.topics.topics import make_parked_topics
 from reconsume.cli.commands.groups_file import apply_groups, changed_line, going_down, show_groups_plan
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
@@ -32,10 +33,13 @@ def list_groups(here: Here) -> None:
         return
     print_line(f"level table: {groups.table}\nunknown groups: {_unknown_groups(groups)}")
     rows = [
-        (one.group_name, one.retry_max_times, one.retry_queue_nums, one.waits(groups.table))
+        (
+            *(one.group_name, one.retry_max_times, one.retry_queue_nums),
+            *("yes" if one.retry_paused else "", one.waits(groups.table)),
+        )
         for one in groups.by_name.values()
     ]
-    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "waits"), rows)
+    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "paused", "waits"), rows)
 
 
 def _unknown_groups(groups: Groups) -> str:
@@ -71,6 +75,9 @@ def set_groups(
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
     consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether the group may broadcast")] = None,
+    retry_paused: Annotated[
+        bool | None, typer.Option(help="whether due retries of the group wait until the pause is lifted")
+    ] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     yes: Yes = False,
@@ -82,6 +89,7 @@ def set_groups(
         consumeEnable=consume_enable,
         consumeBroadcastEnable=consume_broadcast_enable,
         groupRetryPolicy=_json(retry_policy),
+        retryPaused=retry_paused,
     )
     of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
     if group is not None:
@@ -106,6 +114,7 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
     known = groups.by_name.get(group)
     before: dict[str, Any] = {} if known is None else _values(known)
     config = parse_group_config(group, before | given)
+    make_parked_topics(here.cluster, replace(groups, by_name={group: config}))
     write_group(here.cluster, config)
     changed = changes(before, _values(config))
     if here.as_json:

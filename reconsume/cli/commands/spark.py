@@ -66,9 +66,7 @@ def replay(
 
 def reconcile(
     here: Here,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write one HTML page that needs no network")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write a self-contained HTML page")] = None,
     lang: Annotated[str, typer.Option(help="language of the report: en or zh")] = "en",
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="write ledger and findings as Parquet")] = None,
     ledger: Annotated[str | None, typer.Option(metavar="FOLDER", help="keep a ledger that grows by run")] = None,

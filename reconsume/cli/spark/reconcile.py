@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import stop_at_signals
 from reconsume.cli.output import counted, one_line, print_json, print_json_line, print_line, print_table
@@ -125,7 +126,7 @@ def reconciled(
 
 
 def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
-    """How long runs of the ledger are kept; None for ever."""
+    """How long runs of the ledger are kept; None means forever."""
     if options.ledger_keep is None:
         return None
     if options.ledger is None:
@@ -195,7 +196,8 @@ def read_committed(settings: Settings) -> Committed:
         )
     scheduler = names.scheduler_group
     # The schedulers' first: what they have handled must be found on the other topics afterwards.
-    lanes = [(topic, one) for topic, count in topics.items() if names.is_scheduled(topic) for one in range(count)]
+    read = {topic: count for topic, count in topics.items() if names.is_scheduled(topic) or names.is_parked(topic)}
+    lanes = all_partitions(read)
     committed = {scheduler: admin.committed(scheduler, lanes)}
     for topic, count in topics.items():
         try:

@@ -182,7 +182,7 @@ def _filter_form(
 def _add_changes(api: FastAPI, changes: Changes) -> None:
     @api.post("/groups/{group}/resend/plan")
     def resend_plan(request: Request, group: Group, asked: AskedPlaces) -> ShownVerdicts:
-        """Tell the outcome of a resend beforehand; changes nothing."""
+        """Return the plan of a resend; changes nothing."""
         require(request, ConsoleRole.OPERATOR, group)
         letters = shown_verdicts(changes.plan(group, places_of(asked.places)))
         return ShownVerdicts(changed=sum(one.is_changed for one in letters), letters=letters)

@@ -47,7 +47,7 @@ def add_job_routes(
 
     @api.post("/jobs/plan")
     def job_plan(request: Request, asked: AskedJob) -> ShownPlan:
-        """Dry run of a job: how many, by cause, hour and origin topic; changes nothing."""
+        """Return the plan of a job (the dry run): how many, by cause, hour and origin topic; changes nothing."""
         require(request, ConsoleRole.OPERATOR, asked.group)
         return shown_plan(changes.plan_job(draft(asked)))
 

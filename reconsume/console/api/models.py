@@ -137,7 +137,7 @@ class ShownLetters(_Shown):
 
 
 class ShownState(_Shown):
-    """State of a dead letter that is not open."""
+    """The state of a dead letter."""
 
     state: str
     at_ms: int
@@ -197,7 +197,7 @@ class AskedResolve(AskedPlaces):
 
 
 class ShownVerdict(_Shown):
-    """Outcome for one dead letter."""
+    """The outcome for a dead letter, planned or done."""
 
     place: str
     status: str
@@ -206,7 +206,7 @@ class ShownVerdict(_Shown):
 
 
 class ShownVerdicts(_Shown):
-    """Outcomes for dead letters."""
+    """The outcomes for dead letters, planned or done."""
 
     replay_id: str | None = None
     changed: int
@@ -261,7 +261,7 @@ class AskedJob(_Asked):
 
 
 class AskedWish(_Asked):
-    """Wish of a person for a job."""
+    """A person's request to a job."""
 
     wish: Literal["pause", "resume", "cancel"]
     why: str = ""
@@ -277,7 +277,7 @@ class ShownKind(_Shown):
 
 
 class ShownPlan(_Shown):
-    """Result of a dry run."""
+    """The plan of a job."""
 
     count: int
     acted: int
@@ -289,7 +289,7 @@ class ShownPlan(_Shown):
 
 
 class ShownEvent(_Shown):
-    """Wish of a person in the history of a job."""
+    """A person's earlier request to a job."""
 
     at_ms: int
     by: str

@@ -1,4 +1,4 @@
-"""Answers of the API, made of the data of Kafka and the index. Pure."""
+"""The answers of the API, made from Kafka's and the index's. Pure."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from reconsume.operations.resolve import Changed
 
 
 def shown_count(count: Count) -> ShownCount:
-    """Return the answer for a number of records."""
+    """Show a number of records."""
     return ShownCount(number=count.number, exact=count.exact)
 
 
 def shown_overview(found: Overview, snapshot: Snapshot, left: int | None) -> ShownOverview:
-    """Return the answer for the installation."""
+    """Show the installation."""
     groups = []
     for one in found.groups:
         letters = None if found.open_letters is None else found.open_letters.get(one.group)
@@ -87,7 +87,7 @@ def shown_overview(found: Overview, snapshot: Snapshot, left: int | None) -> Sho
 
 
 def shown_group(view: GroupPage, labels: list[Counted] | None) -> ShownGroupPage:
-    """Return the answer for a consumer group."""
+    """Show a consumer group."""
     everything = sum(one.number for one in labels or ())
     causes = None
     if labels is not None:
@@ -116,7 +116,7 @@ def shown_group(view: GroupPage, labels: list[Counted] | None) -> ShownGroupPage
 
 
 def shown_letter(one: DeadLetterRecord, *, hide: bool) -> ShownLetter:
-    """Return the answer for a dead letter in a list."""
+    """Show a dead letter in a list."""
     return ShownLetter(**_letter(one, hide=hide))
 
 
@@ -144,7 +144,7 @@ def _text(key: bytes | None) -> str | None:
 
 
 def shown_record(one: DeadLetterRecord, *, hide: bool) -> ShownRecord:
-    """Return the answer for a dead letter with key, value and headers."""
+    """Show a whole dead letter."""
     return ShownRecord.model_validate(
         _letter(one, hide=hide)
         | {
@@ -176,19 +176,19 @@ def _bytes(value: bytes | None, *, hide: bool) -> ShownBytes | None:
 
 
 def shown_verdicts(verdicts: Iterable[ResendVerdict]) -> list[ShownVerdict]:
-    """Return the outcomes of a resend."""
+    """Show the outcomes for resent dead letters."""
     return [
         ShownVerdict(place=str(one.record.place), status=one.status, is_changed=one.status == SEND) for one in verdicts
     ]
 
 
 def shown_changes(done: Iterable[Changed]) -> list[ShownVerdict]:
-    """Return the outcomes of a resolution, or of its opposite."""
+    """Show the outcomes for resolved or reopened dead letters."""
     return [ShownVerdict(place=str(one.record.place), status=one.before, is_changed=one.is_changed) for one in done]
 
 
 def shown_quarantined(one: QuarantineRecord) -> ShownQuarantined:
-    """Return the answer for a record in the quarantine."""
+    """Show a record in the quarantine."""
     return ShownQuarantined(
         place=str(one.place),
         stored_ms=one.stored_ms,
@@ -199,7 +199,7 @@ def shown_quarantined(one: QuarantineRecord) -> ShownQuarantined:
 
 
 def shown_job(job: Job, now_ms: float) -> ShownJob:
-    """Return the answer for a job."""
+    """Show a job."""
     spec, progress = job.spec, job.progress
     return ShownJob(
         name=job.name,
@@ -220,7 +220,7 @@ def shown_job(job: Job, now_ms: float) -> ShownJob:
 
 
 def shown_plan(plan: JobPlan) -> ShownPlan:
-    """Return the answer for a dry run."""
+    """Show the plan of a job."""
     causes, hours, origins = (
         [ShownKind.model_validate(one, from_attributes=True) for one in counted]
         for counted in (plan.causes, plan.hours, plan.origins)

@@ -59,7 +59,7 @@ class JobPages:
         self._label_rules = label_rules
 
     def plan(self, request: Request) -> Response:
-        """Show the dry run of a job on all dead letters that a filter takes."""
+        """Show the plan of a job on all dead letters that match a filter; changes nothing."""
         group = group_of(request)
         require(request, ConsoleRole.OPERATOR, group)
         form, kind = FilterForm.of(request.query_params), _kind(request.query_params.get("kind", "resend"))

@@ -36,7 +36,7 @@ class QuarantinePages:
         self._forms = forms
 
     def quarantine(self, request: Request) -> Response:
-        """Show its records, the oldest first."""
+        """Show the records there, the oldest first."""
         require(request, ConsoleRole.VIEWER)
         return self._page(request, None)
 

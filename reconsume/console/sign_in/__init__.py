@@ -1,1 +1,1 @@
-"""Sign-in of people, their roles, and the groups that these hold for."""
+"""The users of the console and their rights."""

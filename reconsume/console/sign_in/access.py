@@ -18,7 +18,7 @@ _LONGEST_NAME: Final = 64
 
 
 class ConsoleRole(IntEnum):
-    """Role of a person; each role includes the ones before it."""
+    """The rights of a person; each role includes those before it."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -46,7 +46,7 @@ class Grant(NamedTuple):
 
 
 class SignedIn(NamedTuple):
-    """Name of a person, and the teams that the proxy or the provider tells."""
+    """A signed-in person: a name, and the teams that the proxy or the provider names."""
 
     name: str
     teams: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class SignedIn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleCaller:
-    """Person who asks, with their roles.
+    """The caller and their rights.
 
     Attributes:
         name: for states, jobs and the log; it comes from sign-in, never from a form.

@@ -54,7 +54,7 @@ class SignInFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempt:
-    """Values that a browser keeps between the way to the provider and the way back."""
+    """The state that a browser keeps while it is at the provider."""
 
     state: str
     nonce: str

@@ -19,7 +19,7 @@ async def style(request: Request) -> Response:
 
 
 async def icon(request: Request) -> Response:
-    """Icon of a browser's tab."""
+    """Return the icon of a browser's tab."""
     del request
     return Response(ICON, headers=_FOR_A_YEAR, media_type="image/svg+xml")
 

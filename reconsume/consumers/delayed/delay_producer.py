@@ -91,7 +91,7 @@ class _Sent(ProducedRecord):
         self.stored.set_result(Position(self.topic, partition, offset))
 
     def refused(self, error: ReconsumeError) -> None:
-        """It is not stored, or nobody knows."""
+        """It is not stored, or that is unknown."""
         self.stored.set_exception(error)
 
 

@@ -75,7 +75,7 @@ class PolledBatch(LazyMessages):
         return _offset(self.polled[0])
 
     def offsets(self) -> Sequence[int]:
-        """Of all records."""
+        """The offsets of all records."""
         return offsets_of(self.polled)
 
     def made(self, start: int, end: int) -> tuple[Message, ...]:

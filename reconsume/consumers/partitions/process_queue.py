@@ -105,11 +105,11 @@ class ProcessQueue:
             for message in begun
         ]
 
-    def start(self, chunk: Chunk, now_ms: float) -> bool:
+    def start(self, chunk: Chunk, now: float) -> bool:
         """Take note that a listener is about to be called; False if it must not be."""
         if self._dropped:
             return False
-        self._running[chunk] = now_ms
+        self._running[chunk] = now
         return True
 
     def take(self, chunk: Chunk) -> bool:
@@ -177,10 +177,10 @@ class ProcessQueue:
                 if self._progress.finish(message.offset):
                     self._bytes -= message.size
 
-    def expired(self, started_before_ms: float) -> list[Chunk]:
+    def expired(self, started_before: float) -> list[Chunk]:
         """Take the chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
         running = self._running.copy().items()
-        return [chunk for chunk, started in running if started < started_before_ms and self.take(chunk)]
+        return [chunk for chunk, started in running if started < started_before and self.take(chunk)]
 
     def drop(self) -> None:
         """The partition is revoked, or the consumer stops."""

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class FailedMessage:
-    """What a listener failed, and its way back.
+    """A message that a listener failed, and its way back.
 
     One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
 

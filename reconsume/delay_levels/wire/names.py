@@ -153,12 +153,24 @@ class TopicNames:
         """The Kafka topic of `%DLQ%<group>`."""
         return self._topic("DLQ." + encode_name(check_group(group)), group)
 
+    def parked(self, group: str) -> str:
+        """The topic where due records of a paused group wait."""
+        return self._topic("PARKED." + encode_name(check_group(group)), group)
+
+    def group_parked_in(self, topic: str) -> str:
+        """The group of a parked topic.
+
+        Raises:
+            IllegalName: no group has this topic.
+        """
+        return check_group(decode_name(topic.removeprefix(self.prefix + "PARKED.")))
+
     def is_ours(self, topic: str) -> bool:
         """Whether this is a topic of the installation, and not one of a user."""
         singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
         if topic in (*singles, self.dead_letter_states, self.jobs):
             return True
-        return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
+        return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.", "PARKED.")))
 
     def check_consumable(self, topic: str) -> None:
         """Refuse a Kafka topic that no application consumes.
@@ -174,7 +186,7 @@ class TopicNames:
 
     def remedy_if_missing(self, topic: str) -> str:
         """Return the command that creates this Kafka topic, for messages that report it as missing."""
-        if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.")):
+        if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.", self.prefix + "PARKED.")):
             return "a scheduler creates it with its first record"
         if self.is_ours(topic):
             return "run `reconsume topics apply`"
@@ -184,6 +196,14 @@ class TopicNames:
         """Whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""
         return topic == self.send_back or topic.startswith(self.prefix + "DELAY.")
 
+    def is_parked(self, topic: str) -> bool:
+        """Whether this is the parked topic of a group. Scheduler workers read it too."""
+        return topic.startswith(self.prefix + "PARKED.")
+
+    def level_of(self, topic: str) -> str:
+        """Return the label of a scheduled topic in metrics; parked topics share one."""
+        return "PARKED" if self.is_parked(topic) else topic.removeprefix(self.prefix)
+
     @property
     def scheduler_group(self) -> str:
         """The consumer group of the scheduler workers."""
@@ -192,7 +212,7 @@ class TopicNames:
     @property
     def scheduled_pattern(self) -> str:
         """A regular expression, as librdkafka takes it, of all topics that scheduler workers read."""
-        return "^" + re.escape(self.prefix) + r"(SEND_BACK|DELAY\..*)$"
+        return "^" + re.escape(self.prefix) + r"(SEND_BACK|DELAY\..*|PARKED\..*)$"
 
     @property
     def delay_pattern(self) -> str:

@@ -195,7 +195,7 @@ def resend_headers(
     to_origin: bool = False,
     edit: LetterEdit = _UNCHANGED,
 ) -> Sequence[Header]:
-    """Of the copy for `DELAY.0s`: the user's as they were, then ours; the message has all its attempts again.
+    """Return the headers of the copy for `DELAY.0s`: the user's, then ours; the message has all its attempts again.
 
     Args:
         headers: of the dead letter.
@@ -230,7 +230,7 @@ def resend_headers(
 
 
 def _origin_partition(letter: DeadLetterInfo) -> str | None:
-    """Of the first copy, where its id tells."""
+    """Return the partition of the first copy, if its id names it."""
     topic, slash, place = letter.origin_message_id.rpartition("/")[0].rpartition("/")
     return place if slash and topic == letter.origin_topic and place.isdecimal() else None
 

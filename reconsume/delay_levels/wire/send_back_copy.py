@@ -103,7 +103,7 @@ def _without_text(error: BaseException) -> str:
 
 
 class Stored(NamedTuple):
-    """What a record says of its own past.
+    """The history of a record, from its headers.
 
     Attributes:
         origin_topic: where it was first published, None if its headers do not tell.

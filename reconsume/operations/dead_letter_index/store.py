@@ -102,9 +102,24 @@ class DeadLetterStore:
                 self._file = None
                 logger.warning("index of dead letters is in memory file=%s: %s", file, error)
         self._database = self._open()
-        # Counting all letters takes a second; a look for one of them must not wait for it.
+        # Counting all letters takes a second; a search for one must not wait for it.
         self._counting = threading.Lock() if self._file is not None else self._lock
         self._counts = self._database if self._file is None else sqlite3.connect(self._file, check_same_thread=False)
+
+    @classmethod
+    def reading(cls, file: Path) -> Self | None:
+        """Open a file that another process may keep, to read it; None where there is none of this version."""
+        try:
+            database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                database.close()
+                return None
+        except sqlite3.DatabaseError:
+            return None
+        store = cls()
+        store._database.close()
+        store._database = database
+        return store
 
     def _open(self) -> sqlite3.Connection:
         if self._file is None:

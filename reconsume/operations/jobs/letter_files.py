@@ -81,9 +81,9 @@ class _ParquetFile:
             import pyarrow as pa  # noqa: PLC0415 - only where it is wanted
             from pyarrow import parquet  # noqa: PLC0415
         except ImportError:
-            raise IllegalSetting("Parquet needs pyarrow: pip install '.[parquet]' in the checkout") from None
+            raise IllegalSetting("--format parquet needs pyarrow: pip install '.[parquet]' in the checkout") from None
         if path is None:
-            raise IllegalSetting("Parquet needs --file: standard output takes jsonl or csv")
+            raise IllegalSetting("--format parquet needs --file: standard output takes jsonl or csv")
         text = pa.string()
         header = pa.struct([("name", text), ("value", pa.binary())])
         fields = {
@@ -154,7 +154,7 @@ def _whole(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def moment(milliseconds: int | None) -> str | None:
-    """Of a header it may be anything; what no calendar has is shown as it is."""
+    """Return a moment as text; an impossible date is shown as it is."""
     if milliseconds is None:
         return None
     try:

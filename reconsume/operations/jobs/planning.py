@@ -1,4 +1,4 @@
-"""What a job would do: counted, and by cause, hour and origin topic; nothing is written."""
+"""The plan of a job: counts by cause, hour and origin topic; nothing is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHERS: Final = "(others)"
 
 @dataclass(slots=True)
 class JobPlan:
-    """What a job would do now.
+    """The plan of a job, as of now.
 
     Attributes:
         count: the dead letters that it takes.

@@ -74,7 +74,7 @@ class Job:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody is to run it now."""
+        """Whether a runner should run it now."""
         return not self.progress.ended and not (self.events and self.events[-1].wish in _WISHES)
 
     @property
@@ -127,7 +127,7 @@ class JobsView:
         where = self._where
         jobs_topic(self._cluster)
         end = self._cluster.admin.end_offsets([where], uncommitted=to_the_last)[where]
-        if end < self._next:  # somebody has made the topic again
+        if end < self._next:  # the topic was recreated
             self._next, self.jobs = 0, {}
         if end > self._next:
             if self._reader is None:
@@ -144,7 +144,7 @@ class JobsView:
             IllegalSetting: there is none of that name.
         """
         if (found := self.jobs.get(name)) is None:
-            raise IllegalSetting(f"there is no job {name!r}; `reconsume jobs list` shows them")
+            raise IllegalSetting(f"job {name!r} does not exist; `reconsume jobs list` shows jobs")
         return found
 
     def queues(self) -> dict[tuple[str, bool], list[Job]]:
@@ -203,7 +203,7 @@ def write_spec(cluster: Cluster, name: str, spec: JobSpec) -> None:
 
 
 def write_wish(cluster: Cluster, job: Job, event: JobEvent) -> Job:
-    """Write what somebody wants of a job; returns the job with it."""
+    """Write a request to a job; returns the job with it."""
     wished = replace(job, events=(*job.events, event))
     _write(cluster, [(wish_key(job.name), encode_wish(wished.events))])
     return wished

@@ -1,4 +1,4 @@
-"""Run one job to its end, until somebody stops it, or until another runner has it."""
+"""Run one job to its end, until it is stopped, or until another runner has it."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ _SLICE_SECONDS: Final = 0.2
 
 
 class _Interrupted(Exception):
-    """Somebody wants the run to stop."""
+    """The run was asked to stop."""
 
 
 class _TakenOver(Exception):
-    """Somebody else has gone on with the job."""
+    """Another runner continues the job."""
 
 
 class JobRun:
@@ -274,7 +274,7 @@ class JobRun:
             self._alive()
 
     def _alive(self) -> None:
-        """Stop where somebody wants it, and show the others that this run is at work; called all the time."""
+        """Stop when asked, and show the others that this run is at work; called all the time."""
         if self._stop.is_set():
             raise _Interrupted
         now = time.monotonic()

@@ -27,8 +27,8 @@ JOB_THREAD: Final = "job-"
 class JobRunner:
     """Runs open jobs; any number of runners may do so, in any processes.
 
-    The console starts `run` in a thread of its own; it ends within seconds after `stop` is set, and what is not done
-    is left to the next runner.
+    The console starts `run` in a thread of its own; it ends within seconds after `stop` is set, and unfinished jobs
+    are left to the next runner.
 
     Args:
         cluster: the installation.
@@ -87,7 +87,7 @@ class JobRunner:
                     stop.wait(_LOOK_SECONDS)
 
     def _queues(self, view: JobsView) -> dict[tuple[str, bool], list[Job]] | None:
-        """What is open for this runner; None while Kafka does not answer."""
+        """Return the open jobs of this runner; None while Kafka does not answer."""
         try:
             view.look()
         except ReconsumeError as error:

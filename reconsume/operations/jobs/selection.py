@@ -26,12 +26,12 @@ WINDOW: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class JobDraft:
-    """A job that somebody may create.
+    """A job that a person may create.
 
     Attributes:
         kind: `resend`, `resolve` or `export`.
         wanted: which dead letters; where no state is said, `resend` and `resolve` take open ones.
-        records: those that somebody has picked, in place of a filter.
+        records: picked ones, in place of a filter.
         rate: the most records in a second; None: as many as go.
         max_replays: a message that was sent again so often is left out (the loop cap).
         target: `retry` (the group's retry topic) or `origin` (the origin topic, where every group sees it).

@@ -1,4 +1,4 @@
-"""Whether the letters of a job are still there, and somebody takes what it sends."""
+"""Checks that the letters of a job are still there, and that their group exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job does with one dead letter."""
+"""The work of a job on one dead letter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _REASONS_KEPT: Final = 5
 
 
 class LetterOutcome(NamedTuple):
-    """What becomes of a letter.
+    """The outcome for a letter.
 
     Attributes:
         outcome: a key of `OUTCOMES`.
@@ -133,7 +133,8 @@ class Resending:
         if not found:
             return "no_target", f"topic {topic} does not exist any more"
         allowed = self._groups.allowed_real_topics
-        if allowed is not None and not is_allowed(topic, allowed):
+        is_under_prefix = topic.startswith(self._cluster.names.prefix)
+        if is_under_prefix or (allowed is not None and not is_allowed(topic, allowed)):
             return "not_allowed", f"the schedulers' allowed_real_topics do not match topic {topic}"
         return SENT, ""
 

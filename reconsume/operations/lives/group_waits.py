@@ -22,7 +22,7 @@ _SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GroupWaits:
-    """Waiting records of a group.
+    """The waiting records of a group.
 
     Attributes:
         by_topic: so many records on each delay topic; topics without any are left out.

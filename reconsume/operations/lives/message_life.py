@@ -53,7 +53,7 @@ class LifeStep:
 
 @dataclass(frozen=True, slots=True)
 class MessageLife:
-    """Records of a message.
+    """The history of a message.
 
     Attributes:
         steps: in the order of time.

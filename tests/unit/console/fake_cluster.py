@@ -150,7 +150,7 @@ class FakeCluster(ConsoleCluster):
 
     def job(self, name: str) -> Job:
         if name not in self.jobs:
-            raise IllegalSetting(f"there is no job {name!r}")
+            raise IllegalSetting(f"job {name!r} does not exist")
         return self.jobs[name]
 
     def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:

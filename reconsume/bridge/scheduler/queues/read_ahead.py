@@ -15,7 +15,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, TimerQueue, Waits
+from reconsume.bridge.scheduler.queues.partition_queues import ParkedQueue, PartitionQueue, TimerQueue, Waits
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +117,10 @@ class ReadAhead:
     def assign_held(self, topic: str, partition: int, due_of: Callable[[Message], float]) -> None:
         """The same for a partition whose records have due moments of their own."""
         self._queues[topic, partition] = TimerQueue(topic, partition, due_of)
+
+    def assign_parked(self, topic: str, partition: int, is_paused: Callable[[], bool]) -> None:
+        """The same for a partition whose records are due as soon as their group is not paused."""
+        self._queues[topic, partition] = ParkedQueue(topic, partition, is_paused, self._clock)
 
     def revoke(self, partitions: Iterable[Partition]) -> None:
         """Forget partitions that another worker owns now; it reads their records again."""

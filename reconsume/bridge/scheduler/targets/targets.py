@@ -141,6 +141,18 @@ class Targets:
             self._lanes[topic] = self._partitions(topic, lambda: self._find_or_make_lane(topic))
         return self._lane_partitions.choose(topic, self._lanes[topic], target, key)
 
+    def parked(self, group: str) -> str:
+        """The parked topic of a group; it is made with its first record.
+
+        Raises:
+            Undeliverable: it cannot be made.
+            KafkaNotReachable: ask again later.
+        """
+        topic = self.names.parked(group)
+        if topic not in self._lanes:
+            self._lanes[topic] = self._partitions(topic, lambda: self._find_or_make_lane(topic, group))
+        return topic
+
     def forget(self) -> None:
         """Look everything up again: a topic that was known may be gone. Failures of a moment ago are remembered."""
         self._unsure = {one.topic for one in self._known.values()} | self._lanes.keys()
@@ -251,11 +263,12 @@ class Targets:
             return True
         return False
 
-    def _find_or_make_lane(self, topic: str) -> int:
+    def _find_or_make_lane(self, topic: str, parked_of: str = "") -> int:
         found = self._found(topic)
         if found is not None:
             return found
         self.deletions.missed(topic)
-        lane = self.maker.delay_topic(self.names.delay_ms(topic))
+        parked = self.names.is_parked(topic)
+        lane = self.maker.parked_topic(parked_of) if parked else self.maker.delay_topic(self.names.delay_ms(topic))
         self.maker.make(lane)
         return lane.partitions

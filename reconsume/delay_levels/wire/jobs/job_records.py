@@ -56,7 +56,7 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class LetterEdit:
-    """What is changed in a dead letter that is sent again.
+    """The changes to a resent dead letter.
 
     Attributes:
         value: the new one; None keeps it.
@@ -68,13 +68,13 @@ class LetterEdit:
 
     @property
     def parts(self) -> str:
-        """What is changed, as the header `REPLAY_EDITED` says it."""
+        """The changed parts, as in the header `REPLAY_EDITED`."""
         return ",".join(["value"] * (self.value is not None) + ["headers"] * bool(self.headers))
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a job is; never changed.
+    """The definition of a job; never changed.
 
     Attributes:
         kind: one of `KINDS`.
@@ -111,7 +111,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Who wanted what of a job, when and why."""
+    """A request to a job: by whom, when and why."""
 
     at_ms: int
     by: str
@@ -186,7 +186,7 @@ def encode_spec(spec: JobSpec) -> bytes:
 
 
 def decode_spec(value: bytes) -> JobSpec:
-    """What `encode_spec` wrote.
+    """Read the text of `encode_spec`.
 
     Raises:
         MalformedProperty: the value is something else, or of a later version.
@@ -222,7 +222,7 @@ def encode_wish(events: Sequence[JobEvent]) -> bytes:
 
 
 def decode_wish(value: bytes) -> list[JobEvent]:
-    """What `encode_wish` wrote; `MalformedProperty` where it is something else."""
+    """Read the text of `encode_wish`; raises `MalformedProperty` for other texts."""
     with _Reading(value):
         events = [
             JobEvent(_count(one, "at_ms"), *(_text(one, name) for name in ("by", "wish", "why")))
@@ -239,7 +239,7 @@ def encode_job_progress(progress: JobProgress) -> bytes:
 
 
 def decode_job_progress(value: bytes) -> JobProgress:
-    """What `encode_job_progress` wrote; `MalformedProperty` where it is something else."""
+    """Read the text of `encode_job_progress`; raises `MalformedProperty` for others."""
     found = json_object(value)
     with _Reading(value):
         return JobProgress(
