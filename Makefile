@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The generator of the site has an environment of its own: nothing else needs it.
+SITE := $(VENV)/site
 # Bytecode is kept, whatever the environment says: without it each test process compiles the whole package again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -12,7 +14,7 @@ MORE := -m "more and not long"
 OTHERS := $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-more test-long spark-versions unit demo broker bench bench-quick bench-peers helm-check docs wheel clean
+.PHONY: help setup check format test test-more test-long spark-versions unit demo broker bench bench-quick bench-peers helm-check docs site pictures wheel clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -86,6 +88,17 @@ helm-check: setup ## The chart, its alerts and dashboards; gets the tools that a
 
 docs: setup ## What is made from the code: pages of docs/, files of deploy/
 	@$(BIN)/python -m deploy.generate
+
+site: $(SITE)/.installed ## The documentation as a site, into dist/site; fails on a broken link or anchor
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --config-file deploy/site/mkdocs.yml
+
+$(SITE)/.installed: requirements/site.txt
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/site.txt
+	@touch $@
+
+pictures: setup ## Screenshots of the docs, from a demo on this machine; needs chromium
+	@$(BIN)/python -m deploy.pictures
 
 wheel: setup ## Build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

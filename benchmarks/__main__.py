@@ -22,6 +22,7 @@ from benchmarks import (  # noqa: F401
     footprint,
     lateness,
     many_topics,
+    new_groups,
     send_backs,
     sidecar,
     spark,

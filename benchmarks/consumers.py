@@ -4,6 +4,7 @@
   methods and does nothing else.
 * `PushConsumer` with a listener that does nothing, and beside it the least that calling a listener costs in Python: the
   bare loop with a call for each batch, without threads, timeouts, progress or anything else.
+* `PushConsumer` with listeners of 10 ms: how many of its 20 threads are in one, on average.
 
 A rate is that of the messages after the first ones, to the last; CPU is that of the process for a message. librdkafka's
 pause of 1 s after a full queue is taken out for all: it would be what is measured.
@@ -18,6 +19,8 @@ from typing import Final
 from benchmarks.harness.registry import CPU, RATE, Place, Sample, measurement
 from benchmarks.installation import Told, fill_ordinary, install, run_program
 from reconsume.bridge.process.settings import Settings
+
+RECORDS_WAITED_FOR: Final = 10_000
 
 _LOOP: Final = """
 import sys, time, uuid
@@ -119,6 +122,18 @@ while (last := done()) < wanted:
 print((last - first) / (time.perf_counter() - started), (time.process_time() - cpu) / (last - first))
 consumer.shutdown()
 """
+_WAITING: Final = (
+    _PUSH.replace("counts = {}", "counts, spent = {}, {}")
+    .replace(
+        "    counts[",
+        """    began = time.perf_counter()
+    time.sleep(0.01)
+    spent[get_ident()] = spent.get(get_ident(), 0) + time.perf_counter() - began
+    counts[""",
+    )
+    .replace("started, cpu", "before = sum(list(spent.values()))\nstarted, cpu")
+    .replace("print((last - first)", "print((sum(list(spent.values())) - before)")
+)
 
 
 @measurement("drop-in", rounds=5, quick_rounds=3)
@@ -147,6 +162,8 @@ def push_consumer(place: Place) -> Iterator[Sample]:
         told = {kind: run_program(*programs[kind]) for kind in place.in_turn(programs)}
         case = f"batches of {size}" if size > 1 else "one by one"
         yield from _samples(case, "PushConsumer", told, {"calling": "the calling loop", "bare": "the bare loop"})
+    waiting = run_program(_WAITING, *arguments[:3], str(RECORDS_WAITED_FOR), "1")
+    yield Sample("listeners of 10 ms", "in flight, of 20", "listeners", waiting.rate)
 
 
 def _backlog(place: Place) -> tuple[Settings, str, int]:

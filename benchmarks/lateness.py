@@ -69,7 +69,7 @@ failed, again = {}, {}
 @consumer.listener
 def on_messages(messages, context):
     for message in messages:
-        key = bytes(message.key())
+        key = bytes(message.key)
         if key in failed:
             again[key] = time.time()
         else:

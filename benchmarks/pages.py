@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
@@ -37,7 +38,7 @@ def _about(run: RunResult) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     busy = max((one.busy for one in run.results), default=0.0)
     load = f" Other work took up to {busy:.0%} of the machine; each figure says how much." if busy > QUIET else ""
-    return f"`{run.command}`, {run.date}; {machine}.{load}"
+    return textwrap.fill(f"`{run.command}`, {run.date}; {machine}.{load}", 120, break_on_hyphens=False)
 
 
 def _plots() -> dict[str, str]:

@@ -1,3 +1,3 @@
-"""RocketMQ's retry semantics for consumers of Apache Kafka."""
+"""Retries, delayed messages and dead letters for consumers of Apache Kafka."""
 
 __version__ = "0.1.0"

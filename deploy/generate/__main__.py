@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from deploy.generate.dashboards import DASHBOARDS, dashboard_json
+from deploy.generate.drawings import DRAWINGS
 from deploy.generate.pages import PAGES
 from deploy.generate.readme import with_values_table
 from deploy.generate.rules import chart_rocketmq_rules, plain_rocketmq_rules, plain_rules, runbook_index
@@ -28,6 +29,7 @@ def generated() -> dict[Path, str]:
         CHART / "README.md": with_values_table(CHART / "README.md", values),
         **{DOCS / name: page() for name, page in PAGES.items()},
         DOCS / "runbooks" / "README.md": runbook_index(),
+        **{DOCS / "images" / name: draw() for name, draw in DRAWINGS.items()},
         CHART / "files" / "rocketmq-names.yaml": chart_rocketmq_rules(),
         DEPLOY / "alerts" / "reconsume.yaml": plain_rules(),
         DEPLOY / "alerts" / "rocketmq-names.yaml": plain_rocketmq_rules(),

@@ -148,6 +148,11 @@ _GROUPS: Final[dict[str, Sequence[PanelSpec]]] = {
             f'outcome=~"quarantined|dropped",{_GROUP}',
             "{{group}} {{outcome}}",
         ),
+        PanelSpec(
+            "Due and paused",
+            "reconsume_scheduler_parked_records",
+            {"{{group}}": f"sum by (group) (reconsume_scheduler_parked_records{{{_GROUP},SELECTOR}})"},
+        ),
     ),
     "What the applications do": (
         _rate("Messages acknowledged", "reconsume_consumer_ok", "group", _GROUP),

@@ -12,6 +12,12 @@ from deploy.generate.rocketmq_names import ROCKETMQ_NAMES
 from deploy.generate.settings_page import settings_page
 from reconsume.bridge.metrics.catalogue import BY_ROLE, MOST_GROUPS
 from reconsume.bridge.metrics.spec import MetricSpec
+from reconsume.bridge.process.clock import now_ms
+from reconsume.console.api.api import make_api as make_console_api
+from reconsume.console.changes import Changes
+from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.metrics import ConsoleMetrics
+from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.sidecar.api.api import make_api
 from reconsume.sidecar.metrics import SidecarMetrics
 
@@ -39,14 +45,18 @@ the label `(other)`. A consumer of one group that reads one topic and its retrie
 
 def metrics_page() -> str:
     """`docs/metrics.md`."""
-    parts = ["# Metrics\n", _MADE.format(source="reconsume/bridge/metrics/catalogue.py")]
+    parts = [
+        "# Metrics\n",
+        _MADE.format(source="reconsume/bridge/metrics/catalogue.py"),
+        "This page is a reference of every metric, for authors of dashboards and alerts.\n",
+    ]
     for role, where in _ROLES.items():
         parts.append(f"## {role.capitalize()}\n\n{where}.\n")
         rows = [_row(one) for one in BY_ROLE[role]]
         parts.append("\n".join(["| metric | kind | unit | labels | meaning |", "|---|---|---|---|---|", *rows]) + "\n")
     parts.append(_CARDINALITY)
     parts.append(
-        "## RocketMQ's names\n\nWhat dashboards for RocketMQ 5 ask for, as PromQL over the metrics above; the\n"
+        "## RocketMQ's names\n\nThe queries of dashboards for RocketMQ 5, as PromQL over the metrics above; the\n"
         "chart has them as recording rules.\n"
     )
     rows = [
@@ -71,4 +81,19 @@ def openapi_text() -> str:
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
-PAGES: Final = {"metrics.md": metrics_page, "openapi.json": openapi_text, "settings.md": settings_page, **BENCHMARKS}
+def console_openapi_text() -> str:
+    """`docs/openapi-console.json`."""
+    settings = ConsoleProcessSettings()
+    cluster = ConsoleCluster(settings)
+    metrics = ConsoleMetrics(CollectorRegistry())
+    api = make_console_api(settings, cluster, Changes(cluster, now_ms, metrics.resent), now_ms)
+    return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+PAGES: Final = {
+    "metrics.md": metrics_page,
+    "openapi.json": openapi_text,
+    "openapi-console.json": console_openapi_text,
+    "settings.md": settings_page,
+    **BENCHMARKS,
+}

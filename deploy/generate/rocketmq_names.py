@@ -1,4 +1,4 @@
-"""What RocketMQ calls these metrics, as PromQL over ours."""
+"""RocketMQ's metrics, as PromQL over ours."""
 
 from __future__ import annotations
 

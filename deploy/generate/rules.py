@@ -62,6 +62,7 @@ def _rule(alert: dict[str, Any]) -> dict[str, Any]:
         "annotations": {
             "summary": alert["summary"],
             "description": alert["description"].replace("$THRESHOLD", threshold),
+            "console": alert["console"],
             "runbook": f"{RUNBOOKS}{alert['alert'].lower()}.md",
         },
     }

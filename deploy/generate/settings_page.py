@@ -20,8 +20,9 @@ _HEAD: Final = """\
 
 <!-- made by `make docs` from reconsume/bridge/process/settings.py; do not edit -->
 
-Every command reads, each over the one before: the file of `--config` (or `RECONSUME_CONFIG`), the environment, the
-command line. Unknown settings are refused, with the known ones and the place where the wrong one stands.
+This page is a reference of all settings, for operators. Every command reads the file of `--config` (or
+`RECONSUME_CONFIG`), then the environment, then the command line; a later one overrides an earlier one. Unknown settings
+are refused; the error names them and the known ones.
 
 ```toml
 bootstrap_servers = "kafka-1:9092,kafka-2:9092"
@@ -43,7 +44,7 @@ _TAIL: Final = """\
 A dot becomes two underscores: `RECONSUME_SCHEDULER__INSTANCE_ID`. librdkafka's settings are
 `RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`, `RECONSUME_KAFKA_LOG_LEVEL` for `log_level`. With `_FILE` at its
 end a variable names a file that holds the value, as secrets are mounted:
-`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are parted by spaces, or are JSON, as tables are:
+`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are separated by spaces, or are JSON, as tables are:
 `RECONSUME_SUBSCRIPTIONS='[{"group": "departures", "topics": ["flights"]}]'`. The variables by which Kubernetes
 describes a Service that is called `reconsume` are ignored.
 
@@ -91,7 +92,7 @@ def _table(title: str, words: str | None, fields: dict[str, FieldInfo], prefix: 
 
 
 def _rows(path: str, field: FieldInfo) -> list[str]:
-    """Of a section in a section those of its settings."""
+    """Return the rows of a section and of its sections."""
     if _is_section(field):
         inner: dict[str, FieldInfo] = field.annotation.model_fields  # type: ignore[union-attr]  # it is a section
         return [_row(f"{path}.{name}", one) for name, one in inner.items()]

@@ -60,7 +60,7 @@ def _value(path: tuple[str, ...], node: yaml.Node, lines: list[str], text: str, 
 
 
 def _comment(lines: list[str], line: int) -> tuple[str, dict[str, Any]]:
-    """What stands above a line: its text and what is added to the schema."""
+    """Return the comment above a line: its text and additions to the schema."""
     first = line
     while first > 0 and lines[first - 1].lstrip().startswith("#"):
         first -= 1

@@ -1,4 +1,4 @@
-"""What Spark on Kubernetes starts in our image: pods with the argument `driver` or `executor`.
+"""The entry point of Spark on Kubernetes: pods with the argument `driver` or `executor`.
 
 Spark's own image turns these words into commands with a shell script, entrypoint.sh, which pyspark on PyPI does not
 bring.

@@ -21,7 +21,7 @@ class Receiver(BaseHTTPRequestHandler):
         line = f"event {event.get_id()} {event.get_extension('partitionkey')} {flight!r}\n"
         print(line, end="", flush=True)  # whole, though other threads print too
         if isinstance(flight, dict) and flight.get("dep_time") is None:
-            self.answer(503, {"retry-after": "2"})  # it comes again, no sooner than in 2 s
+            self.answer(503, {"retry-after": "2"})  # it is delivered again, no sooner than in 2 s
         elif isinstance(flight, dict) and flight.get("cancelled"):
             self.answer(422, {"reconsume-error-type": "Cancelled", "reconsume-error-message": "it never took off"})
         else:

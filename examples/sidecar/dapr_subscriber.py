@@ -22,7 +22,7 @@ async def on_flight(event: Any = Body()) -> dict[str, str]:
     flight = event["data"]
     print("flight", flight["number"], flush=True)
     if flight.get("dep_time") is None:
-        raise ValueError("no dep_time")  # 500: it comes again
+        raise ValueError("no dep_time")  # 500: it is delivered again
     if flight.get("cancelled"):
         return {"status": "DROP"}  # it rests in the dead-letter topic
     return {"status": "SUCCESS"}

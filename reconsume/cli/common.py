@@ -1,4 +1,4 @@
-"""What all commands share: their options, the settings they read, the questions they ask."""
+"""The common parts of commands: their options, the settings they read, the questions they ask."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ConfigFile = Annotated[
 KafkaSettings = Annotated[
     list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="a librdkafka setting; may be given several times")
 ]
-Output = Annotated[str, typer.Option("--output", "-o", help="table or json")]
+Output = Annotated[str, typer.Option("--output", "-o", help="output format: table or json")]
 SparkMaster = Annotated[str, typer.Option("--master", help="where Spark runs: here, or the master of a cluster")]
 SparkRemote = Annotated[str | None, typer.Option("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server")]
 SparkOptions = Annotated[
@@ -46,7 +46,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
 class Here(NamedTuple):
-    """What the options of all commands on Kafka say: the installation, and whether to print JSON."""
+    """The options of all commands on Kafka: the installation, and whether to print JSON."""
 
     cluster: Cluster
     as_json: bool
@@ -122,8 +122,10 @@ def as_process(app: typer.Typer, name: str, port: int, paths: str) -> Callable[[
 
     def settings(
         management: str | None = None,
-        log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO (default), WARNING or ERROR")] = None,
-        log_format: Annotated[str | None, typer.Option(help="console (default) or json")] = None,
+        log_level: Annotated[
+            str | None, typer.Option(help="log level: DEBUG, INFO (default), WARNING or ERROR")
+        ] = None,
+        log_format: Annotated[str | None, typer.Option(help="log format: console (default) or json")] = None,
         config: ConfigFile = None,
         bootstrap_servers: BootstrapServers = None,
         kafka: KafkaSettings = None,
@@ -143,7 +145,7 @@ def settings_of(process: str) -> type[Settings]:
     """The settings of a process.
 
     Raises:
-        IllegalSetting: there is no such process.
+        IllegalSetting: the process does not exist.
     """
     if process == "scheduler":
         from reconsume.bridge.process.settings import Settings
@@ -238,7 +240,7 @@ def check_output(output: str) -> bool:
 
 
 def shown_text(value: bytes | None) -> str | None:
-    """What is no UTF-8 is shown with escapes; long values are cut."""
+    """Return bytes as text: escapes for invalid UTF-8, long values cut."""
     return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
 
 
@@ -247,7 +249,7 @@ def confirm(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise IllegalSetting(f"{question} Standard input is no terminal; say --yes to go on")
+        raise IllegalSetting(f"{question} Standard input is not a terminal; pass --yes to continue")
     return typer.confirm(visible(question), err=True)
 
 

@@ -55,10 +55,12 @@ class _LaterGroup(TyperGroup):
 for _name, _help in {
     "topics": "The topics of reconsume.",
     "groups": "Subscription groups and the level table.",
-    "dlq": "Dead letters of a group: look, take away, send again.",
-    "quarantine": "Records that could not be delivered.",
-    "positions": "Where the scheduler workers stand.",
-    "config": "Settings, without starting anything.",
+    "dlq": "Inspect, export, resend and resolve a group's dead letters.",
+    "jobs": "Resends, resolutions and exports that go on after a crash.",
+    "delay": "Waiting records: list them, withdraw delayed messages.",
+    "quarantine": "Undeliverable records.",
+    "positions": "The positions of scheduler workers.",
+    "config": "Check and show settings.",
 }.items():
     app.add_typer(typer.Typer(cls=_LaterGroup), name=_name, help=_help, no_args_is_help=True)
 
@@ -74,10 +76,10 @@ def _show_versions(asked: bool) -> None:
 @app.callback()
 def reconsume(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_versions, help="say what is installed")
+        bool, typer.Option("--version", is_eager=True, callback=_show_versions, help="show the installed version")
     ] = False,
 ) -> None:
-    """RocketMQ's retry semantics for consumers of Apache Kafka."""
+    """Retries, delayed messages and dead letters for consumers of Apache Kafka."""
 
 
 @app.command()
@@ -98,8 +100,8 @@ def demo(
 
 @app.command()
 def broker(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one")] = 9092,
-    data: Annotated[Path | None, typer.Option(help="keep the data in this folder; default: none is kept")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0 takes a free one")] = 9092,
+    data: Annotated[Path | None, typer.Option(help="folder of the data; by default nothing is kept")] = None,
     output: Output = "table",
 ) -> None:
     """Run a real Kafka on this machine, in the foreground, for development."""
@@ -110,14 +112,16 @@ def broker(
 
 @app.command()
 def chaos(
-    seed: Annotated[int | None, typer.Option(help="of the schedule; default: any, and it is printed")] = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="how long things go wrong")] = 3,
-    brokers: Annotated[int, typer.Option(help="1 or 3; three lose one at a time")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(help="seed of the schedule; default: a random one, which is printed")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="duration of the faults")] = 3,
+    brokers: Annotated[int, typer.Option(help="number of brokers: 1, or 3 of which one fails at a time")] = 1,
     rate: Annotated[float, typer.Option(min=1, help="messages per second")] = 200,
-    sidecar: Annotated[bool, typer.Option("--sidecar", help="a sidecar and its app take part, and fail too")] = False,
+    sidecar: Annotated[bool, typer.Option("--sidecar", help="add a sidecar and its app, which fail too")] = False,
     output: Output = "table",
 ) -> None:
-    """Make things go wrong on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
+    """Cause faults on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
     from reconsume.cli.chaos.run import chaos as run
 
     if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
@@ -128,7 +132,7 @@ def chaos(
 def scheduler(
     settings: Callable[..., Any],
     instance_id: Annotated[
-        str | None, typer.Option(help="stable over restarts, one for each worker; default: one that is both")
+        str | None, typer.Option(help="stable identity of this worker; default: one that the machine keeps")
     ] = None,
 ) -> None:
     """Run a scheduler worker: it moves due records to %RETRY% and exhausted ones to %DLQ%."""
@@ -142,10 +146,11 @@ def sidecar(
     settings: Callable[..., Any],
     listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help=f"the API [127.0.0.1:{SIDECAR_API}]")] = None,
     group: Annotated[
-        list[str] | None, typer.Option(help="serve this group alone, and make its retry topic; several times for more")
+        list[str] | None,
+        typer.Option(help="serve only this group, and create its retry topic; may be given several times"),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="holds what callers must show; needed beyond this machine")
+        Path | None, typer.Option(metavar="FILE", help="file with the token of callers; required beyond loopback")
     ] = None,
 ) -> None:
     """Serve send-backs and delayed messages over HTTP, for a consumer in any language beside it, and push to apps."""
@@ -162,18 +167,18 @@ def console(
         str | None, typer.Option(metavar="HOST:PORT", help=f"the pages [127.0.0.1:{CONSOLE_PAGES}]")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="holds what browsers must show; needed beyond this machine")
+        Path | None, typer.Option(metavar="FILE", help="file with the token of browsers; required beyond loopback")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="nothing can be sent again from the pages")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="disable resending from the pages")] = False,
     hide_values: Annotated[
-        bool, typer.Option("--hide-values", help="of keys, values and users' headers only the sizes are shown")
+        bool, typer.Option("--hide-values", help="show only the sizes of keys, values and users' headers")
     ] = False,
     index_folder: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="of the index of dead letters; default: the user's cache"),
+        typer.Option(metavar="FOLDER", help="folder of the index of dead letters; default: the user's cache"),
     ] = None,
 ) -> None:
-    """Serve pages for a browser: what waits, what is dead and why; dead letters are sent again from there."""
+    """Serve pages for a browser: waiting messages, dead letters and their causes, resends."""
     from reconsume.cli.actions.processes import run_console
 
     own = {

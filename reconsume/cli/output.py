@@ -6,13 +6,12 @@ ruff refuses `rich`, `print`, `sys.stdout` and `sys.stderr` in all other modules
 
 from __future__ import annotations
 
-import csv
 import logging
 import sys
 import textwrap
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,12 +22,9 @@ from reconsume.delay_levels.human_text import counted, json_text, visible
 
 __all__ = [
     "Coloured",
-    "JsonLines",
     "clear_screen",
     "counted",
-    "csv_writer",
     "indented",
-    "json_line_writer",
     "make_stray_lines_visible",
     "one_line",
     "opened",
@@ -45,8 +41,6 @@ __all__ = [
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _WIDTH_OF_FILES: Final = 160
-_BEGINS_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""Spreadsheets take a cell that begins so for a formula (OWASP, CSV injection)."""
 
 
 class Coloured(NamedTuple):
@@ -202,33 +196,3 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         raise IllegalSetting(f"--file {file}: {error.strerror}; name one that is not there yet") from None
     with new:
         yield new
-
-
-JsonLines = Callable[[Mapping[str, Any]], None]
-
-
-def json_line_writer(out: TextIO) -> JsonLines:
-    """Write rows as JSON, one on each line; nothing is changed."""
-
-    def write(row: Mapping[str, Any]) -> None:
-        out.write(json_text(row) + "\n")
-
-    return write
-
-
-def csv_writer(out: TextIO, columns: Sequence[str]) -> JsonLines:
-    """Write rows for a spreadsheet: what it would take for a formula begins with `'`, controls are escapes."""
-    table = csv.DictWriter(out, columns, extrasaction="ignore")
-    table.writeheader()
-
-    def write(row: Mapping[str, Any]) -> None:
-        table.writerow({name: _csv_cell(value) for name, value in row.items()})
-
-    return write
-
-
-def _csv_cell(value: Any) -> Any:
-    text = json_text(value) if isinstance(value, dict | list) else value
-    if not isinstance(text, str):
-        return text
-    return visible("'" + text if text.startswith(_BEGINS_FORMULA) else text)

@@ -1,4 +1,4 @@
-"""What it means to process a message in a demo and in a run of faults: to publish it."""
+"""Processing a message in a demo and in a run of faults: publishing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees on standard error while a command works; the lines may quote anything, so none is markup."""
+"""The progress of a command on standard error; the lines may quote anything, so none is markup."""
 
 from __future__ import annotations
 

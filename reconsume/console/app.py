@@ -9,16 +9,25 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.console.api.api import PREFIX, fault_of, make_api
+from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
-from reconsume.console.pages.pages import Pages, icon, style
+from reconsume.console.pages.actions import Actions
+from reconsume.console.pages.forms import FormReader
+from reconsume.console.pages.job_pages import JobPages
+from reconsume.console.pages.pages import Pages
+from reconsume.console.pages.quarantine_pages import QuarantinePages
+from reconsume.console.pages.sign_in_pages import SignInPages
 from reconsume.console.settings import ConsoleProcessSettings
-from reconsume.console.web.checks import token_of_forms
+from reconsume.console.sign_in.oidc import CALLBACK
+from reconsume.console.sign_in.sign_in import BEGIN, END, SIGNED_OUT, SignIn
+from reconsume.console.web.assets import htmx, icon, style
 from reconsume.console.web.faults import Refusal, status_of
-from reconsume.console.web.guard import ConsoleGuard
+from reconsume.console.web.guard import API, ConsoleGuard
 from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -34,16 +43,24 @@ def make_app(
     """All pages, with the guard before them.
 
     Raises:
-        IllegalSetting: the token cannot be used, or is missing.
+        IllegalSetting: a token or a key cannot be used, or is missing.
     """
     console = settings.console
-    token = console.read_token()
-    of_forms = token_of_forms(token)
-    renderer = Renderer(settings, clock, of_forms)
-    pages = Pages(settings, cluster, renderer, clock, of_forms, metrics.resent)
+    sign_in = SignIn(console, clock)
+    renderer = Renderer(settings, clock, sign_in)
+    pages, forms = Pages(settings, cluster, renderer, clock), FormReader(sign_in)
+    changes = Changes(cluster, clock, metrics.resent)
+    actions = Actions(console, changes, renderer, forms)
+    jobs = JobPages(cluster, changes, renderer, forms, clock, console.cause_labels)
+    quarantine = QuarantinePages(cluster, changes, renderer, forms)
     error_page = partial(_error_page, renderer)
     app = Starlette(
-        routes=_routes(pages),
+        routes=[
+            Mount(PREFIX, make_api(settings, cluster, changes, clock)),
+            *_routes(pages, actions),
+            *_job_routes(jobs, quarantine),
+            *_sign_in_routes(SignInPages(sign_in, renderer, forms)),
+        ],
         exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), error_page),
     )
     app.router.redirect_slashes = False
@@ -52,26 +69,52 @@ def make_app(
         metrics.requests.labels(page, str(status)).inc()
         metrics.seconds.labels(page).observe(seconds)
 
-    return ConsoleGuard(app, console, token, error_page, count)
+    return ConsoleGuard(app, console, sign_in, error_page, count)
 
 
-def _routes(pages: Pages) -> list[Route]:
+def _routes(pages: Pages, actions: Actions) -> list[Route]:
     group = "/groups/{group}"
     return [
         Route("/", pages.overview),
         Route("/style.css", style),
         Route("/icon.svg", icon),
+        Route("/htmx.js", htmx),
         Route(group, pages.group),
         Route(group + "/dead-letters", pages.dead_letters),
         Route(group + "/dead-letters/{partition:int}/{offset:int}", pages.record),
-        Route(group + "/resend", pages.resend_plan, methods=["POST"]),
-        Route(group + "/resend/run", pages.resend_run, methods=["POST"]),
-        Route(group + "/resolve", pages.resolve, methods=["POST"]),
+        Route(group + "/waits", pages.waits),
+        Route(group + "/dead-letters/{partition:int}/{offset:int}/life", pages.life),
+        Route(group + "/resend", actions.resend_plan, methods=["POST"]),
+        Route(group + "/resend/run", actions.resend_run, methods=["POST"]),
+        Route(group + "/resolve", actions.resolve, methods=["POST"]),
+    ]
+
+
+def _job_routes(jobs: JobPages, quarantine: QuarantinePages) -> list[Route]:
+    return [
+        Route("/jobs", jobs.jobs),
+        Route("/jobs/{name}", jobs.job),
+        Route("/jobs/{name}/wish", jobs.wish, methods=["POST"]),
+        Route("/groups/{group}/job", jobs.plan),
+        Route("/groups/{group}/jobs", jobs.create, methods=["POST"]),
+        Route("/quarantine", quarantine.quarantine),
+        Route("/quarantine/release", quarantine.release, methods=["POST"]),
+    ]
+
+
+def _sign_in_routes(pages: SignInPages) -> list[Route]:
+    return [
+        Route(BEGIN, pages.begin),
+        Route(CALLBACK, pages.finish),
+        Route(END, pages.end, methods=["POST"]),
+        Route(SIGNED_OUT, pages.signed_out),
     ]
 
 
 def _error_page(renderer: Renderer, request: Request, error: Exception) -> Response:
-    """What, where, why and the way out; never a traceback."""
+    """Return a page with what failed, where, why and the way out; never a traceback."""
+    if request.scope["path"].startswith(API):
+        return fault_of(request, error)
     status, detail, headers = _told(error)
     content = {"status": status, "text": _text(error, status, request.url.path), "detail": detail}
     here = "/" if request.method == "POST" else None

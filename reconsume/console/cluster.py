@@ -1,41 +1,63 @@
-"""What the pages ask of Kafka. All of it blocks."""
+"""The pages' questions to Kafka. All of them block."""
 
 from __future__ import annotations
 
+import logging
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from itertools import islice
+from typing import Final
 
-from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.console.snapshot import Snapshot, Snapshots
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
-from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
 from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.jobs.planning import JobPlan
+from reconsume.operations.jobs.records import Job, JobsView
+from reconsume.operations.jobs.selection import JobDraft
+from reconsume.operations.jobs.service import cancel, pause, resume
+from reconsume.operations.jobs.service import create as create_job
+from reconsume.operations.jobs.service import plan as plan_job
+from reconsume.operations.jobs.service import show as show_job
+from reconsume.operations.lives.group_waits import GroupWaits, count_group_waits
+from reconsume.operations.lives.message_life import MessageLife, read_life
+from reconsume.operations.quarantine import QuarantineRecord, read_quarantine, release
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
-from reconsume.operations.status import Status, collect_status
+from reconsume.operations.status import collect_status
 
-T = TypeVar("T")
-_KEPT_SECONDS: Final = 2.0
+logger = logging.getLogger(__name__)
+
+_HOUR_MS: Final = 3_600_000
+_CHART_HOURS: Final = 72
+_COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
+_MOST_PLANNED: Final = 20_000
+"""Dead letters that a dry run reads from Kafka: a page must not wait for more."""
+WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
+"""What may be done with a job."""
 
 
 class ConsoleCluster:
     """Kafka as the pages see it; every method may raise `ReconsumeError`."""
 
-    def __init__(self, settings: Settings, index: DeadLetterIndex | None = None) -> None:
+    def __init__(self, settings: Settings, index: DeadLetterIndex | None = None, clock: Clock = now_ms) -> None:
         self._settings = settings
         self._index = index
-        self._status: Shared[Status] = Shared(lambda: collect_status(self._cluster))
-        self._groups: Shared[Groups] = Shared(lambda: read_groups(self._cluster))
+        self._clock = clock
+        self._of_index: tuple[int, float, Mapping[str, OpenLetters], Mapping[str, Sequence[int]]] | None = None
+        self._jobs = JobsView(self._cluster)
+        self.snapshots = Snapshots(self._read)
         # Who resends at the same time is fenced; those of one console wait for each other instead.
         self._resending = threading.Lock()
 
@@ -44,22 +66,42 @@ class ConsoleCluster:
         """A new one for each page: a client waits before it tells a second time that its login fails."""
         return Cluster(self._settings)
 
-    def status(self) -> Status:
-        """What waits and what is dead, at most 2 s old."""
-        return self._status.get()
+    def latest(self) -> Snapshot | None:
+        """The installation as it was seconds ago; None if nothing was read yet."""
+        return self.snapshots.latest()
 
-    def groups(self) -> Groups:
-        """Settings of the groups, at most 2 s old."""
-        return self._groups.get()
+    def fresh(self) -> Snapshot | None:
+        """The same, read anew where it is older than two seconds; waits for Kafka."""
+        return self.snapshots.fresh()
+
+    def _read(self) -> Snapshot:
+        cluster = self._cluster
+        status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()
+        return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock(), schedulers=_schedulers(cluster))
+
+    def _read_jobs(self) -> Sequence[Job]:
+        """The newest first; none where the topic is missing, or may not be read."""
+        try:
+            found = self._jobs.look()
+        except (TopicNotReady, KafkaRefused) as error:
+            logger.debug("jobs not read: %s", error)
+            return ()
+        return sorted(found.values(), key=lambda one: (one.spec.at_ms, one.name), reverse=True)
+
+    def _counts(self) -> tuple[Mapping[str, OpenLetters] | None, Mapping[str, Sequence[int]] | None]:
+        """Open letters, and new ones by hour; counted again where the index has changed, or a minute has passed."""
+        index = self._complete_index()
+        if index is None:
+            return None, None
+        changes, now_ms = index.store.changes, self._clock()
+        if self._of_index is None or self._of_index[0] != changes or now_ms - self._of_index[1] > _COUNTED_MS:
+            counted = index.store.open_by_group(now_ms), index.store.new_by_hour(now_ms)
+            self._of_index = changes, now_ms, *counted
+        return self._of_index[2:]
 
     def left_to_index(self) -> int | None:
         """How many records the index has still to read; None if it has not begun."""
         return None if self._index is None else self._index.left
-
-    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
-        """The open dead letters of each group; None while the index is incomplete."""
-        index = self._complete_index()
-        return None if index is None else index.store.open_by_group(now_ms)
 
     def causes(self, group: str) -> list[Counted] | None:
         """The causes of a group's open dead letters, the most frequent first; None where the index has none of it."""
@@ -93,12 +135,89 @@ class ConsoleCluster:
         finally:
             self._resending.release()
 
+    def plan_job(self, draft: JobDraft) -> JobPlan:
+        """Return the plan of a job; for very many dead letters from the index, without those left out."""
+        index, wanted = self._index_of(draft.group), draft.wanted
+        if index is None or draft.records is not None:
+            return plan_job(self._cluster, draft)
+        filtered = LetterFilter(
+            group=draft.group,
+            state=wanted.state or OPEN,
+            label=wanted.label,
+            text=wanted.text,
+            key=None if wanted.key is None else wanted.key.encode(),
+            message_id=wanted.message_id,
+            since_ms=wanted.since_ms,
+            until_ms=wanted.until_ms,
+        )
+        if (count := index.store.count(filtered)) <= _MOST_PLANNED:
+            return plan_job(self._cluster, draft)
+        causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))
+        return JobPlan(count, count, Counter(), causes, hours, origins)
+
+    def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
+        """Create it; a runner begins within seconds."""
+        return self._changed(create_job(self._cluster, draft, by=by, why=why, count=count))
+
+    def job(self, name: str) -> Job:
+        """One of them, as it is now."""
+        return show_job(self._cluster, name)
+
+    def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:
+        """Pause it, have it go on, or end it; `wish` is a key of `WISHES`."""
+        return self._changed(WISHES[wish](self._cluster, name, by=by, why=why))
+
+    def _changed(self, job: Job) -> Job:
+        self.snapshots.wake()
+        return job
+
+    def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
+        """The records that wait in the quarantine, the oldest first, and whether there are more."""
+        waiting = (one for one in read_quarantine(self._cluster) if not one.is_released)
+        found = list(islice(waiting, limit + 1))
+        return found[:limit], len(found) > limit
+
+    def release(self, places: Collection[RecordAddress]) -> int:
+        """Give records of the quarantine back to the schedulers; all of them, or none."""
+        try:
+            return release(self._cluster, places, {})
+        finally:
+            self.snapshots.wake()
+
+    def waits(self, group: str) -> GroupWaits:
+        """Return the waiting records of a group on each delay topic; reads Kafka."""
+        return count_group_waits(self._cluster, group)
+
+    def life(self, group: str, one: DeadLetterRecord) -> MessageLife:
+        """The records of a dead letter's message; reads Kafka."""
+        return read_life(self._cluster, group, one)
+
+    def hours(self, group: str) -> list[int] | None:
+        """How many died in each of the last 72 hours, the oldest first; None where the index has none of the group."""
+        index = self._index_of(group)
+        if index is None:
+            return None
+        now_hour = int(self._clock()) // _HOUR_MS
+        wanted = LetterFilter(group=group, since_ms=(now_hour - _CHART_HOURS + 1) * _HOUR_MS)
+        counted = {int(one.value) // _HOUR_MS: one.number for one in index.store.count_by("hour", wanted)}
+        return [counted.get(now_hour - age, 0) for age in reversed(range(_CHART_HOURS))]
+
+    def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
+        """The dead letters of a message, the newest first; none while the index is incomplete."""
+        index = self._index_of(group)
+        return [] if index is None else index.store.find(LetterFilter(group=group, message_id=message_id), limit=20)
+
+    def label(self, group: str, one: DeadLetterRecord) -> str | None:
+        """The label of a dead letter's cause; None while the index is incomplete."""
+        index = self._index_of(group)
+        return None if index is None else index.labels.label(one.letter.exception_class, one.letter.cause)
+
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """One of them."""
         return read_one(self._cluster, group, place)
 
     def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
-        """What `resend` would do."""
+        """Return the plan of `resend`."""
         return plan_resend(self._cluster, group, places)
 
     def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
@@ -107,7 +226,7 @@ class ConsoleCluster:
             try:
                 return resend(self._cluster, group, places, replay_id=replay_id, by=by)
             finally:
-                self._status.forget()
+                self.snapshots.wake()
 
     def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
         """Resolve those that are open."""
@@ -120,42 +239,10 @@ class ConsoleCluster:
             return reopen(self._cluster, group, places)
 
 
-class Shared(Generic[T]):
-    """An answer that several ask for at once is fetched once, and kept for a moment; so is an error.
-
-    Args:
-        fetch: asks.
-        clock: gives seconds that only grow.
-    """
-
-    def __init__(self, fetch: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
-        self._fetch = fetch
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._until = float("-inf")
-        self._answer: Callable[[], T] = fetch
-
-    def get(self) -> T:
-        """The answer; raises what the fetching raised."""
-        with self._lock:
-            if self._clock() >= self._until:
-                self._answer = self._fetched()
-                self._until = self._clock() + _KEPT_SECONDS
-            return self._answer()
-
-    def forget(self) -> None:
-        """Ask again the next time."""
-        with self._lock:
-            self._until = float("-inf")
-
-    def _fetched(self) -> Callable[[], T]:
-        try:
-            found = self._fetch()
-        except ReconsumeError as error:
-            kind, text = type(error), str(error)
-
-            def refuse() -> T:
-                raise kind(text)
-
-            return refuse
-        return lambda: found
+def _schedulers(cluster: Cluster) -> list[str] | None:
+    """The workers that are alive; None where no broker tells, or this client may not ask."""
+    try:
+        return sorted(cluster.admin.member_names(cluster.names.scheduler_group))
+    except ReconsumeError as error:
+        logger.debug("schedulers not known: %s", error)
+        return None

@@ -1,4 +1,4 @@
-"""What a console process exports."""
+"""The metrics of a console process."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -13,7 +13,6 @@ from reconsume.bridge.http.management import LogLevel, ManagementServer
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.metrics.catalogue import metric
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.process.environment import cache_folder
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT
 from reconsume.console.app import make_app
 from reconsume.console.cluster import ConsoleCluster
@@ -21,12 +20,16 @@ from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.web.server import PageServer
 from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.current import index_file
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.jobs.runner import JobRunner
+
+_JOBS_SECONDS: Final = 3.0
 
 
 class Console:
-    """What `reconsume console` runs; its address is taken at once, pages are served with `run`.
+    """The process of `reconsume console`; its address is taken at once, pages are served with `run`.
 
     Args:
         settings: of the process.
@@ -55,7 +58,8 @@ class Console:
         ProcessCollector(registry=self._metrics.registry)
         metric("reconsume_build_info").gauge(self._metrics.registry).labels(reconsume.__version__).set(1)
         self._index = make_index(settings) if cluster is None else None
-        app = make_app(settings, cluster or ConsoleCluster(settings, self._index), self._metrics, clock)
+        self._cluster = cluster or ConsoleCluster(settings, self._index, clock)
+        app = make_app(settings, self._cluster, self._metrics, clock)
         self._server = PageServer(app, settings.console.listen)
 
     def run(self, stop: threading.Event) -> None:
@@ -65,6 +69,7 @@ class Console:
             IllegalSetting: the management address cannot be used.
         """
         management = self._settings.management
+        jobs: threading.Thread | None = None
         try:
             watch = ManagementServer(
                 *(management.host, management.port, self._metrics.registry, self._server, self._log_level),
@@ -72,12 +77,22 @@ class Console:
             )
             try:
                 self._server.start()
+                threading.Thread(
+                    target=self._cluster.snapshots.run, args=(stop,), name="reconsume-snapshots", daemon=True
+                ).start()
                 if self._index is not None:
                     self._follow(self._index, stop)
+                    if not self._settings.console.read_only:
+                        runner = JobRunner(Cluster(self._settings)).run
+                        jobs = threading.Thread(target=runner, args=(stop,), name="reconsume-jobs", daemon=True)
+                        jobs.start()
                 self._on_start(self._server.address, watch.address)
                 stop.wait()
             finally:
                 watch.close()
+                if jobs is not None:
+                    # What a job has in hand is committed; the rest is for the next runner.
+                    jobs.join(_JOBS_SECONDS)
         finally:
             self._server.close()
 
@@ -94,7 +109,5 @@ class Console:
 
 def make_index(settings: ConsoleProcessSettings) -> DeadLetterIndex:
     """Open the index of dead letters; it is filled when it runs."""
-    scope = hashlib.sha256(f"{settings.bootstrap_servers} {settings.topic_prefix}".encode()).hexdigest()[:16]
-    folder = settings.console.index_folder or cache_folder()
-    store = DeadLetterStore(folder / f"dead-letters-{scope}.db", settings.console.index_mib)
+    store = DeadLetterStore(index_file(settings, settings.console.index_folder), settings.console.index_mib)
     return DeadLetterIndex(Cluster(settings), store, CauseLabels(settings.console.cause_labels))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from reconsume.bridge.http.listening import read_token
+from reconsume.bridge.http.listening import is_loopback, read_token
 from reconsume.bridge.process.environment import Words
 from reconsume.bridge.process.ports import CONSOLE_PAGES
 from reconsume.bridge.process.settings import Settings
@@ -23,9 +25,80 @@ class ConsoleListenSettings(_Strict):
     """Where the pages are served."""
 
     host: str = "127.0.0.1"
-    """Where the pages are served; any other address than this machine's own needs a token."""
+    """Address of the pages; any address beyond loopback needs a token."""
     port: Annotated[int, Field(ge=0, le=65_535)] = CONSOLE_PAGES
     """0 takes a free one."""
+
+
+class AccessSettings(_Strict):
+    """The rights of some people."""
+
+    role: Literal["viewer", "operator", "admin"]
+    """`viewer` looks, `operator` also sends again, resolves and runs jobs, `admin` also releases from the
+    quarantine."""
+    people: Words = []
+    """Names of people who have signed in; `*` stands for all of them."""
+    teams: Words = []
+    """Teams, as the proxy or the provider tells them."""
+    groups: Annotated[Words, Field(min_length=1)] = ["*"]
+    """Consumer groups that the role holds for; `*` in a name stands for any text."""
+
+
+class ProxySettings(_Strict):
+    """A proxy that has signed people in."""
+
+    addresses: Annotated[Words, Field(min_length=1)]
+    """Addresses or networks of proxies, such as `10.1.0.0/16`; headers from anywhere else are ignored."""
+    user_header: str = "x-forwarded-user"
+    """The header with the name of the person; the proxy must remove it from what browsers send."""
+    teams_header: str = "x-forwarded-groups"
+    """The header with their teams, comma-separated."""
+
+    @field_validator("addresses")
+    @classmethod
+    def _addresses_are_legal(cls, value: list[str]) -> list[str]:
+        for one in value:
+            try:
+                ipaddress.ip_network(one, strict=False)
+            except ValueError as error:
+                raise IllegalSetting(f"console.proxy.addresses: {one!r} is no address or network ({error})") from None
+        return value
+
+    @field_validator("user_header", "teams_header")
+    @classmethod
+    def _in_lower_case(cls, value: str) -> str:
+        return value.lower()
+
+
+class OidcSettings(_Strict):
+    """An OpenID Connect provider."""
+
+    issuer: str
+    """The address of the provider; `/.well-known/openid-configuration` below it tells the rest."""
+    client_id: str
+    """Of the console, as the provider knows it."""
+    client_secret: SecretStr | None = None
+    """Of the console; None for a public client."""
+    client_secret_file: Path | None = None
+    """A file that holds it."""
+    console_url: str
+    """The address of the console as browsers see it, such as `https://console.example.com`; the provider must allow
+    `/sign-in/callback` below it."""
+    scopes: Words = ["openid", "profile", "email"]
+    """What is asked of the provider."""
+    name_claim: str = "preferred_username"
+    """The claim with the name of the person. Take one that people cannot choose themselves, such as `sub`, where the
+    provider lets them change their user names. Of `email` only verified addresses count."""
+    teams_claim: str = "groups"
+    """The claim with their teams."""
+
+    @field_validator("issuer", "console_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+            raise IllegalSetting(f"console.oidc: {value!r} must begin with https://")
+        return value.rstrip("/")
 
 
 class ConsoleSettings(_Strict):
@@ -37,21 +110,44 @@ class ConsoleSettings(_Strict):
     file that holds it."""
     token_file: Path | None = None
     """The same, from a settings file."""
+    tokens: SecretStr | None = None
+    """Tokens of people: a line is a name, a space and a token of at least 16 characters;
+    `RECONSUME_CONSOLE__TOKENS_FILE` names a file that holds them."""
+    tokens_file: Path | None = None
+    """The same, from a settings file."""
+    proxy: ProxySettings | None = None
+    """A proxy that has signed people in: `{addresses = ["10.1.0.0/16"]}`, with `user_header` (`x-forwarded-user`) and
+    `teams_header` (`x-forwarded-groups`)."""
+    oidc: OidcSettings | None = None
+    """An OpenID Connect provider: `issuer`, `client_id`, `client_secret_file`, `console_url`, and `scopes`,
+    `name_claim`, `teams_claim`."""
+    access: list[AccessSettings] = []
+    """Who may do what: `{role = "operator", people = ["anna"], teams = ["sre"], groups = ["billing-*"]}`. Without it
+    people with tokens are admins. With `proxy` or `oidc` it is required."""
+    session_key: SecretStr | None = None
+    """At least 32 characters that sign forms and sessions; several consoles behind one name need the same. None makes a
+    key that ends with the process. `RECONSUME_CONSOLE__SESSION_KEY_FILE` names a file that holds it."""
+    session_key_file: Path | None = None
+    """The same, from a settings file."""
+    session_hours: Annotated[float, Field(gt=0, le=720)] = 10
+    """How long a sign-in with `oidc` lasts."""
     allowed_hosts: Words = []
     """Further names, without a port, by which browsers may ask for a console that listens on this machine alone: those
     of a proxy before it. `localhost` and the loopback addresses always may."""
     read_only: bool = False
-    """Nothing can be sent again from the pages."""
+    """Disable resending from the pages."""
     hide_values: bool = False
     """Of keys, values and the users' headers only the sizes are shown."""
+    hide_values_from_viewers: bool = False
+    """The same for people who are only viewers of a group."""
     index_folder: Path | None = None
     """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
     headers and causes, no values. None takes the user's cache folder."""
     index_mib: Annotated[int, Field(ge=16)] = 1_024
-    """At most so large is the index; some 400 bytes a dead letter."""
+    """Largest size of the index; a dead letter takes about 400 bytes."""
     cause_labels: dict[str, str] = {}
-    """Labels of causes by regular expressions; the first that is found in class and text counts. What none is found in
-    is labelled by its class, and its text without ids, numbers and host names."""
+    """Labels of causes by regular expressions; the first that is found in class and text counts. Other causes are
+    labelled by their class, and their text without ids, numbers and host names."""
 
     @field_validator("cause_labels")
     @classmethod
@@ -63,6 +159,11 @@ class ConsoleSettings(_Strict):
     def _token_is_one(self) -> Self:
         if self.token is not None and self.token_file is not None:
             raise IllegalSetting("token and token_file are both set; keep one of them")
+        if (self.proxy or self.oidc) and not self.access:
+            raise IllegalSetting(
+                "console.proxy or console.oidc is set, and console.access is not: say who may do what, such as "
+                'access = [{role = "viewer", people = ["*"]}]'
+            )
         return self
 
     def read_token(self) -> str | None:
@@ -71,7 +172,10 @@ class ConsoleSettings(_Strict):
         Raises:
             IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the pages.
         """
-        return read_token("console", self.listen.host, self.token, self.token_file)
+        has_other_sign_in = bool(self.tokens or self.tokens_file or self.proxy or self.oidc)
+        return read_token(
+            "console", "127.0.0.1" if has_other_sign_in else self.listen.host, self.token, self.token_file
+        )
 
 
 class ConsoleProcessSettings(Settings):

@@ -56,7 +56,7 @@ class Registration:
         listener: None until one is registered.
         orderly: one after the other.
         per_key: of a key, not of a partition.
-        hooks: what is told of its calls.
+        hooks: called around its calls.
     """
 
     listener: Any = None

@@ -81,8 +81,8 @@ class AssignedPartitions:
         self.commit()
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """Somebody else has them already; committing would be refused."""
-        logger.warning("lost: %s; results that come late are discarded", names_of(partitions))
+        """Forget partitions that other members own; committing for them would be refused."""
+        logger.warning("lost: %s; late results are discarded", names_of(partitions))
         dropped = self._drop(partitions)
         self.service.leave(dropped, 0)
         self.sender.forget(dropped)
@@ -92,7 +92,7 @@ class AssignedPartitions:
         self.sender.commit(self.queues.values())
 
     def committed(self, answers: Mapping[Partition, Answer]) -> None:
-        """The answer to a commit; what was not committed is tried again with the next one."""
+        """The answer to a commit; refused offsets are tried again with the next one."""
         self.known.note({where: answer for where, answer in answers.items() if isinstance(answer, Commit)})
         for where, answer in answers.items():
             if isinstance(answer, ReconsumeError) and where in self.queues:
@@ -122,9 +122,10 @@ class AssignedPartitions:
         for _ in range(_MOMENTS):
             # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment:
             # benchmarks/throughput.py.
-            if not all(self.service.is_suspended(queue) for queue in pause):
-                time.sleep(_MOMENT_SECONDS)
-                pause = [queue for queue in pause if self._is_full(queue)]
+            if all(self.service.is_suspended(queue) for queue in pause):
+                break
+            time.sleep(_MOMENT_SECONDS)
+            pause = [queue for queue in pause if self._is_full(queue)]
         self.pause(pause)
         self._resume(queue for queue in queues if queue not in full)
 
@@ -166,7 +167,7 @@ class AssignedPartitions:
         if self.finish_by is not None:
             leave_seconds = min(leave_seconds, self.seconds_left())
         if not self.service.leave(dropped, leave_seconds):
-            logger.warning("given away while a listener still works, so two may now: %s", names_of(partitions))
+            logger.warning("revoked while a listener still runs, so messages may run twice: %s", names_of(partitions))
         self.sender.leave(dropped, self.settings.limits.settle_seconds)
 
     def _drop(self, partitions: Iterable[Partition]) -> list[ProcessQueue]:
@@ -181,7 +182,7 @@ class AssignedPartitions:
         return dropped
 
     def _ask_committed(self, partitions: Collection[Partition], seconds: float) -> Mapping[Partition, Answer]:
-        """What the group has committed; what its coordinator has lost is committed again."""
+        """Return the group's committed offsets; offsets that its coordinator has lost are committed again."""
         try:
             found = self.known.ask(lambda asked: self.consumer.committed(asked, seconds), partitions, self.stop)
             if found.restored:

@@ -109,7 +109,7 @@ class ConsumeLoop:
             return
         owner = self._queue_of(first)
         rest = self._consumer.consume(_FETCH_RECORDS)
-        # A rebalance may have come with them: then the first one is read again by whoever has its partition now.
+        # A rebalance may have come with them: then the first one is read again by the partition's new owner.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
         for topic, partition, failed, run in by_partition(polled):
             if failed:
@@ -193,7 +193,7 @@ class ConsumeLoop:
         self._sender.serve()
 
     def end(self) -> None:
-        """A shutdown is never an outcome: what did not finish stays uncommitted and comes again."""
+        """A shutdown is never an outcome: unfinished messages stay uncommitted and are read again."""
         left = self.partitions.seconds_left()
         with ExitStack() as closing:
             closing.callback(self._consumer.close)

@@ -1,4 +1,4 @@
-"""What a PushConsumer is told at its construction, checked."""
+"""The arguments of a PushConsumer, checked."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:
         given: all of them, by name.
 
     Raises:
-        IllegalSetting: one that cannot be.
+        IllegalSetting: an invalid argument.
     """
     check_types(
         given,

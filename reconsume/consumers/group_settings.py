@@ -1,4 +1,4 @@
-"""What every kind of consumer is told about its group."""
+"""The settings of a group, for every kind of consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a listener gets and gives: RocketMQ's statuses and context."""
+"""The interface of listeners: RocketMQ's statuses and context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL: Final = 2**31 - 1
 
 
 class ConsumeConcurrentlyStatus(enum.Enum):
-    """What became of a batch; an exception or `None` means RECONSUME_LATER (RocketMQ: CC-01, CC-02)."""
+    """The outcome of a batch; an exception or `None` means RECONSUME_LATER (RocketMQ: CC-01, CC-02)."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
@@ -49,7 +49,7 @@ Listener = Callable[
 
 
 class ConsumeOrderlyStatus(enum.Enum):
-    """What became of a batch that is consumed in order; an exception or `None` means SUSPEND (RocketMQ: OR-01).
+    """The outcome of a batch that is consumed in order; an exception or `None` means SUSPEND (RocketMQ: OR-01).
 
     COMMIT and ROLLBACK are for contexts with `auto_commit` off; with it on they acknowledge (RocketMQ: OR-08, OR-09).
     """

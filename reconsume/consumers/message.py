@@ -102,17 +102,17 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Of the body, in bytes."""
+        """The size of the body, in bytes."""
         return self._size
 
     @property
     def key(self) -> bytes | None:
-        """As it was produced."""
+        """The key, as it was produced."""
         return self._polled.key()
 
     @property
     def body(self) -> bytes | None:
-        """As it was produced."""
+        """The body, as it was produced."""
         return self._polled.value()
 
     @lazy
@@ -151,14 +151,14 @@ class Message:
 
     @lazy
     def stored(self) -> Stored:
-        """What the record says of its past; a malformed count is taken as 0, and the log says so."""
+        """The record's own history; a malformed count is taken as 0 and logged."""
         position = Position(*self.kafka[:3])
         if not self.is_retry:
             return Stored.first_copy(position, self.kafka.timestamp)
         try:
             return Stored.of_retry(self._headers, position, self.kafka.timestamp)
         except MalformedProperty as error:
-            logger.warning("%s: %s; it is taken as missing", self, error)
+            logger.warning("%s: %s; taken as missing", self, error)
             identity = self._text(ORIGIN_MESSAGE_ID) or str(position)
             return Stored(
                 self._text(RETRY_TOPIC) or topic_of(identity) or position.topic,
@@ -215,7 +215,7 @@ class Message:
 
     @property
     def keys(self) -> str | None:
-        """The producer's keys, parted by spaces."""
+        """The producer's keys, separated by spaces."""
         return self._text(KEYS)
 
     @property

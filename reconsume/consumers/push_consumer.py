@@ -41,27 +41,27 @@ OL = TypeVar("OL", bound=OrderlyListener)
 
 
 class PushConsumer:
-    """Calls a listener for every message of the subscribed topics, and again for those that failed.
+    """Calls a listener for every message of the subscribed topics, and again for failed ones.
 
     A message fails when the listener raises, or returns `RECONSUME_LATER` or None. It then waits on the delay topic
-    of its level, comes back with `reconsume_times` one higher, and after `max_reconsume_times` rests in `%DLQ%group`.
+    of its level, returns with `reconsume_times` one higher, and after `max_reconsume_times` goes to `%DLQ%group`.
 
     Args:
         group: the consumer group.
-        bootstrap_servers: `host:port`, more of them parted by commas.
+        bootstrap_servers: `host:port`, comma-separated.
         conf: librdkafka settings, passed through; `auto.offset.reset` holds for the subscribed topics, the retry
             topic always starts at its beginning.
-        message_model: BROADCASTING gives every member all messages; what fails is logged and dropped (RocketMQ: BP-01).
+        message_model: BROADCASTING gives all messages to every member; failed ones are dropped (RocketMQ: BP-01).
         offset_store: the directory for the offsets of a broadcasting consumer, `~/.reconsume/offsets` by default; they
             are kept by cluster, `client.id` and group (RocketMQ: BP-02).
-        consume_from_where: where a partition without a committed offset starts; None takes `auto.offset.reset`, else
+        consume_from_where: where a partition without a committed offset starts; None uses `auto.offset.reset`, else
             the last offset. Partitions and topics that appear after the start are read from their beginning.
         consume_timestamp: for CONSUME_FROM_TIMESTAMP: `yyyyMMddHHmmss` in local time, or a datetime; by default half
             an hour ago.
         namespace: `ns` in `ns%group` and `ns%topic`; listeners see topics without it (RocketMQ: TN-10).
-        max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16). 0
+        max_reconsume_times: how often a message may be sent back; None uses the group's `retryMaxTimes` (16). 0
             makes the first failure a dead letter (RocketMQ: BR-12, T-02). For an orderly listener how often it may
-            fail in its place; None is for ever (RocketMQ: OR-03).
+            fail in its place; None is forever (RocketMQ: OR-03).
         dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: a message whose listener raises
             one of them, or an error that was raised `from` one, is a dead letter at once. Subclasses count. A level
             or a time that the listener sets in its context wins.
@@ -76,12 +76,12 @@ class PushConsumer:
             back twice.
         circuit_breaker: when the listener fails nearly always, consumption pauses and probes; None never pauses.
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`, whose delay topics are created at
-            the start; None takes the cluster's.
+            the start; None uses the cluster's.
         await_termination_when_shutdown: how long `shutdown` waits for running listeners.
-        topic_prefix: of the installation's topics.
+        topic_prefix: the prefix of the installation's topics.
 
     Raises:
-        IllegalSetting: an argument that cannot be; the message says which and what is allowed.
+        IllegalSetting: an invalid argument; the message names it and the allowed values.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class PushConsumer:
         """Consume a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
 
         May be called for several. A topic that begins with `^` is a pattern (Python's `re`) of whole names; topics
-        that come to match it later are found within 10 s. It never matches a topic of the installation.
+        that match it later are found within 10 s. It never matches a topic of the installation.
 
         Raises:
-            IllegalSetting: the topic or the expression cannot be, or the consumer has started.
+            IllegalSetting: an invalid topic or expression, or the consumer has started.
         """
         self._must_not_run("subscribe")
         check_types(locals(), topic=str, sub_expression=(str, NoneType))
@@ -157,7 +157,7 @@ class PushConsumer:
             per_key: the messages of one key in order, the other keys of the partition go on.
 
         Raises:
-            IllegalSetting: it is no function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
+            IllegalSetting: it is not a function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
                 consumer has started.
         """
         self._must_not_run("register_message_listener")
@@ -244,7 +244,7 @@ class PushConsumer:
             raise
 
     def shutdown(self) -> None:
-        """Stop: running listeners may finish, what is finished is committed, the rest comes again.
+        """Stop: running listeners may finish, finished messages are committed, the rest is read again.
 
         Raises:
             ReconsumeError: what had ended the consumer before.
@@ -297,17 +297,17 @@ class PushConsumer:
         return thread
 
     def _run(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
-        """One life after the other: what one of them did not finish comes again in the next."""
+        """Run one life after the other; the next one reads again what the last did not finish."""
         try:
             while True:
                 try:
                     return loop.run(self._stop)
                 except MembershipLost as error:
-                    logger.error("reading has stopped, beginning afresh: %s", error)  # noqa: TRY400 - it is no surprise
+                    logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
                 builder.closing.close()
                 loop = builder.build()
         except BaseException as error:
-            logger.exception("the consumer of group %s has ended", self._settings.group)
+            logger.exception("consumer of group %s ended", self._settings.group)
             self._failure = error
 
     def _must_not_run(self, doing: str) -> None:

@@ -17,7 +17,7 @@ L = TypeVar("L", bound=Callable[..., Any])
 
 
 class LoopThread(Protocol):
-    """What a PushConsumer asks of the thread that its loop runs in."""
+    """The thread of a PushConsumer's loop, as the consumer needs it."""
 
     def is_alive(self) -> bool:
         """Whether it consumes."""
@@ -46,6 +46,6 @@ class StepDriver(Protocol):
 
 
 def step_driver_of(settings: Mapping[str, Any]) -> StepDriver | None:
-    """Who runs the loops for the address in these settings; None where they run in threads, as they should."""
+    """Return the driver of loops for the address in these settings; None if they run in threads, as they should."""
     clients = clients_of(settings)
     return clients if isinstance(clients, StepDriver) else None

@@ -12,10 +12,11 @@ ReconsumeError
 ├── KafkaNotReachable         no broker answered: wait, then try again
 │   └── KafkaLoginFailed      login or certificate are not accepted: change the settings
 ├── KafkaRefused              the cluster said no (rights, limits): ask its operator
+│   ├── WriterReplaced        another process writes under the same id: read what it wrote, then go on
 │   └── RecordTooLarge        a record is larger than its topic takes: make it smaller, or raise the limit
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
 ├── OffsetStoreUnusable       the offsets of a broadcasting consumer are in use or unreadable: see to the file
-├── PartitionLost             the group has rebalanced: nothing was sent, the record comes again
+├── PartitionLost             the group has rebalanced: nothing was sent, the record is read again
 └── WorkerFenced              another worker took this one's identity
 """
 
@@ -39,6 +40,7 @@ __all__ = [
     "TopicNotAllowed",
     "TopicNotReady",
     "WorkerFenced",
+    "WriterReplaced",
 ]
 
 
@@ -92,6 +94,10 @@ class KafkaRefused(ReconsumeError):
 
 class RecordTooLarge(KafkaRefused):
     """A record is larger than its topic, or the producer, takes; the same one never fits."""
+
+
+class WriterReplaced(KafkaRefused):
+    """Another process has begun to write what only one may write at a time; nothing of this one was committed."""
 
 
 class SendBackFailed(ReconsumeError):

@@ -18,7 +18,7 @@ _EXAMPLES: Final = {"timedelta": "timedelta(seconds=10)", "datetime": "datetime.
 
 
 def plain_text(say: Callable[[], str], longest: int = _LONGEST_TEXT) -> str:
-    """What the call gives, cut and fit for UTF-8; empty where it raises or gives something else."""
+    """Return the call's text, cut and fit for UTF-8; empty if it raises or returns something else."""
     try:
         # `str()` gives a subclass of str as it is, with its own methods; a slice by str's own never is one.
         return str.__getitem__(say(), slice(longest)).encode(errors="replace").decode()
@@ -101,7 +101,7 @@ def texts(values: Iterable[str], name: str, such_as: str = "['flights']") -> lis
     """Return several texts as a list; one text alone, whose letters would be taken for them, is refused.
 
     Raises:
-        IllegalSetting: not several, or one of them is no text.
+        IllegalSetting: not several, or one of them is not a text.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise IllegalSetting(f"{name} must be a list of str, such as {such_as}, got {type_name(type(values))}")

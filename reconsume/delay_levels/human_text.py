@@ -1,4 +1,4 @@
-"""Text that people look at: numbers with their nouns, and foreign text, which holds whatever somebody wrote."""
+"""Text that people look at: numbers with their nouns, and foreign text, which holds whatever someone wrote."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What people do to an installation."""
+"""People's operations on an installation."""

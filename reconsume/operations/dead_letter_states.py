@@ -1,13 +1,14 @@
-"""What became of dead letters: the topic of their states."""
+"""The topic of the states of dead letters."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.reading.range_reader import RangeReader
-from reconsume.bridge.writing.exclusive_writer import NewRecord
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import MalformedProperty, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import (
     OPEN,
@@ -17,6 +18,7 @@ from reconsume.delay_levels.wire.dead_letter_states import (
     encode_state,
     parse_key,
 )
+from reconsume.delay_levels.wire.names import encode_name
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +34,20 @@ class StatesReader:
     Args:
         cluster: the installation.
         to_the_last: wait for transactions that are open now.
+        wanted: which dead letters may be asked for; states of others are not held in memory.
+        alive: called again and again while it reads.
     """
 
-    def __init__(self, cluster: Cluster, *, to_the_last: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        to_the_last: bool = False,
+        wanted: Callable[[DeadLetterKey], bool] = lambda _key: True,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._wanted, self._alive = wanted, alive
+        self._end = 0
         self._cluster = cluster
         self._to_the_last = to_the_last
         self._where = cluster.names.dead_letter_states, _ONLY_PARTITION
@@ -65,16 +78,31 @@ class StatesReader:
         end = self._start
         if end is None:
             end = admin.end_offsets([where], uncommitted=self._to_the_last)[where]
-        older: dict[DeadLetterKey, DeadLetterState | None] = {}
-        with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq") as reader:
-            for message in reader.records({where: (min(start, end), end)}):
-                try:
-                    key, value = parse_key(message.key), message.value
-                    older[key] = None if value is None else decode_state(value)
-                except MalformedProperty as error:
-                    logger.warning("record skipped topic=%s offset=%s: %s", where[0], message.offset, error)
+            self._end = end
+        older = self._read(min(start, end), end)
         self._states = older | self._states
         self._start, self._since_ms, self._step_ms = min(start, end), since_ms, 2 * self._step_ms
+
+    def catch_up(self) -> None:
+        """Read what was written since."""
+        if self._start is None:
+            return
+        end = self._cluster.admin.end_offsets([self._where], uncommitted=self._to_the_last).get(self._where, 0)
+        self._states |= self._read(self._end, end)
+        self._end = max(self._end, end)
+
+    def _read(self, start: int, end: int) -> dict[DeadLetterKey, DeadLetterState | None]:
+        where, found = self._where, dict[DeadLetterKey, DeadLetterState | None]()
+        with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq") as reader:
+            for message in reader.records({where: (start, end)}):
+                self._alive()
+                try:
+                    key, value = parse_key(message.key), message.value
+                    if self._wanted(key):
+                        found[key] = None if value is None else decode_state(value)
+                except MalformedProperty as error:
+                    logger.warning("record skipped topic=%s offset=%s: %s", where[0], message.offset, error)
+        return found
 
 
 def state_name(state: DeadLetterState | None) -> str:
@@ -82,9 +110,9 @@ def state_name(state: DeadLetterState | None) -> str:
     return OPEN if state is None else state.state
 
 
-def resend_id(cluster: Cluster) -> str:
-    """Return the transactional id of all who change the state of dead letters."""
-    return f"{cluster.names.prefix}dlq-resend"
+def resend_id(cluster: Cluster, group: str) -> str:
+    """Return the transactional id of all who change the state of a group's dead letters."""
+    return f"{cluster.names.prefix}dlq-resend.{encode_name(group)}"
 
 
 def state_record(topic: str, key: DeadLetterKey, state: DeadLetterState | None) -> NewRecord:

@@ -58,7 +58,7 @@ class DeadLetterRecord:
 
     @property
     def at(self) -> tuple[int, int, int]:
-        """Of two dead letters of a message the one with the greater is newer."""
+        """The order of age: of two dead letters of a message, the newer one is greater."""
         return self.stored_ms, self.place.partition, self.place.offset
 
     @property
@@ -142,7 +142,7 @@ def read_page(
     """
     wanted = wanted or Filter()
     topic, partitions = cluster.names.dead_letter(group), find_partitions(cluster, group)
-    spans = _spans(cluster.admin, partitions, wanted)
+    spans = find_spans(cluster.admin, partitions, wanted)
     heads = {where: end for where, (_, end) in spans.items()}
     for number, offset in _parse_cursor(before).items():
         if (where := (topic, number)) in heads:
@@ -190,7 +190,9 @@ def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
     return found
 
 
-def _spans(admin: KafkaAdmin, partitions: list[Partition], wanted: Filter) -> dict[Partition, tuple[int, int]]:
+def find_spans(
+    admin: KafkaAdmin, partitions: Collection[Partition], wanted: Filter
+) -> dict[Partition, tuple[int, int]]:
     """Where those of the wanted time stand: dead-letter topics have the brokers' time, so it rises with the offset."""
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
     if wanted.since_ms is not None:
@@ -254,7 +256,7 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
 
 
 def record_of(group: str, read: ReadRecord) -> DeadLetterRecord:
-    """Of a record of the group's dead-letter topic."""
+    """Read a record of the group's dead-letter topic."""
     letter = DeadLetterInfo.of(group, Position(*read[:3]), read.headers)
     place = RecordAddress(read.partition, read.offset)
     return DeadLetterRecord(read.topic, place, read.key, read.value, read.headers, read.stored_ms, letter)
@@ -272,6 +274,6 @@ def _parse_cursor(text: str | None) -> dict[int, int]:
     for part in (text or "").split(",") if text else ():
         partition, colon, offset = part.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise IllegalSetting(f"{text!r} is not where a page ended; begin again without it")
+            raise IllegalSetting(f"{text!r} is not where a page ended; start again without it")
         found[int(partition)] = int(offset)
     return found

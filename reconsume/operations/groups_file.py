@@ -21,7 +21,7 @@ _TOP: Final = ("system", "defaults", "groups")
 
 @dataclass(frozen=True, slots=True)
 class GroupsFile:
-    """What a file says: the groups as they should be, and what it says of the switches for all."""
+    """The contents of a file: the groups as they should be, and the switches for all."""
 
     groups: Mapping[str, SubscriptionGroupConfig]
     system: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class GroupsPlan:
-    """What `groups apply` would write.
+    """The records that `groups apply` would write.
 
     Attributes:
         added: groups that are registered.
@@ -63,7 +63,7 @@ def parse_groups_file(value: Any) -> GroupsFile:
     """Read what a YAML file holds: `system`, `defaults` for all groups of the file, and `groups` by name.
 
     Raises:
-        IllegalSetting: an unknown key, or a value that cannot be; the message names it.
+        IllegalSetting: an unknown key, or an invalid value; the message names it.
     """
     top = _mapping("the file", value, _TOP)
     switches = tuple(name for name in _fields(SystemConfig) if name != "topicSettings")  # these are [topics] settings
@@ -98,6 +98,8 @@ def plan_groups(
 ) -> GroupsPlan:
     """Compare; what a newer version has stored beside the fields that we know is kept.
 
+    So is a pause of which the file says nothing: it was set by hand, for a while.
+
     Args:
         file: as it should be.
         current: as it is.
@@ -112,7 +114,8 @@ def plan_groups(
             plan.added.append(config)
             wanted[name] = config
             continue
-        merged = parse_group_config(name, (known.model_extra or {}) | _values(config))
+        kept = {"retryPaused": known.retry_paused} | (known.model_extra or {})
+        merged = parse_group_config(name, kept | _values(config))
         if changed := changes(_values(known), _values(merged)):
             plan.changed[name] = changed
             wanted[name] = merged

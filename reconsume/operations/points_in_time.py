@@ -13,7 +13,7 @@ def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
 
     Args:
         name: of the option or field, for the error.
-        text: as somebody typed it.
+        text: as someone typed it.
         now_ms: what `2h` is counted from.
 
     Raises:

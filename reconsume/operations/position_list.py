@@ -40,7 +40,7 @@ def list_positions(cluster: Cluster) -> list[ListedPosition]:
     """
     admin, topic = cluster.admin, cluster.names.positions
     if topic not in admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
     last = PositionLog(cluster.base, topic).committed().last
     ids = admin.topic_ids({lane for lane, _ in last})
     committed = admin.committed(cluster.names.scheduler_group, [where for where in last if where[0] in ids])

@@ -158,7 +158,7 @@ def release(
 ) -> int:
     """Give records back to the schedulers, in transactions that also mark them as released; their number.
 
-    Whoever releases at the same time is fenced, and what was released before is refused, so each goes once.
+    Another release at the same time is fenced, and released records are refused, so each goes once.
 
     Args:
         cluster: the installation.
@@ -209,7 +209,7 @@ class _Choice:
             if missing and (place := RecordAddress(read.partition, read.offset)) in missing:
                 missing -= {place} if _is_quarantined(read.headers) else set()
         for place in sorted(missing):
-            raise IllegalSetting(f"{place}: there is no such record; `reconsume quarantine list` shows them")
+            raise IllegalSetting(f"{place}: the record does not exist; `reconsume quarantine list` shows them")
         for place in sorted(chosen or ()):
             if place not in self._waiting:
                 raise IllegalSetting(f"{place}: it was released before, and none is released twice")

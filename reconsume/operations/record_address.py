@@ -27,7 +27,7 @@ class RecordAddress(NamedTuple):
         """From `<partition>/<offset>`.
 
         Args:
-            text: as somebody wrote it.
+            text: as someone wrote it.
             shown_by: the command that lists the places, for the error.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Send dead letters again that somebody has picked, each once."""
+"""Send dead letters again that someone has picked, each once."""
 
 from __future__ import annotations
 
@@ -12,29 +12,45 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.reading.range_reader import RangeReader
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, NewRecord
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
-from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterState
+from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
 from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = ["MOST", "REASONS", "SEND", "ResendVerdict", "new_replay_id", "plan_resend", "resend"]
+__all__ = [
+    "MOST",
+    "REASONS",
+    "SEND",
+    "WITH_STATES",
+    "Histories",
+    "ResendVerdict",
+    "find_lane",
+    "judge",
+    "new_replay_id",
+    "plan_resend",
+    "resend",
+    "resent_copy",
+    "resent_state",
+]
 
 MOST: Final = 10_000
 """Dead letters that one call sends again: they are held in memory. Spark replays more."""
 _TOGETHER: Final = 500
 """Records of one transaction."""
-_WITH_STATES: Final = (SEND, "superseded")
-"""What becomes of them is written down."""
+WITH_STATES: Final = (SEND, "superseded")
+"""Statuses that are written down as states."""
 
 
 class ResendVerdict(NamedTuple):
-    """What becomes of a dead letter that is to be sent again; the status is a key of `REASONS`."""
+    """The verdict on a dead letter to resend; the status is a key of `REASONS`."""
 
     record: DeadLetterRecord
     status: str
@@ -53,21 +69,25 @@ def new_replay_id(by: str, now_ms: float) -> str:
 def plan_resend(
     cluster: Cluster, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
 ) -> list[ResendVerdict]:
-    """What `resend` would do now; writes nothing.
+    """Return the plan of `resend`; writes nothing.
 
     Raises:
         IllegalSetting: too many are named, or none.
         RecordNotFound: one is not there.
         TopicNotReady: the group has no dead-letter topic, or `DELAY.0s` is missing.
     """
-    return _judge(cluster, group, places, max_replays, _lane(cluster), to_the_last=False)
+    return _judge(cluster, group, places, max_replays, to_the_last=False)
 
 
-def _lane(cluster: Cluster) -> list[Partition]:
-    """The partitions of `DELAY.0s`, through which dead letters are sent again."""
+def find_lane(cluster: Cluster) -> list[Partition]:
+    """The partitions of `DELAY.0s`, through which dead letters are sent again.
+
+    Raises:
+        TopicNotReady: it is missing.
+    """
     lane = cluster.names.delay(0)
     if not (found := all_partitions(cluster.admin.partitions([lane]))):
-        raise TopicNotReady(f"topic {lane} does not exist; `reconsume topics apply` makes what is missing")
+        raise TopicNotReady(f"topic {lane} does not exist; create it: reconsume topics apply")
     return found
 
 
@@ -76,7 +96,6 @@ def _judge(
     group: str,
     places: Collection[RecordAddress],
     max_replays: int,
-    lane: Collection[Partition],
     *,
     to_the_last: bool,
 ) -> list[ResendVerdict]:
@@ -85,15 +104,17 @@ def _judge(
             f"{len(places)} dead letters: name between 1 and {MOST:,}; `reconsume replay` sends as many as there are"
         )
     records, states = read_these(cluster, group, places), StatesReader(cluster, to_the_last=to_the_last)
-    histories = _histories(cluster, group, records, lane, to_the_last=to_the_last)
-    found = []
+    histories = Histories(cluster, group, to_the_last=to_the_last)
     for record in records:
-        history = histories[record.letter.origin_message_id]
-        status = resend_status(
-            record.letter, record.at, history, max_replays, state_name(states.of(record.key_of_state))
-        )
-        found.append(ResendVerdict(record, status, max(record.letter.replay_times, history.times), history.newest))
-    return found
+        histories.add(record)
+    histories.read()
+    return [judge(record, histories.of(record), states.of(record.key_of_state), max_replays) for record in records]
+
+
+def judge(record: DeadLetterRecord, history: History, state: DeadLetterState | None, max_replays: int) -> ResendVerdict:
+    """Say what becomes of a dead letter that is to be sent again."""
+    status = resend_status(record.letter, record.at, history, max_replays, state_name(state))
+    return ResendVerdict(record, status, max(record.letter.replay_times, history.times), history.newest)
 
 
 def resend(
@@ -101,7 +122,7 @@ def resend(
 ) -> list[ResendVerdict]:
     """Send dead letters again to their group, through `DELAY.0s`, and write their states, in the same transactions.
 
-    Whoever resends at the same time is fenced, and what was sent before is read back first, so each goes once; given
+    Another resend at the same time is fenced, and earlier resends are read back first, so each goes once; given
     again, it sends what is missing.
 
     Args:
@@ -118,25 +139,24 @@ def resend(
     Raises:
         IllegalSetting: as `plan_resend`.
         KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
+        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
     """
     found, left, groups = dict[RecordAddress, ResendVerdict](), list(places), read_groups(cluster)
     lanes, topic = LanePartitions(lambda: groups), states_topic(cluster)
-    with ExclusiveWriter(cluster, resend_id(cluster), "sending dead letters again") as writer:
+    with ExclusiveWriter(cluster, resend_id(cluster, group), "sending dead letters again") as writer:
         while True:
             # First: from here on nobody else's resend can be committed any more, so what is read is the last word.
             writer.take_over()
-            lane = _lane(cluster)
-            verdicts = _judge(cluster, group, left, max_replays, lane, to_the_last=True)
-            choose = partial(lanes.choose, cluster.names.delay(0), len(lane), group)
+            choose = partial(lanes.choose, cluster.names.delay(0), len(find_lane(cluster)), group)
+            verdicts = _judge(cluster, group, left, max_replays, to_the_last=True)
             # Two dead letters of one message are never both sent: the older one is superseded.
-            chosen, sent = [one for one in verdicts if one.status in _WITH_STATES], 0
+            chosen, sent = [one for one in verdicts if one.status in WITH_STATES], 0
             while sent < len(chosen) and writer.is_alone:
                 part = chosen[sent : sent + _TOGETHER]
                 at_ms = int(cluster.clock())
-                copies = [_copy(cluster.names.delay(0), choose, one, replay_id) for one in part if one.status == SEND]
-                states = [(one.record.key_of_state, _state(one, replay_id, by, at_ms)) for one in part]
-                writer.write_records([*copies, *(state_record(topic, *one) for one in states)])
+                copies = [resent_copy(cluster, choose, one, replay_id) for one in part if one.status == SEND]
+                states = [state_record(topic, *resent_state(one, replay_id, by, at_ms)) for one in part]
+                writer.write_records([*copies, *states])
                 sent += len(part)
             found |= {one.record.place: one for one in verdicts}
             left = [one.record.place for one in chosen[sent:]]
@@ -144,59 +164,98 @@ def resend(
                 return [found[place] for place in sorted(found)]
 
 
-def _copy(topic: str, choose: Callable[[bytes | None], int], verdict: ResendVerdict, replay_id: str) -> NewRecord:
-    record = verdict.record
-    headers = resend_headers(record.headers, record.letter, replay_id, verdict.times)
-    return NewRecord(topic, record.value, record.key, choose(record.key), headers)
-
-
-def _state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) -> DeadLetterState:
-    if verdict.status == SEND:
-        return DeadLetterState(RESENT, at_ms, by, job=replay_id)
-    return DeadLetterState(SUPERSEDED, at_ms, by, newer=str(RecordAddress(*verdict.newest[1:])))
-
-
-def _histories(
+def resent_copy(
     cluster: Cluster,
-    group: str,
-    records: Collection[DeadLetterRecord],
-    lane: Collection[Partition],
+    choose: Callable[[bytes | None], int],
+    verdict: ResendVerdict,
+    replay_id: str,
     *,
-    to_the_last: bool,
-) -> dict[str, History]:
-    """What the topics tell of the messages since the first of these dead letters.
+    to_origin: bool = False,
+    edit: LetterEdit | None = None,
+) -> NewRecord:
+    """Return the record of `DELAY.0s` that sends a dead letter again.
+
+    Args:
+        cluster: the installation.
+        choose: gives the partition for a key.
+        verdict: on the dead letter.
+        replay_id: of this resend.
+        to_origin: to the origin topic, where every group sees it, in place of the group's retry topic.
+        edit: what is changed in it.
+    """
+    record = verdict.record
+    headers = resend_headers(
+        record.headers, record.letter, replay_id, verdict.times, to_origin=to_origin, edit=edit or LetterEdit()
+    )
+    value = record.value if edit is None or edit.value is None else edit.value
+    return NewRecord(cluster.names.delay(0), value, record.key, choose(record.key), headers)
+
+
+def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) -> tuple[DeadLetterKey, DeadLetterState]:
+    """Return the state of a dead letter that is sent again, or superseded."""
+    if verdict.status == SEND:
+        return verdict.record.key_of_state, DeadLetterState(RESENT, at_ms, by, job=replay_id)
+    newer = str(RecordAddress(*verdict.newest[1:]))
+    return verdict.record.key_of_state, DeadLetterState(SUPERSEDED, at_ms, by, newer=newer)
+
+
+class Histories:
+    """The histories of the messages of some dead letters, since the first of these died.
 
     Args:
         cluster: the installation.
         group: whose they are.
-        records: the dead letters.
-        lane: the partitions of `DELAY.0s`.
         to_the_last: wait for transactions that are open now: what was sent again behind one is not seen before its end.
     """
-    since_ms = min(one.stored_ms for one in records)
-    found: dict[str, History] = {}
-    for one in records:
-        known = found.get(one.letter.origin_message_id, History(one.at))
-        found[one.letter.origin_message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
-    partitions = [*find_partitions(cluster, group), *lane]
-    starts = cluster.admin.offsets_at(partitions, since_ms, uncommitted=True)
-    ends = cluster.admin.end_offsets(partitions, uncommitted=to_the_last)
-    retry = RETRY_PREFIX + group
-    with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
-        for read in reader.records({where: (starts[where], ends[where]) for where in partitions}):
-            if read.topic != cluster.names.delay(0):
-                record = record_of(group, read)
-                message_id = record.letter.origin_message_id
-                if message_id in found:
-                    found[message_id] = found[message_id].with_dead_letter(record.at, record.letter.replay_times)
-                continue
-            replayed = replayed_of(read.headers)
-            # One to an ordinary topic comes to every group.
-            if (
-                replayed is not None
-                and replayed.origin_message_id in found
-                and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX))
-            ):
-                message_id = replayed.origin_message_id
-                found[message_id] = found[message_id].with_replay(read.stored_ms, replayed.times)
-    return found
+
+    def __init__(self, cluster: Cluster, group: str, *, to_the_last: bool) -> None:
+        self._cluster, self._group, self._to_the_last = cluster, group, to_the_last
+        self._found: dict[str, History] = {}
+        self._since_ms: int | None = None
+        self._read: dict[Partition, int] = {}
+
+    def add(self, one: DeadLetterRecord) -> None:
+        """Ask about the message of a dead letter; all of them before the first `read`."""
+        self._since_ms = one.stored_ms if self._since_ms is None else min(self._since_ms, one.stored_ms)
+        known = self._found.get(one.letter.origin_message_id, History(one.at))
+        self._found[one.letter.origin_message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
+
+    def of(self, one: DeadLetterRecord) -> History:
+        """Return what is known of the message."""
+        return self._found[one.letter.origin_message_id]
+
+    def read(self, alive: Callable[[], None] = lambda: None) -> None:
+        """Read to the end of the topics, from where the last call has ended.
+
+        Args:
+            alive: called again and again meanwhile.
+        """
+        if self._since_ms is None:
+            return
+        admin = self._cluster.admin
+        partitions = [*find_partitions(self._cluster, self._group), *find_lane(self._cluster)]
+        if new := [where for where in partitions if where not in self._read]:
+            self._read |= admin.offsets_at(new, self._since_ms, uncommitted=True)
+        ends = admin.end_offsets(partitions, uncommitted=self._to_the_last)
+        with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq") as reader:
+            for read in reader.records({where: (self._read[where], ends[where]) for where in partitions}):
+                self._take(read)
+                alive()
+        self._read |= ends
+
+    def _take(self, read: ReadRecord) -> None:
+        if read.topic != self._cluster.names.delay(0):
+            record = record_of(self._group, read)
+            if (known := self._found.get(record.letter.origin_message_id)) is not None:
+                self._found[record.letter.origin_message_id] = known.with_dead_letter(
+                    record.at, record.letter.replay_times
+                )
+            return
+        replayed, retry = replayed_of(read.headers), RETRY_PREFIX + self._group
+        # One to an ordinary topic comes to every group.
+        if (
+            replayed is not None
+            and (known := self._found.get(replayed.origin_message_id)) is not None
+            and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX))
+        ):
+            self._found[replayed.origin_message_id] = known.with_replay(read.stored_ms, replayed.times)

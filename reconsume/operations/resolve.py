@@ -43,7 +43,7 @@ def resolve(cluster: Cluster, group: str, places: Collection[RecordAddress], *, 
         RecordNotFound: one is not there.
         TopicNotReady: the group has no dead-letter topic, or the topic of states is missing.
         KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or somebody else has begun to resend; the same call goes on.
+        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
     """
     return _change(cluster, group, places, OPEN, DeadLetterState(RESOLVED, int(cluster.clock()), by, why))
 
@@ -59,7 +59,7 @@ def _change(
     if not places or len(places) > MOST:
         raise IllegalSetting(f"{len(places)} dead letters: name between 1 and {MOST:,}")
     topic = states_topic(cluster)
-    with ExclusiveWriter(cluster, resend_id(cluster), "changing the state of dead letters") as writer:
+    with ExclusiveWriter(cluster, resend_id(cluster, group), "changing the state of dead letters") as writer:
         writer.take_over()
         states = StatesReader(cluster, to_the_last=True)
         found = [(one, state_name(states.of(one.key_of_state))) for one in read_these(cluster, group, places)]

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
+from reconsume.bridge.reading.recent_send_backs import RECENT_GROUP
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import TopicNames
 
 
 class Role(Enum):
-    """Who asks Kafka for something; each may have a principal of its own."""
+    """A role towards Kafka; each may have a principal of its own."""
 
     who: str
 
@@ -29,8 +30,8 @@ class Role(Enum):
     SIDECAR = "sidecar", "the sidecar: a consumer, and send-backs over HTTP"
     SENDER = "sender", "any client that writes to SEND_BACK"
     PRODUCER = "producer", "DelayProducer"
-    CONSOLE = "console", "whoever looks: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
-    RESENDER = "resender", "whoever sends dead letters again too: `reconsume dlq resend`, the console"
+    CONSOLE = "console", "read-only tools: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
+    RESENDER = "resender", "tools that also resend dead letters: `reconsume dlq resend`, the console"
     SPARK = "spark", "`reconsume reconcile` and the readers"
     REPLAY = "replay", "`reconsume replay`, beside what Spark needs"
     ADMIN = "admin", "`reconsume topics apply`, `groups apply`, `doctor`"
@@ -50,7 +51,7 @@ def role_named(name: str) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What may be done to one resource.
+    """A right on one resource.
 
     Attributes:
         resource: `topic`, `group`, `transactional-id` or `cluster`.
@@ -75,7 +76,7 @@ def rights_of(
     exactly_once: bool = False,
     allowed_real_topics: Sequence[str] = (),
 ) -> list[Right]:
-    """What a role needs.
+    """Return the rights of a role.
 
     Args:
         role: who.
@@ -89,7 +90,8 @@ def rights_of(
     if role is Role.SCHEDULER:
         return _scheduler(names, allowed_real_topics)
     if role in (Role.CONSUMER, Role.SIDECAR):
-        return _consumer(names, group, topics, exactly_once=exactly_once)
+        more = _earlier_send_backs(names) if role is Role.SIDECAR else []
+        return [*_consumer(names, group, topics, exactly_once=exactly_once), *more]
     of_topics = {Role.PRODUCER: _producer, Role.SPARK: _spark, Role.REPLAY: _replay}
     if role in of_topics:
         return of_topics[role](names, topics)
@@ -122,6 +124,13 @@ def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:
             prefixed=True,
         ),
         Right("topic", names.send_back, ("Read", "DescribeConfigs"), "the inbox"),
+        Right(
+            "topic",
+            f"{prefix}PARKED.",
+            ("Read", "Write", "Create", "Delete", "DescribeConfigs"),
+            "where due records of paused groups wait; Delete is for those that were delivered",
+            prefixed=True,
+        ),
         Right("topic", f"{prefix}RETRY.", ("Write", "Create"), "to deliver retries", prefixed=True),
         Right("topic", f"{prefix}DLQ.", ("Write", "Create"), "to deliver dead letters", prefixed=True),
         Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults, for the topics that it makes"),
@@ -149,6 +158,15 @@ def _consumer(names: TopicNames, group: str, topics: Sequence[str], *, exactly_o
         why = "send-back and offset in one transaction"
         found.append(Right("transactional-id", f"reconsume-{group}-", ("Write",), why, prefixed=True))
     return found
+
+
+def _earlier_send_backs(names: TopicNames) -> list[Right]:
+    why = "what was sent back before the start, so that a repeated call gets its answer again"
+    return [
+        Right("topic", f"{names.prefix}DELAY.", ("Read",), why, prefixed=True),
+        Right("topic", names.send_back, ("Read",), why),
+        Right("group", RECENT_GROUP, ("Describe",), _NAME_ONLY),
+    ]
 
 
 def _send_back(names: TopicNames) -> list[Right]:
@@ -184,7 +202,9 @@ def _resender(names: TopicNames) -> list[Right]:
         *_console(names),
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
         Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
-        Right("transactional-id", f"{names.prefix}dlq-resend", ("Write",), "each of them once"),
+        Right("topic", names.cancel, ("Write",), "to withdraw delayed messages: `reconsume delay cancel`"),
+        Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
+        Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
     ]
 
 
@@ -220,7 +240,7 @@ def _admin(names: TopicNames) -> list[Right]:
 
 
 def acl_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
-    """What to run, with Kafka's own tool."""
+    """Return the commands of Kafka's own tool."""
     return [_command(right, principal, bootstrap_servers) for right in rights]
 
 

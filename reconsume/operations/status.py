@@ -1,4 +1,4 @@
-"""What waits, and what each group has: numbers for `reconsume status` and the console."""
+"""The waiting records and those of each group: numbers for `reconsume status` and the console."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ from reconsume.bridge.reading.counting import Count, Span, count_records, total
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.progress.done_apart import decode_either
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, DOCTOR_GROUP, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import (
+    DLQ_PREFIX,
+    DOCTOR_GROUP,
+    MAX_TOPIC_LENGTH,
+    RETRY_PREFIX,
+    TopicNames,
+)
 from reconsume.operations.quarantine import count_quarantined
 
 _SECONDS: Final = 10.0
+_NONE: Final = Count(0, exact=True)
 _SIDE_BY_SIDE: Final = 16
 """Groups that are asked about at once."""
 
@@ -40,16 +47,21 @@ class LaneStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A group with retry or dead-letter topics."""
+    """A group with retry or dead-letter topics.
+
+    Attributes:
+        parked: due records that wait in the group's parked topic, because it is paused, or was a moment ago.
+    """
 
     group: str
     retry_lag: Count
     dead_letters: Count
+    parked: Count = _NONE
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What waits on each scheduled topic, and the retry and dead-letter topics of each group."""
+    """The waiting records of each scheduled topic, and the retry and dead-letter topics of each group."""
 
     at_ms: int
     waiting: list[LaneStatus]
@@ -60,7 +72,7 @@ class Status:
     def is_exact(self) -> bool:
         """Whether no number is an estimate from offsets."""
         of_lanes = (count for one in self.waiting for count in (one.waiting, one.overdue))
-        of_groups = (count for one in self.groups for count in (one.retry_lag, one.dead_letters))
+        of_groups = (count for one in self.groups for count in (one.retry_lag, one.dead_letters, one.parked))
         return all(count.exact for count in (self.quarantined, *of_lanes, *of_groups))
 
     def as_json(self) -> dict[str, Any]:
@@ -80,14 +92,14 @@ def collect_status(cluster: Cluster) -> Status:
     """Ask the cluster; records are read where they are few.
 
     Raises:
-        TopicNotReady: no topic of the installation is to be seen.
+        TopicNotReady: no topic of the installation is visible.
     """
     names, client_id = cluster.names, f"{cluster.names.prefix}status"
     topics = {topic: count for topic, count in cluster.admin.topics().items() if topic.startswith(names.prefix)}
     if not topics:
         raise TopicNotReady(
-            f"no topic that starts with {names.prefix} is to be seen: make them, reconsume topics apply; or this "
-            "client has no right to use the topic: grant Read on the prefix, see reconsume topics acls --role console"
+            f"no topics start with {names.prefix}; create them: reconsume topics apply. If they exist, this client may "
+            "not read them: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
     left = _left(cluster, topics, scheduled, groups)
@@ -102,9 +114,14 @@ def collect_status(cluster: Cluster) -> Status:
     return Status(
         int(cluster.clock()),
         [LaneStatus(topic, counts[topic], overdue[topic], _next_due_ms(names, topic, heads)) for topic in scheduled],
-        [GroupStatus(group, counts[names.retry(group)], counts[names.dead_letter(group)]) for group in groups],
+        [_of_group(names, group, counts) for group in groups],
         quarantined,
     )
+
+
+def _of_group(names: TopicNames, group: str, counts: Mapping[str, Count]) -> GroupStatus:
+    parked = counts[names.parked(group)] if len(names.retry(group)) < MAX_TOPIC_LENGTH else _NONE
+    return GroupStatus(group, counts[names.retry(group)], counts[names.dead_letter(group)], parked)
 
 
 def _by_topic(counts: Mapping[Partition, Count]) -> defaultdict[str, Count]:
@@ -117,12 +134,17 @@ def _by_topic(counts: Mapping[Partition, Count]) -> defaultdict[str, Count]:
 def _left(
     cluster: Cluster, topics: Mapping[str, int], scheduled: Sequence[str], groups: Sequence[str]
 ) -> dict[Partition, Span]:
-    """What is not done yet of each partition."""
+    """The unfinished rest of each partition."""
     admin, names = cluster.admin, cluster.names
-    consumers = dict.fromkeys(scheduled, names.scheduler_group) | {names.retry(group): group for group in groups}
+    delivering = [*scheduled, *filter(names.is_parked, topics)]
+    consumers = dict.fromkeys(delivering, names.scheduler_group) | {names.retry(group): group for group in groups}
+    wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
+    partitions = [where for where in all_partitions(topics) if where[0] in wanted]
+    ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
+    # Of what is empty nobody needs to ask how far it was read: a question for each group is what takes time.
     of_consumer: defaultdict[str, list[Partition]] = defaultdict(list)
-    for where in all_partitions(topics):
-        if where[0] in consumers:
+    for where in partitions:
+        if where[0] in consumers and starts[where] < ends[where]:
             of_consumer[consumers[where[0]]].append(where)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
     commits: dict[Partition, Commit] = {}
@@ -130,14 +152,12 @@ def _left(
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         for found in pool.map(admin.commits, of_consumer, of_consumer.values()):
             commits |= found
-    wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
-    partitions = [where for where in all_partitions(topics) if where[0] in wanted]
-    ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
-    return {where: _span(starts[where], ends[where], commits.get(where)) for where in partitions}
+    ends |= admin.end_offsets(where for asked in of_consumer.values() for where in asked)
+    return {where: unfinished_span(starts[where], ends[where], commits.get(where)) for where in partitions}
 
 
-def _span(start: int, end: int, commit: Commit | None) -> Span:
-    """What is left of a partition: without what was delivered out of turn, as the commit's metadata tells."""
+def unfinished_span(start: int, end: int, commit: Commit | None) -> Span:
+    """Return the unfinished rest of a partition, without records that the metadata marks as delivered."""
     if commit is None or commit.offset < start:
         return Span(start, end)
     try:
@@ -199,7 +219,11 @@ def _scheduled(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
 def _groups(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
     """All but the doctor's, whose retries nobody consumes."""
     found = set()
-    for name in map(names.rocketmq_name, topics):
+    for topic in topics:
+        if names.is_parked(topic):
+            found.add(names.group_parked_in(topic))
+            continue
+        name = names.rocketmq_name(topic)
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if name.startswith(prefix):
                 found.add(name.removeprefix(prefix))

@@ -46,7 +46,7 @@ class Life:
         """Begin no further delivery; it may be said again and again."""
         with self._changed:
             if self.phase is not Phase.QUIESCING:
-                logger.info("quiescing: no further delivery begins, %d are in flight", self.in_flight)
+                logger.info("quiescing: no new deliveries, %d in flight", self.in_flight)
             self.phase = Phase.QUIESCING
 
     @property
@@ -83,10 +83,10 @@ class ProcessPart(Protocol):
         """
 
     def close(self, seconds: float) -> None:
-        """End in order, within so long; what is not finished then stays uncommitted."""
+        """End in order, within so long; unfinished messages stay uncommitted then."""
 
     def is_alive(self) -> bool:
         """Whether it works or waits; False if only a restart of the process would make it go on."""
 
     def checks(self) -> dict[str, str | None]:
-        """What is wrong, by the name of the check; None where all is well. An app that is red is nothing wrong."""
+        """Return the problems by the name of the check; None where all is well. A red app is no problem."""

@@ -1,4 +1,4 @@
-"""What a sidecar process exports."""
+"""The metrics of a sidecar process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reconsume.bridge.metrics.catalogue import metric
 
 
 class SidecarMetrics:
-    """What the API does. Labels are of few values, never topics, keys or partitions.
+    """The metrics of the API. Labels have few values, never topics, keys or partitions.
 
     Args:
         registry: where they are scraped from.
@@ -23,7 +23,7 @@ class SidecarMetrics:
 
 
 class PushMetrics:
-    """What push does; one of these serves all subscriptions of a process.
+    """The metrics of push; one of these serves all subscriptions of a process.
 
     Args:
         registry: where they are scraped from.

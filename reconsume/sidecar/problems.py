@@ -40,7 +40,7 @@ _KINDS: Final[dict[str, tuple[int, str]]] = {
     "no-http": (400, "Bad Request"),
     "no-json": (400, "The body is no JSON"),
     "reconsume-times-disagree": (409, "The record was sent back a different number of times"),
-    "record-not-found": (404, "There is no such record"),
+    "record-not-found": (404, "The record does not exist"),
     "record-too-large": (413, "The record is too large for its topic"),
     "records-failed": (503, "Some records were not sent back"),
     "send-back-failed": (503, "Kafka has not acknowledged it"),
@@ -104,13 +104,13 @@ class Problem(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What is sent."""
+        """The body of the answer."""
         facts = {"type": _TYPE + self.kind, "title": self.title, "status": self.status, "detail": self.detail}
         return facts | self.more
 
     @property
     def headers(self) -> dict[str, str]:
-        """What is sent with it."""
+        """The headers of the answer."""
         headers = {} if self.retry_after is None else {"retry-after": str(math.ceil(self.retry_after))}
         if self.status == 401:  # noqa: PLR2004 - RFC 9110 wants the challenge with it
             headers["www-authenticate"] = "Bearer"
@@ -118,14 +118,14 @@ class Problem(Exception):
 
 
 def problem_of(error: Problem | ReconsumeError) -> Problem:
-    """How a caller is told of one of our errors."""
+    """The answer to a caller for one of our errors."""
     if isinstance(error, Problem):
         return error
     return Problem(next(kind for of, kind in _OF_ERRORS if isinstance(error, of)), str(error))
 
 
 def of_several(parts: Sequence[dict[str, Any] | Problem]) -> Problem:
-    """One problem for a list of which some failed: a 2xx would let a caller commit what is not acknowledged.
+    """One problem for a list of which some failed: a 2xx would let a caller commit unacknowledged records.
 
     It may be tried again if one of them may: what was acknowledged is not written a second time.
     """

@@ -1,4 +1,4 @@
-"""Calls that come again: each is carried out once, and what was answered a while ago is remembered."""
+"""Repeated calls: each is carried out once, and recent answers are remembered."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class EarlierSendBacks:
         self._left_out = 0
 
     def get(self, attempt: Attempt, now_ms: float) -> RecentSendBack | None:
-        """What was written for an attempt, unless that is too long ago."""
+        """Return the record of an attempt, unless it is too old."""
         if now_ms >= self._until_ms:
             self._kept.clear()
         return self._kept.get(attempt)
@@ -98,7 +98,7 @@ class EarlierSendBacks:
         if self._left_out:
             logger.warning(
                 "%d send-backs of the last %g minutes are not kept: memory is for %d of a group and %d in all; calls "
-                "that come again for them make a second copy",
+                "that are repeated for them make a second copy",
                 *(self._left_out, minutes, self._most_of_a_group, self._most),
             )
         logger.info("%d send-backs of the last %g minutes are known", len(self._kept), minutes)
@@ -131,7 +131,7 @@ class Once(Generic[T]):
 
     @property
     def running(self) -> int:
-        """How many calls have begun and not ended, whether somebody waits for them or not."""
+        """How many calls have begun and not ended, whether someone waits for them or not."""
         return len(self._running)
 
     async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> T:
@@ -139,7 +139,7 @@ class Once(Generic[T]):
 
         Args:
             owner: the group or topic whose places it takes.
-            key: what is the same in a call that comes again.
+            key: the part that is equal in repeated calls.
             subject: what a call is about; a key stands for one subject.
             begin: gives a future that is not done yet.
 

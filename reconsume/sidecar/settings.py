@@ -52,11 +52,11 @@ class TlsSettings(_Strict):
     certificate: Path
     key: Path
     client_ca: Path | None = None
-    """Whoever calls must show a certificate of this authority."""
+    """Callers must show a certificate of this authority."""
 
 
 class LimitSettings(_Strict):
-    """What the API takes; beyond it answers 413, 431 or 429."""
+    """The limits of the API; beyond them it answers 413, 431 or 429."""
 
     body_mib: Annotated[float, Field(gt=0)] = 16
     header_kib: Annotated[int, Field(ge=1)] = 32
@@ -70,7 +70,7 @@ class LimitSettings(_Strict):
     memory_mib: Annotated[float, Field(gt=0)] = 128
     """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
     read_at_start_mib: Annotated[float, Field(gt=0)] = 256
-    """At most so much of the delay topics is read at the start, the newest first: what calls that come again did."""
+    """At most so much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
 
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:
@@ -101,7 +101,7 @@ class CallerSettings(_Strict):
     def _stars_are_at_the_end(cls, value: list[str]) -> list[str]:
         for one in value:
             if not one or "*" in one[:-1]:
-                raise IllegalSetting(f"{one!r} is no name, and no beginning of a name with one * behind it")
+                raise IllegalSetting(f"{one!r} is neither a name nor the beginning of one followed by *")
         return value
 
     @model_validator(mode="after")
@@ -125,7 +125,7 @@ class SidecarSettings(_Strict):
             as the kubelet is one.
         answer_seconds: a call that Kafka has not acknowledged by then is answered 503; it may be made again.
         drain_seconds: so long a process that ends waits for what it has begun.
-        remember_minutes: so long a call that comes again is known to have been carried out.
+        remember_minutes: how long a repeated call is known to have been carried out.
     """
 
     listen: ListenSettings = ListenSettings()

@@ -157,7 +157,7 @@ def dialect_of(headers: HeaderColumns) -> Column:
 
 
 def foreign_columns(headers: HeaderColumns, dialect: Column) -> dict[str, Column]:
-    """What the family of this name tells, under the schema's names; all null where it is null."""
+    """Return the columns of the family of this name, under the schema's names; all null where it is null."""
 
     def value(read: _Read, of_type: str) -> Column:
         if callable(read):

@@ -1,4 +1,4 @@
-"""What Spark's failures mean, in our words: they arrive as Java's exceptions, deep in a stack of others."""
+"""Spark's failures in our words: they arrive as Java's exceptions, deep in a stack of others."""
 
 from __future__ import annotations
 

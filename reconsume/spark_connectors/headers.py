@@ -23,7 +23,7 @@ class HeaderColumns:
     Args:
         names: of all headers, the last first.
         values: theirs, in the same order.
-        places: where some of them stand among the names, from 1 on, 0 where there is none: whoever has that in
+        places: where some of them stand among the names, from 1 on, 0 where there is none: a caller that has that in
             columns spares a search for each use.
         numbers: what `count` or `integer` gives for some of them, likewise.
     """
@@ -42,7 +42,7 @@ class HeaderColumns:
 
     @classmethod
     def of(cls, headers: Column) -> Self:
-        """Of an array of (key string, value binary), or null."""
+        """Read an array of (key string, value binary), or null."""
         last_first = F.reverse(headers)
         return cls(last_first["key"], last_first["value"])
 

@@ -1,4 +1,4 @@
-"""What a Kafka topic is to reconsume, as expressions; the code is that of `reconsume.delay_levels.wire.names`."""
+"""The kinds of Kafka topics as expressions; the code is that of `reconsume.delay_levels.wire.names`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ KINDS: Final = {
     "dead_letter": r"DLQ\..*",
     "inbox": "SEND_BACK",
     "quarantine": "QUARANTINE",
+    "parked": r"PARKED\..*",
 }
 """Kinds of our topics, and what stands behind the prefix, as a regular expression."""
 
@@ -38,13 +39,13 @@ def kind_pattern(prefix: str, kind: str) -> str:
 def kind_of(topic: Column, prefix: str) -> Column:
     """The kind of a topic of ours; `message` for every other one."""
     found = F.when(topic == prefix + "SEND_BACK", "inbox").when(topic == prefix + "QUARANTINE", "quarantine")
-    for kind, head in (("delay", "DELAY."), ("retry", "RETRY."), ("dead_letter", "DLQ.")):
+    for kind, head in (("delay", "DELAY."), ("retry", "RETRY."), ("dead_letter", "DLQ."), ("parked", "PARKED.")):
         found = found.when(topic.startswith(prefix + head), kind)
     return found.otherwise("message")
 
 
 def rest_of(topic: Column, head: str) -> Column:
-    """What follows `head` in a topic that begins with it, else null."""
+    """Return the rest of a topic that begins with `head`, else null."""
     return F.when(topic.startswith(head), F.substr(topic, F.lit(len(head) + 1)))
 
 
@@ -58,7 +59,7 @@ def decoded_name(encoded: Column) -> Column:
     for plain, written in ((".", ".2E"), ("+", ".20"), ("*", ".2A"), ("%", ".")):
         again = F.replace(again, F.lit(plain), F.lit(written))
     same = again == F.replace(encoded, F.lit(".5F"), F.lit("_"))
-    # Most names stand for themselves, and this is asked of every record.
+    # Most names need no decoding, and this runs for every record.
     return F.when(encoded.rlike(_PLAIN), encoded).when(same & ~encoded.rlike(_WRONG_UNDERSCORE), name)
 
 
@@ -86,7 +87,7 @@ def delay_ms(topic: Column, prefix: str, duration: tuple[Column, Column] | None 
     Args:
         topic: in Kafka.
         prefix: of the installation.
-        duration: of `duration_of`: whoever has that in columns spares taking a name apart for each unit.
+        duration: of `duration_of`: a caller that has that in columns spares taking a name apart for each unit.
     """
     number, unit = duration or duration_of(topic, prefix)
     at_once = (topic == prefix + "SEND_BACK") | (topic == prefix + "DELAY.0s")

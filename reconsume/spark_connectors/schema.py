@@ -156,7 +156,7 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
 
 
 def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[str, Column]:
-    """What a foreign family tells, where there is one; of our own headers on such a record only a replay's hold."""
+    """Add the columns of a foreign family, where there is one; of our own headers only a replay's count there."""
     told = foreign_columns(headers, F.col(_DIALECT))
     known = F.col(_DIALECT).isNotNull()
     nothing = dict.fromkeys(("target", "level", "delay_ms", "due", "deliver_at"), F.lit(None))
@@ -169,7 +169,7 @@ def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[st
 
 
 def _of_loop(headers: HeaderColumns, topic: Column, prefix: str) -> dict[str, Column]:
-    """What the loop's headers tell; on a record of an ordinary topic they are left-overs, not its past."""
+    """Return our own headers; on a record of an ordinary topic they are left-overs, not its history."""
     kind = F.col(_KIND)
     loop = kind != "message"
     target = F.when(loop, headers.text(p.REAL_TOPIC))

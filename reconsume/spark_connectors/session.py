@@ -1,4 +1,4 @@
-"""What is done with a Spark session beside reading Kafka."""
+"""Steps on a Spark session besides reading Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconsume.delay_levels.foreign_values import type_name
 
 _LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
 _LARGEST_BYTES: Final = "8000"
-"""Java interprets a method with more bytecode for ever. Spark's own limit is 65535: steps with many columns and
+"""Java interprets a method with more bytecode forever. Spark's own limit is 65535: steps with many columns and
 conditions, all in one loop, are below that, and four times as slow. A reconcile of a million records takes 23 s so, and
 11 s in small methods. Test: tests/spark/test_compiled.py."""
 
@@ -55,7 +55,7 @@ def cores_of(spark: SparkSession) -> int | None:
 
 @contextmanager
 def small_methods(spark: SparkSession) -> Iterator[None]:
-    """What is planned meanwhile is made of many methods where one loop would be too large."""
+    """Let Spark plan many small methods in place of one loop that is too large."""
     if not spark.conf.isModifiable(_LIMIT):
         yield
         return

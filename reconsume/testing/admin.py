@@ -18,7 +18,7 @@ _BROKER: Final = {"default.replication.factor": "1", "message.max.bytes": "10485
 
 
 class InMemoryClient:
-    """What clients of all kinds have."""
+    """The common parts of all clients."""
 
     _cluster: InMemoryCluster
 
@@ -41,7 +41,7 @@ class InMemoryClient:
         return _CLUSTER_ID
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Nobody asks for them."""
+        """Ignore the credentials."""
 
 
 class InMemoryAdmin(InMemoryClient):

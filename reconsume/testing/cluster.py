@@ -1,4 +1,4 @@
-"""What a Kafka in memory keeps: topics, their records, groups with members and offsets. No client, no thread."""
+"""The contents of a Kafka in memory: topics, records, groups with members and offsets. No client, no thread."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _DEFAULTS: Final = {"message.timestamp.type": "CreateTime", "cleanup.policy": "d
 
 
 class InMemoryCluster:
-    """All that is stored. Whoever reads or writes several things at once holds `changed`.
+    """All that is stored. Callers that read or write several things at once hold `changed`.
 
     Args:
         clock: gives the time in milliseconds.
@@ -109,7 +109,7 @@ class InMemoryCluster:
         return self._groups.setdefault(name, Group())
 
     def happened(self) -> None:
-        """Something did: wake whoever waits."""
+        """Something did: wake the waiting threads."""
         with self.changed:
             self.turns += 1
             self.changed.notify_all()
@@ -155,7 +155,7 @@ class InMemoryCluster:
             return partition, stored
 
     def log(self, where: Partition) -> list[StoredRecord]:
-        """The records of a partition; none where there is no such partition."""
+        """The records of a partition; none where the partition does not exist."""
         return self.logs.get(where, [])
 
     def records(self, topic: str) -> list[tuple[Partition, StoredRecord]]:

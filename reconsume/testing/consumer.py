@@ -145,7 +145,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
             )
 
     def _serve(self) -> None:
-        """What librdkafka does behind a poll: answers to commits, commits by itself, rebalances."""
+        """Do librdkafka's work behind a poll: answers to commits, automatic commits, rebalances."""
         while self._answers:
             self._on_commit(None, self._answers.popleft())  # type: ignore[misc]  # only kept where it is set
         now = self._cluster.clock()
@@ -222,7 +222,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._unassign((one.topic, one.partition) for one in partitions)
 
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """Return the partitions that are read."""
         return [TopicPartition(*where) for where in sorted(self._positions.assigned)]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -270,7 +270,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         return None if asynchronous else answer
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
-        """What the group has committed."""
+        """Return the group's committed offsets."""
         offsets = self._cluster.group(self._group).offsets
         nothing = Commit(OFFSET_INVALID, "")
         return [

@@ -103,7 +103,7 @@ class InMemoryKafka:
     Args:
         message_delay_level: the level table of the installation.
         allowed_real_topics: the schedulers' setting: regular expressions of the topics that delayed messages may go to.
-        topic_prefix: of the installation's topics.
+        topic_prefix: the prefix of the installation's topics.
         start: what the clock says first, with a time zone.
 
     Attributes:
@@ -156,7 +156,7 @@ class InMemoryKafka:
         """Make a topic; without this it is made with one partition, when it is first subscribed or produced to.
 
         Raises:
-            IllegalSetting: it is there already, or an argument cannot be.
+            IllegalSetting: it is there already, or an argument is invalid.
         """
         self._names.kafka_topic(topic)
         check_range("partitions", partitions, 1, _MOST_PARTITIONS)
@@ -175,10 +175,10 @@ class InMemoryKafka:
         tags: str | None = None,
         partition: int = -1,
     ) -> Record:
-        """Write a record to a topic; nobody reads it before `settle` or `advance`.
+        """Write a record to a topic; no consumer reads it before `settle` or `advance`.
 
         Raises:
-            IllegalSetting: there is no such partition, or no such topic of reconsume's own, or an argument cannot be.
+            IllegalSetting: an unknown partition or topic of reconsume's own, or an invalid argument.
         """
         self._names.kafka_topic(topic)
         text = (str, bytes, NoneType)
@@ -199,7 +199,7 @@ class InMemoryKafka:
         """Register or change a group, with RocketMQ's field names: `set_group("departures", retryMaxTimes=3)`.
 
         Raises:
-            IllegalSetting: a field that cannot be.
+            IllegalSetting: an invalid field.
         """
         self._names.retry(group)
         write_group(self._handle, parse_group_config(group, fields))
@@ -207,7 +207,7 @@ class InMemoryKafka:
         self.settle()
 
     def _make_lanes(self) -> None:
-        """As `reconsume topics apply` does: the lanes of the groups' own policies."""
+        """Create the delay topics of the groups' own policies, as `reconsume topics apply` does."""
         maker = TopicMaker(self._handle.admin, self._names, self._settings.topics, self._groups)
         groups = self._groups()
         for one in groups.by_name.values():
@@ -257,15 +257,15 @@ class InMemoryKafka:
         return self.records(self._names.retry(group))
 
     def dead_letters(self, group: str) -> list[Record]:
-        """What rests in the group's dead-letter topic."""
+        """Return the records of the group's dead-letter topic."""
         return self.records(self._names.dead_letter(group))
 
     def quarantined(self) -> list[Record]:
-        """What the scheduler could not deliver; `record["QUARANTINE_REASON"]` tells why."""
+        """Return the undeliverable records; `record["QUARANTINE_REASON"]` gives the reason."""
         return self.records(self._names.quarantine)
 
     def waiting(self, group: str | None = None) -> list[Waiting]:
-        """What waits on the delay topics, of one group or all, the earliest first."""
+        """Return the waiting records of the delay topics, of one group or all, the earliest first."""
         check_types(locals(), group=(str, NoneType))
         found = [
             self._waiting(where, one)

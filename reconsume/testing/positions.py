@@ -100,7 +100,7 @@ class AssignedPositions:
         return self._events.popleft() if self._events else None
 
     def next_record(self) -> tuple[Partition, StoredRecord] | None:
-        """Of all partitions the record that was written first."""
+        """Return the record of all partitions that was written first."""
         found = self.readable()
         if found is not None:
             where, record = found

@@ -20,7 +20,7 @@ _SLICE_SECONDS: Final = 0.05
 
 
 class GroupMetadata(NamedTuple):
-    """What a consumer tells of its membership, for transactions."""
+    """The membership of a consumer, for transactions."""
 
     group: str
     generation: int
@@ -124,7 +124,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         return True
 
     def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002
-        """Take the transactional id over from whoever had it."""
+        """Take the transactional id over from its former owner."""
         assert self._id is not None
         with self._cluster.changed:
             self._epoch = self._cluster.transactional_ids[self._id] = (
@@ -209,7 +209,7 @@ def as_headers(headers: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) ->
 def as_message(
     record: Unwritten, partition: int = -1, offset: int = -1001, timestamp: tuple[int, int] = (0, -1)
 ) -> Message:
-    """What confluent-kafka would show of a record."""
+    """Return a record as confluent-kafka would show it."""
     return Message(
         topic=record.topic,
         partition=partition,

@@ -78,7 +78,7 @@ class SteppedScheduler:
 
 
 class _Cancels:
-    """The CANCEL topic, read to its end whenever somebody asks."""
+    """The CANCEL topic, read to its end whenever someone asks."""
 
     def __init__(self, cluster: InMemoryCluster, topic: str) -> None:
         self._cluster = cluster

@@ -214,7 +214,7 @@ class Steps:
 
 
 class _SteppedLoop:
-    """What a PushConsumer takes for the thread of its loop."""
+    """The thread of a PushConsumer's loop, as the consumer sees it."""
 
     def __init__(self, loop: ConsumeLoop, shutdown: Callable[[], None], running: list[_SteppedLoop]) -> None:
         self.loop = loop

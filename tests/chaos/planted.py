@@ -81,12 +81,12 @@ def the_next_record_is_blamed_too() -> None:
         blamed.append(reason)
         return quarantine(self, message, reason)
 
-    def after(self: Router, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
+    def after(self: Router, messages: Iterable[Message], batch: list[Delivery], topic: str) -> None:
         for message in messages:
             if blamed:
                 batch.append(quarantine(self, message, blamed.pop()))
             else:
-                route(self, [message], batch, inbox=inbox)
+                route(self, [message], batch, topic)
 
     setattr(Router, "quarantine", blame)  # noqa: B010
     setattr(Router, "route", after)  # noqa: B010

@@ -110,6 +110,7 @@ def test_an_alert_has_a_runbook(alert: dict[str, Any]) -> None:
     rule = next(one for one in from_chart()["groups"][0]["rules"] if one["alert"] == alert["alert"])
     assert rule["annotations"]["runbook"] == str(page.relative_to(ROOT))
     assert "runbook_url" not in rule["annotations"]
+    assert re.fullmatch(r"/|/quarantine|/groups/\{\{.*\}\}", rule["annotations"]["console"])
     assert rule["labels"]["severity"] in ("page", "ticket")
 
 
@@ -141,7 +142,7 @@ def test_an_override_of_no_alert_is_refused() -> None:
     wrong = "metrics.prometheusRule.overrides.ReconsumeOverDue.threshold=5"
     run = helm_template("minimal", "metrics.prometheusRule.enabled=true", wrong)
     assert run.returncode != 0
-    assert "ReconsumeOverDue: there is no such alert; there are ReconsumeOverdue," in run.stderr
+    assert "ReconsumeOverDue: the alert does not exist; there are ReconsumeOverdue," in run.stderr
 
 
 def test_consumers_may_be_chosen_by_other_labels() -> None:

@@ -10,6 +10,7 @@ from typer.main import get_command
 from reconsume.bridge.process.ports import CONSOLE_MANAGEMENT, SCHEDULER_MANAGEMENT, SIDECAR_MANAGEMENT
 from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.cli.main import app
+from reconsume.console.settings import ConsoleProcessSettings
 from tests.deploy.charts import find, helm_template, render
 from tests.deploy.test_image import ours
 
@@ -167,3 +168,27 @@ def test_notes_warn_of_a_token_in_clear_and_of_a_login_without_rights() -> None:
     assert "http://a.example.com" in notes
     assert "token crosses the network in clear" in notes
     assert "name the Secret of rel-reconsume-console in console.kafka" in notes
+
+
+def test_people_sign_in_by_what_the_values_say() -> None:
+    objects = render("console-people")
+    (volume,) = [one for one in pod(objects)["volumes"] if one["name"] == "console-token"]
+    assert {one["key"]: one["path"] for one in volume["secret"]["items"]} == {
+        "people": "tokens",
+        "oidc": "client-secret",
+        "session": "session-key",
+    }
+    assert not [one for one in container(objects)["args"] if "token" in one]
+    env = {one["name"]: one.get("value") for one in container(objects)["env"] if "CONSOLE" in one["name"]}
+    files = {name: env.pop(name) for name in [*env] if name.endswith("_FILE")}
+    assert files == {
+        "RECONSUME_CONSOLE__TOKENS_FILE": "/run/reconsume/console/tokens",
+        "RECONSUME_CONSOLE__SESSION_KEY_FILE": "/run/reconsume/console/session-key",
+    }
+    console = load_settings(ConsoleProcessSettings, None, env).console
+    assert console.oidc is not None
+    assert (console.oidc.issuer, str(console.oidc.client_secret_file)) == (
+        "https://sso.example.com",
+        "/run/reconsume/console/client-secret",
+    )
+    assert (console.access[0].teams, console.hide_values_from_viewers) == (["sre"], True)

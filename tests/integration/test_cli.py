@@ -55,7 +55,7 @@ def test_topics_are_planned_made_once_and_never_without_a_yes(run: Run, one: Ins
     assert len(plan["missing"]) == 26
     refused = run("topics", "apply")
     assert refused.returncode == 2
-    assert "Standard input is no terminal; say --yes" in refused.stderr
+    assert "Standard input is not a terminal; pass --yes" in refused.stderr
     assert one.admin.partitions([one.settings.names.groups]) == {}
     made = run("topics", "apply", "--yes", "-o", "json")
     assert len(json.loads(made.stdout)["made"]) == 26
@@ -142,7 +142,7 @@ def test_the_demo_takes_rows_of_ones_own(tmp_path: Path) -> None:
         (["--fail-if", "state"], "write COLUMN=VALUE"),
         (["-o", "xml"], "use table or json"),
         (["--input", "/nowhere.csv"], "--input"),
-        (["--key", "nope"], "there is no such column; the columns are"),
+        (["--key", "nope"], "the column does not exist; the columns are"),
     ],
 )
 def test_a_wrong_argument_of_the_demo_is_told(arguments: list[str], said: str) -> None:

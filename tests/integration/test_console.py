@@ -155,7 +155,7 @@ def test_markup_of_strangers_is_shown_as_text(here: Installation, browser: Brows
     pages.append(browser.send(pages[2].seen.form("/resend")))
     for page in pages:
         assert page.status == 200
-        assert "script" not in page.seen.tags
+        assert page.seen.tags.count("script") == 1, "ours"
         assert "&lt;script&gt;alert(" in page.text
 
 
@@ -184,8 +184,9 @@ def test_a_group_that_is_registered_and_has_no_topic_yet(here: Installation, bro
 
 def test_without_kafka_a_page_says_so() -> None:
     with running_console(console_settings(settings_for("127.0.0.1:9"))) as browser:
-        page = browser.get("/")
-        assert (page.status, page.headers["retry-after"]) == (503, "5")
+        page = wait_until(lambda: (one := browser.get("/")).status == 503 and one, 60, "it knows that Kafka is away")
+        assert page
+        assert page.headers["retry-after"] == "5"
         assert "Kafka did not answer" in page.seen.words
         assert "Traceback" not in page.text
         assert browser.probe("/readyz").status == 200
@@ -193,8 +194,8 @@ def test_without_kafka_a_page_says_so() -> None:
 
 def test_an_installation_that_is_not_there(bootstrap_servers: str) -> None:
     with running_console(console_settings(settings_for(bootstrap_servers))) as browser:
-        page = browser.get("/")
-        assert (page.status, "reconsume topics apply" in page.seen.words) == (404, True)
+        wait_until(lambda: browser.get("/").status == 404, 60, "it knows that nothing is there")
+        assert "reconsume topics apply" in browser.get("/").seen.words
 
 
 @contextmanager
@@ -247,7 +248,7 @@ def test_the_command_ends_at_once_while_a_page_waits_for_kafka() -> None:
         command("--bootstrap-servers", "127.0.0.1:9") as (process, browser, _),
         socket.create_connection(browser.address.split(":")) as waiting,  # type: ignore[arg-type]  # a port as text
     ):
-        waiting.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        waiting.sendall(b"GET /groups/g/dead-letters HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert browser.get("/nothing").status == 404
         assert browser.probe("/livez").status == 200
         os.kill(process.pid, signal.SIGTERM)

@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.current import current_page, index_file
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
@@ -53,42 +54,48 @@ def open_of(index: DeadLetterIndex, group: str) -> tuple[int, int] | None:
     return None if found is None else (found.number, found.oldest_ms)
 
 
+def wait_for_open(index: DeadLetterIndex, group: str, wanted: tuple[int, int] | None) -> None:
+    """Look until it is so: Kafka answers a commit before readers of committed records see what was committed."""
+    wait_until(lambda: open_of(index, group) == wanted, 60, f"open of {group} are {wanted}")
+
+
 def test_a_dead_letter_is_open_until_it_is_sent_again_resolved_or_deleted(
     here: Installation, index: DeadLetterIndex
 ) -> None:
     group, other = with_dead_letters(here, 5), with_dead_letters(here, 1)
     assert not index.is_complete
     at = stored(here, group)
-    assert open_of(index, group) == (5, at[FIRST])
+    wait_for_open(index, group, (5, at[FIRST]))
     assert index.is_complete
     resend(here.cluster, group, [FIRST], replay_id="friday", by="alice")
-    assert open_of(index, group) == (4, at[SECOND])
+    wait_for_open(index, group, (4, at[SECOND]))
     resolve(here.cluster, group, [SECOND], by="bob", why="no such flight")
-    assert open_of(index, group) == (3, at[THIRD])
+    wait_for_open(index, group, (3, at[THIRD]))
     reopen(here.cluster, group, [SECOND])
-    assert open_of(index, group) == (4, at[SECOND])
+    wait_for_open(index, group, (4, at[SECOND]))
     topic = here.settings.names.dead_letter(group)
     admin = AdminClient(here.settings.client_settings())
     [deleted] = admin.delete_records([TopicPartition(topic, 0, FOURTH.offset)]).values()
     deleted.result(30)
-    assert open_of(index, group) == (2, at[FOURTH])
+    wait_for_open(index, group, (2, at[FOURTH]))
 
     # A message dies again, after it was sent again.
     resend(here.cluster, group, [FOURTH], replay_id="saturday", by="alice")
     headers = headers_of(group, 3, REPLAY_ID="saturday", REPLAY_TIMES="1")
     here.produce(topic, b"value-3", key=b"key-3", headers=headers)
-    assert open_of(index, group) == (2, at[RecordAddress(0, 4)])
-    assert open_of(index, other) == (1, stored(here, other)[FIRST])
+    wait_for_open(index, group, (2, at[RecordAddress(0, 4)]))
+    wait_for_open(index, other, (1, stored(here, other)[FIRST]))
 
 
 def test_an_index_that_starts_later_or_goes_on_finds_the_same(here: Installation, tmp_path: Path) -> None:
     group = with_dead_letters(here, 3)
+    at = stored(here, group)
     resolve(here.cluster, group, [FIRST], by="bob", why="x")
     found = []
     for file in (tmp_path / "a.db", tmp_path / "a.db", None):
         with DeadLetterStore(file) as store:
             index = DeadLetterIndex(here.cluster, store, CauseLabels())
-            index.look()
+            wait_for_open(index, group, (2, at[SECOND]))
             found.append(store.find(LetterFilter(group=group)))
     assert found[0] == found[1] == found[2]
     assert [one.state and one.state.by for one in found[0]] == [None, None, "bob"]
@@ -97,14 +104,14 @@ def test_an_index_that_starts_later_or_goes_on_finds_the_same(here: Installation
 def test_a_topic_that_was_made_again_is_read_anew(here: Installation, index: DeadLetterIndex) -> None:
     group = with_dead_letters(here, 2)
     resolve(here.cluster, group, [FIRST, SECOND], by="bob", why="x")
-    assert open_of(index, group) is None
+    wait_for_open(index, group, None)
     topic = here.settings.names.dead_letter(group)
     here.delete(topic)
     here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     here.produce(topic, b"new", headers=headers_of(group, 0))
-    assert open_of(index, group) == (1, stored(here, group)[FIRST])
+    wait_for_open(index, group, (1, stored(here, group)[FIRST]))
     here.delete(topic)
-    assert open_of(index, group) is None
+    wait_for_open(index, group, None)
 
 
 def test_pages_of_the_index_are_those_of_kafka(here: Installation, index: DeadLetterIndex) -> None:
@@ -151,3 +158,30 @@ def _has(metrics: str, wanted: str) -> bool:
     name, _, value = wanted.rpartition(" ")
     found = [line.rpartition(" ")[2] for line in metrics.splitlines() if line.startswith(name)]
     return [float(one) for one in found] == [float(value)]
+
+
+def test_a_page_comes_from_a_consoles_index_while_that_has_everything(
+    here: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    group = with_dead_letters(here, 3)
+    everything = [RecordAddress(0, number) for number in (2, 1, 0)]
+
+    def shown() -> tuple[list[RecordAddress], bool]:
+        page, from_index = current_page(here.cluster, group, Filter())
+        return [one.place for one in page.records], from_index
+
+    assert shown() == (everything, False)
+    with DeadLetterStore(index_file(here.settings)) as store:
+        index = DeadLetterIndex(here.cluster, store, CauseLabels())
+        index.look()
+        assert shown() == (everything, True)
+        page, _ = current_page(here.cluster, group, Filter(), limit=2)
+        older, from_index = current_page(here.cluster, group, Filter(), before=page.older, limit=2)
+        assert ([one.place for one in older.records], from_index) == (everything[2:], True)
+        resolve(here.cluster, group, [FIRST], by="bob", why="no such flight")
+        assert shown() == (everything, False)
+        index.look()
+        assert shown() == (everything, True)
+    index_file(here.settings).write_bytes(b"no database")
+    assert shown() == (everything, False)

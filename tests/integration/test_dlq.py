@@ -256,7 +256,8 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
     resend_letters(machines, Filter(text="timeout"), group, all_of_them=True, yes=True)
     said = json.loads(capsys.readouterr().out)
     assert [one["status"] for one in said["records"]] == ["send"] * 5
-    assert said["replay_id"].startswith("dlq-")
+    assert said["replay_id"].startswith("resend-")
+    assert (said["status"], said["done"], said["left_out"]) == ("DONE", 5, 0)
     resend_letters(people, Filter(text="timeout"), group, all_of_them=True, yes=True)
     assert capsys.readouterr().out == f"group {group} has no such open dead letters\n"
     resend_letters(people, Filter(text="timeout", state="RESENT"), group, all_of_them=True, yes=True)
@@ -293,7 +294,7 @@ def test_the_commands_show_and_export_what_is_there(
     assert (row["record"], row["cause"], row["value"]) == ("0/1", "timeout", "value-1")
     with pytest.raises(IllegalSetting, match="not there yet"):
         export_letters(people, Filter(), group, file=tmp_path / "a")
-    with pytest.raises(IllegalSetting, match="jsonl or csv"):
+    with pytest.raises(IllegalSetting, match="jsonl, csv or parquet"):
         export_letters(people, Filter(), group, form="xlsx")
 
 

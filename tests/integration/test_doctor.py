@@ -1,4 +1,4 @@
-"""The doctor finds each misconfiguration that is planted on a real Kafka, and names what mends it."""
+"""The doctor finds each misconfiguration that is planted on a real Kafka, and names what fixes it."""
 
 from __future__ import annotations
 

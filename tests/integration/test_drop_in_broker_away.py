@@ -31,7 +31,7 @@ def test_subscribe_does_not_wait_for_ever_and_a_send_back_waits_for_the_brokers(
         with drop_in(here, group, conf={"log_level": 0}) as consumer:
             with caplog.at_level(logging.WARNING):
                 consumer.subscribe([topic])
-            assert "the retry topic is made when it does" in caplog.text
+            assert "the retry topic is created when it does" in caplog.text
             kafka.start()
             reading = Reading(consumer)
             one, two = reading.until(2)

@@ -17,7 +17,6 @@ from reconsume.bridge.kafka.admin import Commit, KafkaAdmin
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer, produce_patiently
 from reconsume.bridge.librdkafka.transactional_calls import commit
-from reconsume.bridge.writing import exactly_once as exactly_once_module
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.consumers import Consumer, polled_from, reconsume_times
@@ -202,7 +201,7 @@ def test_what_is_refused_both_ways_is_not_committed(
             produce_patiently(producer, *args, **more)
             producer.flush(10)
 
-        monkeypatch.setattr(exactly_once_module, "produce_patiently", and_wait)
+        monkeypatch.setattr(transactions, "produce_patiently", and_wait)
     here.produce(topic, b"one")
     writer = writer_for(here, group)
     with exactly_once(here, group) as consumer:

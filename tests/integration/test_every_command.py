@@ -14,10 +14,12 @@ from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import write_group
 from reconsume.bridge.kafka.single_records import write_records
 from reconsume.cli.main import app
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.jobs.service import JobDraft, create, pause
 from tests.integration.installation import Installation, settings_for
 from tests.support.commands import RUN_UNTIL_STOPPED, leaf_commands
 from tests.support.hostile import HOSTILE, assert_harmless
@@ -75,6 +77,13 @@ def quarantined(here: Installation, _folder: Path) -> list[str]:
     ]
 
 
+def delayed(here: Installation, _folder: Path) -> list[str]:
+    """A delayed message that waits."""
+    lane = here.settings.names.delay(2_000)
+    here.produce(lane, b"v", headers=[("REAL_TOPIC", b"[red]wait[/red]"), ("UNIQ_KEY", HOSTILE.encode())])
+    return [f"{lane}/0/{here.admin.end_offsets([(lane, 0)])[lane, 0] - 1}", "--yes"]
+
+
 def dead(here: Installation, _folder: Path) -> list[str]:
     """A dead letter of a group of its own."""
     group = here.unique(GROUP)
@@ -82,6 +91,19 @@ def dead(here: Installation, _folder: Path) -> list[str]:
     here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     here.produce(topic, b"v", headers=[("ORIGIN_MESSAGE_ID", HOSTILE.encode())])
     return [group, "0/0"]
+
+
+def job(here: Installation, folder: Path) -> list[str]:
+    """A job of a group of its own, which nobody runs."""
+    [group, _] = dead(here, folder)
+    draft = JobDraft("resend", group, JobFilter(text=HOSTILE, label=HOSTILE, origin_topic=HOSTILE))
+    return [create(here.cluster, draft, by=HOSTILE, why=HOSTILE).name]
+
+
+def paused(here: Installation, folder: Path) -> list[str]:
+    [name] = job(here, folder)
+    pause(here.cluster, name, by=HOSTILE, why=HOSTILE)
+    return [name]
 
 
 CASES: Final = {
@@ -103,6 +125,13 @@ CASES: Final = {
     "dlq resend": Case(given(GROUP, "--all", "--yes"), "sent again"),
     "dlq resolve": Case(lambda *of: [*dead(*of), "--why", HOSTILE, "--yes"], "1  resolved"),
     "dlq reopen": Case(dead, "1  left as they were: open"),
+    "delay list": Case(given("--limit", "1000"), "[red]wait[/red]"),
+    "delay cancel": Case(delayed, "withdrawn"),
+    "jobs list": Case(lambda *of: job(*of) and [], "[red]orders[/red]"),
+    "jobs show": Case(job, CAUSE),
+    "jobs pause": Case(lambda *of: [*job(*of), "--why", HOSTILE], "is paused"),
+    "jobs resume": Case(paused, "goes on with the next runner"),
+    "jobs cancel": Case(job, "is cancelled"),
     "quarantine list": Case(given(), CAUSE),
     "quarantine show": Case(given("0/0"), CAUSE),
     "quarantine release": Case(quarantined, "1 released"),
@@ -113,6 +142,10 @@ CASES: Final = {
     "config schema": Case(given(), "bootstrap_servers"),
 }
 ELSEWHERE: Final = {
+    "jobs run": (
+        "tests/integration/test_jobs_killed.py",
+        "test_a_resend_whose_process_is_killed_three_times_sends_each_once",
+    ),
     "broker": ("tests/integration/test_local_kafka.py", "test_the_command_says_as_json_where_kafka_is"),
     "demo": ("tests/unit/cli/test_reports.py", "test_the_demo_tells_its_figures"),
     "chaos": ("tests/unit/cli/test_reports.py", "test_chaos_tells_its_figures"),
@@ -146,6 +179,7 @@ def here(bootstrap_servers: str) -> Installation:
     ours: list[Header] = [(name, value.encode()) for name, value in letter.items()]
     one.produce(names.dead_letter(GROUP), HOSTILE.encode(), key=HOSTILE.encode(), headers=[*user, *ours])
     poison = quarantine_headers(user, HOSTILE, Position(names.delay(0), 0, 0), 0)
+    one.produce(names.delay(2_000), HOSTILE.encode(), headers=[("REAL_TOPIC", f"[red]wait[/red]{HOSTILE}".encode())])
     one.produce(names.quarantine, HOSTILE.encode(), key=HOSTILE.encode(), headers=poison)
     return one
 

@@ -53,7 +53,7 @@ def table(here: Installation) -> str:
 
 def test_a_level_table_for_all_is_shown_and_asked_for(groups: Run, here: Installation) -> None:
     asked = groups("set", "--delay-levels", "1s 9s")
-    assert refused(asked) == "Change this for all groups? Standard input is no terminal; say --yes to go on"
+    assert refused(asked) == "Change this for all groups? Standard input is not a terminal; pass --yes to continue"
     assert asked.stderr == f"~ for all groups: messageDelayLevel '{LEVELS}' -> '1s 9s'\n"
     assert table(here) == LEVELS
     done = groups("set", "--delay-levels", "1s 9s", "--yes")
@@ -113,7 +113,7 @@ def test_a_group_is_deleted_and_its_topics_stay(groups: Run, here: Installation)
     topic = here.settings.names.retry("gone")
     here.admin.create(topic, 1, -1, {})
     asked = groups("delete", "gone")
-    assert "say --yes" in refused(asked)
+    assert "pass --yes" in refused(asked)
     assert asked.stderr.startswith('- group gone: {"groupName":"gone"')
     assert "its topics stay; as an unknown group it is served with defaults" in asked.stderr
     assert json.loads(groups("delete", "gone", "--yes", "-o", "json").stdout)["deleted"] == "gone"

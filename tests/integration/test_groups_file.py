@@ -60,7 +60,7 @@ def test_a_file_is_planned_applied_and_then_changes_nothing(groups: Run, one: In
     assert names.retry("departures") in said["topics"]
     asked = groups("apply", text)
     assert asked.returncode == 2
-    assert "say --yes" in asked.stderr
+    assert "pass --yes" in asked.stderr
     assert read_groups(one.cluster).by_name == {}
     assert groups("apply", text, "--yes").returncode == 0
     assert one.admin.partitions([names.retry("departures")]) == {names.retry("departures"): 2}

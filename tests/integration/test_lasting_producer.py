@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
-SAID = "writing goes on with a new producer"
+SAID = "producer replaced, retrying"
 MESSAGES = 2_000
 
 

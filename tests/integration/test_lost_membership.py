@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
-SAID = "reading has stopped, beginning afresh: as if the coordinator were never found"
+SAID = "reading stopped, restarting the consumer: as if the coordinator were never found"
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def test_what_is_no_partition_is_refused_with_what_to_write(here: Installation) 
         with pytest.raises(IllegalSetting, match="write TOPIC-PARTITION"):
             parse_partition(text)
     for partitions, all_of_them in (([], False), (["topic-0"], True)):
-        with pytest.raises(IllegalSetting, match="or say --all"):
+        with pytest.raises(IllegalSetting, match="or pass --all"):
             reset(Here(here.cluster, as_json=True), partitions, all_of_them, yes=True)
 
 

@@ -90,7 +90,7 @@ def test_a_group_without_retry_queues_drops_what_fails_and_says_so_at_its_start(
     with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener, max_reconsume_times=0):
         wait_until(lambda: here.committed(group, topic) == 2, what="what failed is committed")
     assert len(listener.batches) == 2
-    assert f"group {group} has retryQueueNums 0: messages that fail are dropped" in caplog.text
+    assert f"group {group} has retryQueueNums 0: failed messages are dropped" in caplog.text
     assert here.waiting(0, group) == here.waiting(1_000, group) == here.dead_letters(group) == []
 
 
@@ -175,7 +175,7 @@ def test_a_send_back_that_fails_goes_through_the_inbox_and_keeps_its_wish(
             assert (message.key, message.headers, message.reconsume_times) == (b"k", [("user", None)], 1)
             assert message.properties["MAX_RECONSUME_TIMES"] == "5", body
         assert [record.value for record in here.dead_letters(group)] == [b"never"]
-    assert "DELAY.7s does not exist; make it: reconsume topics apply; the scheduler has taken it through" in caplog.text
+    assert "DELAY.7s does not exist; create it: reconsume topics apply; sent through" in caplog.text
 
 
 @pytest.mark.rule("CC-11", "CC-12", "CC-13", "SB-11", "T-12", "T-15")
@@ -198,7 +198,7 @@ def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
         here.produce(topic, b"first", b"fails", b"last")
         wait_until(lambda: "its listener is called again in 5 s" in caplog.text, what="the send-back failed both ways")
         wait_until(lambda: here.committed(group, topic) == 1, what="the failed one holds the offset")
-        # Somebody mends it, so the next send-back is acknowledged.
+        # Somebody fixes it, so the next send-back is acknowledged.
         here.make_topics()
         assert here.committed(group, topic) == 1
         wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")

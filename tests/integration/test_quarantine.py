@@ -166,7 +166,7 @@ def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
 
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "0/99999999"])
 def test_a_place_where_nothing_is_is_refused(here: Installation, wrong: str) -> None:
-    with pytest.raises(IllegalSetting, match=r"PARTITION/OFFSET|no such record"):
+    with pytest.raises(IllegalSetting, match=r"PARTITION/OFFSET|the record does not exist"):
         show_record(Here(here.cluster, as_json=False), wrong)
 
 

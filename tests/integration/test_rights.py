@@ -35,6 +35,7 @@ from reconsume.operations.resend import SEND, resend
 from reconsume.operations.rights import Right, Role, rights_of
 from reconsume.operations.status import collect_status
 from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
+from tests.integration.sidecars import running_sidecar, sidecar_settings
 from tests.support.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
@@ -196,8 +197,7 @@ def as_exactly_once(case: Case) -> bool:
     return push(case, exactly_once=True)
 
 
-def as_sidecar(case: Case) -> bool:
-    """The drop-in's way to send back is the sidecar's."""
+def as_drop_in(case: Case) -> bool:
     case.here.produce(case.topic, b"direct", b"inbox")
     conf = {"group.id": case.group, "auto.offset.reset": "earliest", "heartbeat.interval.ms": 500}
     consumer = Consumer(case.settings.client_settings() | conf, topic_prefix=case.settings.topic_prefix)
@@ -224,6 +224,18 @@ def as_sidecar(case: Case) -> bool:
     finally:
         consumer.close()
     return len(seen) == 2
+
+
+def as_sidecar(case: Case) -> bool:
+    case.here.produce(case.topic, b"direct", b"inbox")
+    answers: list[int] = []
+    with running_sidecar(sidecar_settings(case.settings, groups=[case.group]), ready=False) as running:
+        if not case.runs(lambda: running.probe("/readyz").status == 200) or case.complaints.said:
+            return False
+        for offset, level in enumerate((1, 4)):
+            record = {"topic": case.topic, "partition": 0, "offset": offset, "delayLevel": level}
+            answers.append(running.send_back(case.group, record).status)
+    return answers == [200, 200]
 
 
 def as_producer(case: Case) -> bool:
@@ -286,13 +298,14 @@ ROLES: dict[str, tuple[Role, Callable[[Case], bool], bool]] = {
     "scheduler": (Role.SCHEDULER, as_scheduler, False),
     "consumer": (Role.CONSUMER, as_consumer, False),
     "exactly once": (Role.CONSUMER, as_exactly_once, True),
+    "drop-in": (Role.CONSUMER, as_drop_in, False),
     "sidecar": (Role.SIDECAR, as_sidecar, False),
     "producer": (Role.PRODUCER, as_producer, False),
     "console": (Role.CONSOLE, as_console, False),
     "resender": (Role.RESENDER, as_resender, False),
     "admin": (Role.ADMIN, as_admin, False),
 }
-BEYOND = {"exactly once": "consumer", "resender": "console"}
+BEYOND = {"exactly once": "consumer", "drop-in": "consumer", "sidecar": "consumer", "resender": "console"}
 """Roles with all that another one has."""
 
 

@@ -269,7 +269,7 @@ def test_payloads_are_never_in_logs_nor_in_answers(
         answers = [limited.send_back(group, body) for body in bodies]
     assert [answer.status for answer in answers] == [200, 422, 422, 422, 400, 400]
     told = [str(answer.body) for answer in answers]
-    # A field's name is told, or nobody could mend it.
+    # A field's name is told, or nobody could fix it.
     assert [secret in text for text in told] == [False, False, False, True, False, False]
     assert secret not in caplog.text
     assert b64(secret.encode()) not in caplog.text + str(told)

@@ -59,6 +59,8 @@ def test_the_marks_of_transactions_do_not_count(one: Installation, capsys: pytes
         "retry_lag_exact": True,
         "dead_letters": 1,
         "dead_letters_exact": True,
+        "parked": 0,
+        "parked_exact": True,
     }
     assert set(waiting(report).values()) == {(0, True)}
     assert (report["quarantined"], report["quarantined_exact"]) == (0, True)

@@ -1,6 +1,6 @@
 """What a new user does, page by page: an empty environment with the extras that the page names, and its commands.
 
-Only ports are changed, for tests run beside each other, and `--yes` answers questions: there is no terminal.
+Only ports are changed, for tests run beside each other, and `--yes` answers questions: there is not a terminal.
 
 | page | test |
 |---|---|
@@ -219,7 +219,7 @@ def test_console(journeys: Journeys, tmp_path: Path) -> None:
     start = shlex.split(journeys.here(block_with(page, "reconsume console")).splitlines()[-1])[1:]
     command = [environment.command("reconsume"), *start, "--listen", f"127.0.0.1:{port}"]
     with environment.running(command, tmp_path, tmp_path / "console"):
-        assert b"departures" in get(f"127.0.0.1:{port}/")
+        wait_until(lambda: b"departures" in get(f"127.0.0.1:{port}/"), 60, "the console has read the installation")
 
 
 def test_a_file_for_pytest(journeys: Journeys, tmp_path: Path) -> None:

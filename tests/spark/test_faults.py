@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from reconsume.spark_connectors import reconcile
-from tests.spark.copies import Copy, write
+from tests.spark.copies import Copy, add, write
 from tests.spark.faults import FAULTS, Wrong, broken
 from tests.spark.lived import Lived
 
@@ -52,3 +55,23 @@ def test_nothing_else_is_found(faulty: tuple[list[Wrong], dict[str, Wrong]]) -> 
 def test_in_a_copy_without_a_fault_nothing_is_found(spark: SparkSession, lived: Lived, taken: Copy) -> None:
     """Though transactions that were aborted, with a record that nobody sent back, stand between its records."""
     assert found_in(spark, lived, Copy(taken.partitions, list(taken.records))) == []
+
+
+def test_what_waits_for_the_end_of_a_pause_is_not_lost_and_not_late_when_it_comes(
+    spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
+) -> None:
+    once = [one for one in taken.of("RETRY.") if one.attempt[0] == lived.groups[0] and int(one.value or b"0") % 4 == 1]
+    delivered, waiting = once[:2]
+    topic = delivered.topic.replace("RETRY.", "PARKED.")
+    copy = Copy({**taken.partitions, topic: 1}, list(taken.records))
+    copy.swap(delivered, delivered.changed(topic=topic), delivered.changed(later_ms=120_000))
+    copy.swap(waiting, waiting.changed(topic=topic))
+    prefix, outcomes = write(lived.bootstrap_servers, copy), []
+    for _ in range(2):
+        found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, ledger=str(tmp_path / "ledger"))
+        assert [(row.kind, row.attempt) for row in found.findings.collect()] == []
+        rows = found.ledger.where((F.col("origin_message_id") == waiting.attempt[1]) & (F.col("attempt") == 1))
+        outcomes += [row.outcome for row in rows.where(F.col("group") == lived.groups[0]).collect()]
+        found.close()
+        add(lived.bootstrap_servers, prefix, [waiting])
+    assert outcomes == ["waiting", "moved"]

@@ -88,7 +88,7 @@ def test_a_stream_goes_on_by_the_clock_though_nothing_comes(
         query.stop()
     assert len(ledger_runs(spark, folder)) >= 2
     assert read_ledger(spark, folder).count() == len(taken.of("DELAY."))
-    with pytest.raises(IllegalSetting, match="use more than 0"):
+    with pytest.raises(IllegalSetting, match="must be more than 0"):
         reconcile_stream(spark, lived.bootstrap_servers, folder, every=dt.timedelta(0))
 
 

@@ -54,7 +54,7 @@ def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path)
     assert (dry["counts"], dry["dry_run"], dry["report"]) == ({"send": 5}, True, {"not_sent": 5})
     assert dry["by_cause"] == [{"cause": "timeout", "status": "send", "count": 5}]
     assert dry["by_group"] == [{"group": GROUP, "status": "send", "count": 5}]
-    question = "Send 5 dead letters to their groups' retry topics? Standard input is no terminal; say --yes"
+    question = "Send 5 dead letters to their groups' retry topics? Standard input is not a terminal; pass --yes"
     assert question in str(invoke(one, *here).exception)
     assert replayed(one) == {}
     assert "was made with \"cause = 'timeout'\"" in str(invoke(one, *here, "--where", "true").exception)
@@ -123,7 +123,7 @@ def test_what_cannot_work_is_said_in_a_sentence(bootstrap_servers: str, tmp_path
         (("--stream", "nightly"), "--stream needs --plan"),
         (("--group", "never-seen"), "group 'never-seen' has no dead letters"),
         (("--topic", "no-such-topic"), "topic no-such-topic does not exist"),
-        (("--where", "no_such_column = 1", *plan), "is no SQL expression over the dead letters"),
+        (("--where", "no_such_column = 1", *plan), "is not an SQL expression over the dead letters"),
         (("--spark-option", "x"), "write KEY=VALUE"),
         (("-X", "sasl.username=me"), "it is known how to log in with PLAIN"),
     ):
@@ -144,7 +144,7 @@ def test_spark_submit_makes_the_plan_and_sends_only_when_told(
     assert (done["sent"], done["before"]) == (3, 0)
     with pytest.raises(IllegalSetting, match="write KEY=VALUE"):
         submit(spark, [*arguments, "--option", "x"])
-    with pytest.raises(IllegalSetting, match="say --yes"):
+    with pytest.raises(IllegalSetting, match="pass --yes"):
         submit(spark, [*arguments, "--stream", "nightly"])
     with pytest.raises(TopicNotReady, match="a topic does not exist"):
         submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])

@@ -33,7 +33,7 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 
 
 class Broken:
-    """A listener's decision that fails until somebody mends it."""
+    """A listener's decision that fails until somebody fixes it."""
 
     def __init__(self) -> None:
         self.mended = False

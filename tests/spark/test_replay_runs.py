@@ -276,7 +276,7 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
         )
 
     for where in ("no_such_column = 1", "cause = ", "cause LIKE"):
-        with pytest.raises(IllegalSetting, match="is no SQL expression"):
+        with pytest.raises(IllegalSetting, match="is not an SQL expression"):
             plan(str(tmp_path), where=where)
     with pytest.raises(IllegalSetting, match="use retry or origin"):
         plan(str(tmp_path), target="elsewhere")
@@ -290,6 +290,6 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
     assert made is not None
     with pytest.raises(IllegalSetting, match="rate 0"):
         run_replay(spark, bootstrap_servers, made, rate=0)
-    with pytest.raises(ReplayInterrupted, match="run it again, it goes on with what is missing"):
+    with pytest.raises(ReplayInterrupted, match="run it again: it continues with the missing records"):
         run_replay(spark, bootstrap_servers, made, options={"kafka.max.request.size": "10"})
     assert run_replay(spark, bootstrap_servers, made, settle_seconds=0.1).sent == 1

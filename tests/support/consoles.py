@@ -118,7 +118,10 @@ class Browser:
             text = answer.read().decode()
         finally:
             connection.close()
-        return Answered(answer.status, text, {name.lower(): value for name, value in answer.getheaders()})
+        found: dict[str, str] = {}
+        for name, value in answer.getheaders():
+            found[name.lower()] = ", ".join(filter(None, (found.get(name.lower()), value)))
+        return Answered(answer.status, text, found)
 
     def get(self, path: str, **headers: str) -> Answered:
         """Look at a page."""

@@ -13,6 +13,19 @@ from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.wire.allowed_topics import encode_allowed
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.inbox import inbox_copy
+from reconsume.delay_levels.wire.jobs.job_records import (
+    JobEvent,
+    JobFilter,
+    JobProgress,
+    JobSpec,
+    LetterEdit,
+    encode_job_progress,
+    encode_spec,
+    encode_wish,
+    progress_key,
+    spec_key,
+    wish_key,
+)
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
 from reconsume.delay_levels.wire.properties import Header, Headers
@@ -63,6 +76,40 @@ def _state(state: DeadLetterState) -> dict[str, str]:
     return {"key": str(key), "value": encode_state(state)}
 
 
+def _job() -> dict[str, dict[str, str]]:
+    """The three records of a job, and one that was picked and edited."""
+    topic, topic_id = _NAMES.dead_letter("a group/ü"), "TbaGuFuzQ_WTDt4WsMTGAQ"
+    wanted = JobFilter(
+        text="timeout", since_ms=1_700_000_000_000, state="OPEN", label="Löwe", label_rules={"L": "Löwe"}
+    )
+    by_filter = JobSpec(
+        *("resend", "a group/ü", 1_700_000_000_000, "alice", "the gateway is back", topic, topic_id),
+        spans={0: (7, 100)},
+        wanted=wanted,
+        count=42,
+        rate=50,
+    )
+    edit = LetterEdit(b"\x00\xff", {"fixed-by": "alice", "user": None})
+    picked = JobSpec(
+        *("resend", "a group/ü", 1_700_000_000_000, "alice", "", topic, topic_id),
+        spans={0: (7, 8)},
+        records={0: [7]},
+        count=1,
+        target="origin",
+        edit=edit,
+    )
+    events = [JobEvent(1_700_000_001_000, "bob", "pause", "errors"), JobEvent(1_700_000_002_000, "bob", "run")]
+    progress = JobProgress(
+        "host/1-abc", {0: 57}, {"sent": 40, "capped": 1}, {"capped": ["0/9: as often as is allowed"]}
+    )
+    return {
+        "JOBS: a filter": _known(spec_key("resend-1"), encode_spec(by_filter)),
+        "JOBS: a record": _known(spec_key("resend-2"), encode_spec(picked)),
+        "JOBS: wishes": _known(wish_key("resend-1"), encode_wish(events)),
+        "JOBS: progress": _known(progress_key("resend-1"), encode_job_progress(progress)),
+    }
+
+
 def written_today() -> dict[str, Any]:
     """By what it is: a topic and its headers, or a text."""
     group = "a group/ü"
@@ -94,6 +141,7 @@ def written_today() -> dict[str, Any]:
         "DEAD_LETTERS: sent again": _state(DeadLetterState("RESENT", 1_700_000_000_000, "alice", job="dlq-1")),
         "DEAD_LETTERS: resolved": _state(DeadLetterState("RESOLVED", 1_700_000_000_000, "bob", "no such flight")),
         "DEAD_LETTERS: superseded": _state(DeadLetterState("SUPERSEDED", 1_700_000_000_000, "bob", newer="0/9")),
+        **_job(),
         "WITHDRAWN: an id": _known(*known_withdrawal(withdrawal_id("my-id-1"), 1_700_005_400_000)),
         "WITHDRAWN: a position": _known(*PositionInCancel(0, "TbaGuFuzQ_WTDt4WsMTGAQ", 42).encode()),
         "delayed message": {"topic": lane, "headers": as_text(delayed)},
@@ -103,6 +151,7 @@ def written_today() -> dict[str, Any]:
         "GROUPS: a group with its own policy": SubscriptionGroupConfig(
             group_name="g", group_retry_policy={"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000]}}
         ).to_json(),
+        "GROUPS: a paused group": SubscriptionGroupConfig(group_name="g", retry_paused=True).to_json(),
         "GROUPS: %SYS%": SystemConfig().to_json(),
         "GROUPS: %SYS% with topic settings": SystemConfig(
             topic_settings=PublishedTopicSettings(

@@ -6,7 +6,6 @@ A change of the format adds a file to tests/golden; the files that are there are
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,14 @@ from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.progress.metadata import decode_progress
 from reconsume.delay_levels.wire.dead_letter_states import STATES, decode_state, parse_key
 from reconsume.delay_levels.wire.inbox import inbox_request
+from reconsume.delay_levels.wire.jobs.job_records import (
+    JobFilter,
+    LetterEdit,
+    decode_job_progress,
+    decode_spec,
+    decode_wish,
+    parse_job_key,
+)
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
 from reconsume.delay_levels.wire.positions import decode_position, partition_of_key
 from reconsume.delay_levels.wire.properties import text_property
@@ -73,7 +80,7 @@ def test_a_delay_topic_tells_its_delay(format_kept: dict[str, Any], what: str, d
 def test_a_send_back_through_the_inbox_is_read(format_kept: dict[str, Any]) -> None:
     request = inbox_request(as_headers(format_kept["inbox"]["headers"]), Position(NAMES.send_back, 0, 1), 2)
     assert (request.group, request.delay_level, request.max_reconsume_times) == ("a group/ü", 5, 3)
-    assert replace(request.stored, first_failed_ms=None) == Stored("flights", "flights/3/42", 0, 1_700_000_000_123)
+    assert request.stored._replace(first_failed_ms=None) == Stored("flights", "flights/3/42", 0, 1_700_000_000_123)
     assert request.cause is not None
     assert request.cause.message == "no connection"
 
@@ -138,3 +145,20 @@ def test_a_state_of_a_dead_letter_is_read() -> None:
         if what.startswith("DEAD_LETTERS"):
             assert parse_key(one["key"].encode()) == (NAMES.dead_letter("a group/ü"), 0, 7, 1_700_000_000_500)
             assert decode_state(one["value"].encode()).state in STATES
+
+
+def test_a_job_is_read() -> None:
+    found = {what: one for what, one in kept(NEWEST).items() if what.startswith("JOBS")}
+    values = {what: one["value"].encode("latin-1") for what, one in found.items()}
+    assert [parse_job_key(one["key"].encode()) for one in found.values()] == [
+        *(("resend-1", ""), ("resend-2", "")),
+        *(("resend-1", "wish"), ("resend-1", "progress")),
+    ]
+    by_filter, picked = decode_spec(values["JOBS: a filter"]), decode_spec(values["JOBS: a record"])
+    assert (by_filter.kind, by_filter.spans, by_filter.rate, by_filter.count) == ("resend", {0: (7, 100)}, 50, 42)
+    assert (by_filter.wanted.text, by_filter.wanted.label_rules) == ("timeout", {"L": "Löwe"})
+    assert (picked.records, picked.target, picked.wanted) == ({0: [7]}, "origin", JobFilter())
+    assert picked.edit == LetterEdit(b"\x00\xff", {"fixed-by": "alice", "user": None})
+    assert [one.wish for one in decode_wish(values["JOBS: wishes"])] == ["pause", "run"]
+    progress = decode_job_progress(values["JOBS: progress"])
+    assert (progress.following, progress.counts, progress.ended) == ({0: 57}, {"sent": 40, "capped": 1}, "")

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Stored(BaseModel):
-    """What is read from the topic may come from a newer version, so unknown keys are kept, not refused."""
+    """A record of the topic. A newer version may have written it, so unknown keys are kept, not refused."""
 
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
 
@@ -51,6 +51,8 @@ class SubscriptionGroupConfig(_Stored):
     retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
     retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
+    retry_paused: Annotated[bool | None, Field(alias="retryPaused")] = None
+    """Ours: whether due records of the group wait in its parked topic; None is no."""
 
     @field_validator("group_name")
     @classmethod
@@ -64,9 +66,14 @@ class SubscriptionGroupConfig(_Stored):
             parse_retry_policy(value)
         return value
 
+    @cached_property
+    def _own_policy(self) -> RetryPolicy | None:
+        """It is asked for at every send-back."""
+        return None if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
+
     def policy(self, table: DelayLevels) -> RetryPolicy:
         """The group's own retry policy, or the level table of all."""
-        return table if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
+        return self._own_policy or table
 
     def waits(self, table: DelayLevels) -> str:
         """The wait before each retry, for people; a consumer may wish other levels, or set another maximum."""
@@ -98,7 +105,7 @@ class PublishedTopicSettings(TopicSettings):
 
 
 class SystemConfig(_Stored):
-    """What is the same for all groups; RocketMQ has it in the broker's configuration.
+    """Settings for all groups; RocketMQ has them in the broker's configuration.
 
     A process of an earlier version keeps the fields that it does not know when it changes another one.
     """
@@ -140,7 +147,7 @@ def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> Su
     """Read one group from JSON, or from what JSON or YAML held.
 
     Raises:
-        IllegalSetting: not JSON, or a field that cannot be; the message names it.
+        IllegalSetting: not JSON, or an invalid field; the message names it.
     """
     what = f"group {group!r}"
     return _check(SubscriptionGroupConfig, what, {"groupName": group} | _object(what, value))
@@ -150,7 +157,7 @@ def parse_system_config(value: str | bytes | Mapping[str, Any]) -> SystemConfig:
     """Read the value of the `%SYS%` key from JSON, or from what JSON or YAML held.
 
     Raises:
-        IllegalSetting: not JSON, or a field that cannot be.
+        IllegalSetting: not JSON, or an invalid field.
     """
     what = f"key {SYSTEM_KEY}"
     return _check(SystemConfig, what, _object(what, value))
@@ -192,7 +199,7 @@ def _parsed(table: str) -> DelayLevels:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the GROUPS topic said at one moment.
+    """The contents of the GROUPS topic at one moment.
 
     Attributes:
         system: level table and switches for all.
@@ -239,8 +246,13 @@ class Groups:
             )
         return _with_defaults(group)
 
+    def is_paused(self, group: str) -> bool:
+        """Whether due records of the group wait until its pause is lifted."""
+        known = self.by_name.get(group)
+        return known is not None and bool(known.retry_paused)
+
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
-        """What holds after one more record of the topic; an unreadable one is reported and changes nothing."""
+        """Return the groups after one more record of the topic; an unreadable one is logged and changes nothing."""
         name = (key or b"").decode(errors="replace")
         others = {one: why for one, why in self.unreadable.items() if one != name}
         try:
@@ -255,6 +267,6 @@ class Groups:
                 return replace(self, by_name=rest, unreadable=others)
             changed = dict(self.by_name) | {name: parse_group_config(name, value)}
         except IllegalSetting as error:
-            logger.warning("GROUPS topic: %s; it is ignored, mend it with: reconsume groups set", error)
+            logger.warning("GROUPS record ignored: %s; fix it with: reconsume groups set", error)
             return replace(self, unreadable=others | {name: str(error)})
         return replace(self, by_name=changed, unreadable=others)

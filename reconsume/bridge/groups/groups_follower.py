@@ -84,5 +84,5 @@ class GroupsFollower(TopicFollower):
             self._trouble = error
             logger.warning("waiting for Kafka: %s", error)
         else:
-            logger.error("the groups are not known: %s", error)
+            logger.error("groups unknown: %s", error)
             self._refusal = error if isinstance(error, KafkaRefused) else None

@@ -15,7 +15,7 @@ _LONGEST_LEVEL: Final = 20
 
 
 class Health(Protocol):
-    """Who is asked."""
+    """Answers the probes."""
 
     def is_alive(self) -> bool:
         """False asks for a restart."""
@@ -25,7 +25,7 @@ class Health(Protocol):
 
 
 class LogLevel(Protocol):
-    """What the process logs."""
+    """The log level of the process."""
 
     def get(self) -> str:
         """The name of the level in force."""

@@ -14,7 +14,7 @@ _WARN_EVERY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What one server takes.
+    """The limits of one server.
 
     Attributes:
         connections: that are open at a time.

@@ -40,7 +40,7 @@ _REFUSALS: Final = {
 
 
 class UvicornThread:
-    """Serves HTTP/1.1 behind whoever calls, or TLS, and logs where this process does.
+    """Serves HTTP/1.1 behind its caller, or TLS, and logs where this process does.
 
     Listens from its construction on, so that an address that cannot be had is told at once.
 
@@ -141,7 +141,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     """One connection.
 
     uvicorn (0.54) limits only the time between two requests: a connection that never sends one, or sends it byte by
-    byte, or does not read its answer, stays for ever; and its parser keeps a head of any size.
+    byte, or does not read its answer, stays forever; and its parser keeps a head of any size.
 
     Tests: tests/unit/bridge/http/test_uvicorn_thread.py, tests/integration/test_sidecar_guard.py.
     Remove when: uvicorn limits the size of a head, and the time for a request and for reading its answer.
@@ -229,7 +229,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._writing.cancel()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the base class has it
-        """What no application can answer, because no request came of it."""
+        """Answer bytes that are no request; no application can."""
         self._refuse(self._refusal)
 
     def _refuse(self, status: int) -> None:

@@ -1,4 +1,4 @@
-"""What we ask of a cluster: topics, their settings, offsets. No request of these creates anything by itself."""
+"""Requests to a cluster: topics, their settings, offsets. None of them creates anything by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the making of topics depends on."""
+    """The facts of a cluster on which new topics depend."""
 
     brokers: int
     default_replication_factor: int
@@ -38,7 +38,7 @@ class ClusterFacts:
 
 
 class Commit(NamedTuple):
-    """What a group has committed, or commits, of a partition: the offset to go on from, and a text beside it."""
+    """An offset that a group commits or has committed for a partition, and the text beside it."""
 
     offset: int
     metadata: str
@@ -94,7 +94,7 @@ class KafkaAdmin(PatientClient):
         return found
 
     def _describe(self, topics: list[str], **more: Any) -> Iterator[tuple[str, Any]]:
-        """What the brokers say of each topic that exists, or the error that they give."""
+        """Return the brokers' description of each existing topic, or their error."""
         if not topics:
             return
         request = self._request(self._client.describe_topics, TopicCollection(topics), **more)
@@ -123,7 +123,7 @@ class KafkaAdmin(PatientClient):
         try:
             return int(self.settings([topic])[topic]["max.message.bytes"])
         except (ReconsumeError, KeyError) as error:
-            logger.debug("max.message.bytes of %s is not known: %s", topic, error)
+            logger.debug("max.message.bytes of %s unknown: %s", topic, error)
             return None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -159,7 +159,7 @@ class KafkaAdmin(PatientClient):
         try:
             values = self._broker_settings(min(brokers))
         except KafkaRefused as error:
-            logger.warning("Kafka's defaults are taken for new topics in place of this cluster's: %s", error)
+            logger.warning("new topics use Kafka's defaults, not this cluster's: %s", error)
             values = {}
         return ClusterFacts(
             brokers=len(brokers),
@@ -241,9 +241,9 @@ class KafkaAdmin(PatientClient):
             try:
                 described = request.answer(topic)
             except KafkaException as error:
-                raise KafkaNotReachable(f"topic {topic} was made and is not known to all brokers yet") from error
+                raise KafkaNotReachable(f"topic {topic} was created and is not known to all brokers yet") from error
             if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < count:
-                raise KafkaNotReachable(f"topic {topic} was made and has no leaders yet")
+                raise KafkaNotReachable(f"topic {topic} was created and has no leaders yet")
 
     def end_offsets(
         self, partitions: Iterable[Partition], *, earliest: bool = False, uncommitted: bool = False
@@ -274,12 +274,17 @@ class KafkaAdmin(PatientClient):
         wanted = {TopicPartition(*where): spec for where in partitions}
         level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         request = self._request(self._client.list_offsets, wanted, isolation_level=level)
+        doing = "reading offsets of {}-{}"
         return {
-            (one.topic, one.partition): self._answer(
-                request, one, f"reading offsets of {one.topic}-{one.partition}"
-            ).offset
-            for one in request
+            (at := (one.topic, one.partition)): self._answer(request, one, doing.format(*at)).offset for one in request
         }
+
+    @patiently
+    def delete_before(self, offsets: Mapping[Partition, int]) -> None:
+        """Delete the records of each partition before an offset."""
+        request = self._request(self._client.delete_records, [TopicPartition(*at, to) for at, to in offsets.items()])
+        for one in request:
+            self._answer(request, one, f"deleting records of {one.topic}-{one.partition}")
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offsets that a consumer group has committed of these; a partition without one is left out."""
@@ -288,7 +293,7 @@ class KafkaAdmin(PatientClient):
     def commits(self, group: str, partitions: Iterable[Partition], *, stable: bool = False) -> dict[Partition, Commit]:
         """The same with the metadata that were committed with each offset.
 
-        Asked by a consumer that is no member: librdkafka 2.16 kills the process when an admin client asks a broker
+        Asked by a consumer that is not a member: librdkafka 2.16 kills the process when an admin client asks a broker
         that is not the group's coordinator any more, or not yet (librdkafka issue 5040).
         Test: tests/integration/test_lost_offsets.py. Remove when: issue 5040 is closed.
 
@@ -313,9 +318,6 @@ class KafkaAdmin(PatientClient):
         Asked of all brokers, in the older way that confluent-kafka calls deprecated: the newer one, a question to the
         group's coordinator, kills the process when the connection breaks (librdkafka issue 4605, pull request 5397).
         Test: tests/integration/test_scheduler_group.py. Remove when: issue 4605 is closed.
-
-        Raises:
-            KafkaNotReachable: a broker does not answer.
         """
         try:
             found = self._client.list_groups(group, timeout=_ANSWER_SECONDS)

@@ -1,6 +1,6 @@
 """The one place where clients of Kafka are made, and where a process asks for the time.
 
-Addresses that somebody serves in this process are the exception: `reconsume.testing` has Kafkas in memory.
+Addresses that someone serves in this process are the exception: `reconsume.testing` has Kafkas in memory.
 
 Guarantees: a Kafka in memory is reached by its address alone, so users test their own construction of consumers; the
 drop-in, a C class, by `DerivedConsumer`. Test: tests/contract/test_drop_in.py.
@@ -85,7 +85,7 @@ def forget(bootstrap_servers: str) -> None:
 
 
 def clients_of(settings: Mapping[str, Any]) -> Clients:
-    """Who makes the clients for the address in these settings."""
+    """Return the maker of clients for the address in these settings."""
     return _served.get(str(settings.get("bootstrap.servers")), _REAL)
 
 
@@ -97,7 +97,7 @@ def clock_of(settings: Mapping[str, Any]) -> Clock:
 class DerivedConsumer(Consumer):
     """A `confluent_kafka.Consumer` to derive from; its first argument, or its keywords, are the settings.
 
-    Where the address is served by somebody else, the object is of a class that has their consumer in place of
+    Where the address is served by someone else, the object is of a class that has their consumer in place of
     librdkafka's, so `super()` leads there.
     """
 
@@ -134,13 +134,13 @@ def produce_patiently(producer: Producer, *record: Any, **more: Any) -> None:
 
 
 def discard_producer(producer: Producer) -> None:
-    """Let go of a producer without waiting for what is on its way; Kafka undoes what it has not committed."""
+    """Release a producer without waiting for what is on its way; Kafka undoes what it has not committed."""
     producer.purge()
     close_producer(producer)
 
 
 def close_producer(producer: Producer) -> None:
-    """Let go of a producer, also of one with a fatal error, which may come at any moment.
+    """Release a producer, also of one with a fatal error, which may come at any moment.
 
     confluent-kafka 2.16 raises `SystemError` then, or the fatal error itself, of which its user has heard.
     """

@@ -35,7 +35,7 @@ Answer = Commit | ReconsumeError
 
 
 class PartitionOwner(Protocol):
-    """Is told of a consumer's partitions, in its polls."""
+    """Receives the changes of a consumer's partitions, in its polls."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         """These are ours now."""
@@ -44,7 +44,7 @@ class PartitionOwner(Protocol):
         """These are given away; they are still ours."""
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """Somebody else has these already."""
+        """Forget partitions that other members own already."""
 
     def committed(self, answers: Mapping[Partition, Answer]) -> None:
         """The answer to a commit that nobody waited for."""
@@ -58,7 +58,7 @@ class GroupConsumer:
         make: makes the client.
 
     Attributes:
-        owner: is told of partitions; whoever subscribes sets it before.
+        owner: receives changes of partitions; set it before the subscription.
     """
 
     owner: PartitionOwner
@@ -85,7 +85,7 @@ class GroupConsumer:
         return self._consumer.poll(seconds)
 
     def consume(self, count: int) -> list[Message]:
-        """What there is without a wait."""
+        """Return the available records without waiting."""
         return self._consumer.consume(count, 0)
 
     def start(self, offsets: Mapping[Partition, int]) -> None:
@@ -108,10 +108,10 @@ class GroupConsumer:
             self._consumer.resume(wanted)
 
     def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
-        """What the group has committed of each.
+        """Return the group's committed offset of each.
 
         Raises:
-            ReconsumeError: nobody tells.
+            ReconsumeError: no broker answers.
         """
         doing = "asking what the group has committed"
         try:
@@ -126,7 +126,7 @@ class GroupConsumer:
         }
 
     def commit(self, points: Mapping[Partition, Commit], *, wait: bool) -> Collection[Partition]:
-        """Commit; gives what was refused. What is not committed is never lost: its messages come again."""
+        """Commit; gives what was refused. Messages of uncommitted offsets are read again."""
         if not points:
             return ()
         offsets = [TopicPartition(*where, *point) for where, point in points.items()]
@@ -163,7 +163,7 @@ class GroupConsumer:
         """The first offset of a partition that is kept, and its end.
 
         Raises:
-            ReconsumeError: nobody tells.
+            ReconsumeError: no broker answers.
         """
         try:
             return self._consumer.get_watermark_offsets(TopicPartition(*where), seconds)
@@ -174,7 +174,7 @@ class GroupConsumer:
         """The first offset with that timestamp or a later one; `END` where there is none.
 
         Raises:
-            ReconsumeError: nobody tells, or rights are missing.
+            ReconsumeError: no broker answers, or rights are missing.
         """
         try:
             [found] = self._consumer.offsets_for_times([TopicPartition(*where, timestamp_ms)], seconds)
@@ -186,7 +186,7 @@ class GroupConsumer:
         return found.offset
 
     def group_metadata(self) -> Any:
-        """What makes a transaction fail once this member has lost a partition (KIP-447)."""
+        """Return the metadata that fences a transaction once this member has lost a partition (KIP-447)."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:

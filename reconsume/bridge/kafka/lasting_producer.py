@@ -4,27 +4,55 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.clients import close_producer, make_producer
+from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error, wait_for_reports
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.wire.properties import Header
 
 logger = logging.getLogger(__name__)
 
 _LAST_REPORTS_SECONDS: Final = 1.0
 
 
+class ProducedRecord(ABC):
+    """A record on its way; what became of it is told once, maybe in another thread."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def doing(self) -> str:
+        """Begins each error."""
+
+    @abstractmethod
+    def written(self, partition: int, offset: int, stored_ms: int) -> None:
+        """The brokers have acknowledged it."""
+
+    @abstractmethod
+    def refused(self, error: ReconsumeError) -> None:
+        """It is not stored, or that is unknown."""
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """Take the producer's report."""
+        if error is None:
+            self.written(message.partition() or 0, message.offset() or 0, message.timestamp()[1])
+        else:
+            self.refused(translate(error, self.doing))
+
+
 class LastingProducer:
     """Any thread may produce, and waits for no other; one thread serves, and replaces the producer.
 
-    A producer is of no use any more after a fatal error, or when librdkafka has left it alone (see `Connections`). What
-    it has not delivered then gets an error, though the brokers may have stored it: whoever writes it again makes a
-    second copy of that.
+    A producer is unusable after a fatal error, or when librdkafka has left it alone (see `Connections`). Undelivered
+    records then get an error, though the brokers may have stored them: writing them again makes second copies.
 
     Args:
         settings: librdkafka's, for a producer without transactions.
@@ -42,8 +70,28 @@ class LastingProducer:
         with self._lock:
             return len(self._producer) + sum(map(len, self._given_up))
 
+    def write(
+        self,
+        delivery: ProducedRecord,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: Sequence[tuple[str, str | bytes | None]] | Sequence[Header],
+    ) -> None:
+        """Produce a record.
+
+        Raises:
+            BufferError: as `produce` does.
+            ReconsumeError: it cannot be sent, such as one that is larger than any producer may send.
+        """
+        try:
+            self.produce(topic, value, key, partition, on_delivery=delivery.report, headers=headers)
+        except KafkaException as error:
+            raise translate(error, delivery.doing) from error
+
     def produce(self, *args: Any, **kwargs: Any) -> None:
-        """As `confluent_kafka.Producer.produce` does.
+        """Produce as `confluent_kafka.Producer.produce` does.
 
         Raises:
             BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same
@@ -87,7 +135,7 @@ class LastingProducer:
         return len(self)
 
     def close(self) -> None:
-        """Give up what is not acknowledged; when nobody produces or serves any more."""
+        """Give up unacknowledged records; call it when no thread produces or serves."""
         _give_up(self._producer)
         close_producer(self._producer)
 
@@ -100,9 +148,9 @@ class LastingProducer:
             old, self._broken = self._producer, None
             self._given_up.append(old)
             self._connections, self._producer = self._made()
-        logger.error("writing goes on with a new producer, %d records are tried again: %s", len(old), why)
+        logger.error("producer replaced, retrying %d records: %s", len(old), why)
         # By a thread that nobody waits for: letting go of a broken client may take long. It is not closed, because
-        # somebody may be in its `flush`.
+        # someone may be in its `flush`.
         threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()
 
     def _let_go(self, producer: Producer) -> None:
@@ -114,7 +162,7 @@ class LastingProducer:
 
 
 def _give_up(producer: Producer) -> None:
-    """Whoever waits for a record is told that it was given up."""
+    """Tell the waiting callers that their records were given up."""
     producer.purge()
     try:
         wait_for_reports(producer, _LAST_REPORTS_SECONDS)

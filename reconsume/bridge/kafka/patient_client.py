@@ -80,7 +80,7 @@ class AdminRequest(Generic[K]):
         self._futures = ask(*given, request_timeout=seconds, **more)
 
     def __iter__(self) -> Iterator[K]:
-        """What was asked for."""
+        """Iterate over the asked keys."""
         return iter(self._futures)
 
     def answer(self, asked: K) -> Any:

@@ -24,7 +24,7 @@ def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str
         ReconsumeError: the brokers refuse a record, or do not answer.
     """
     if topic not in cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
     write_at_once(cluster, topic, topic, [{"key": key, "value": value} for key, value in records])
 
 

@@ -12,7 +12,7 @@ _Result = SimpleQueue[BaseException | None]
 class BoundedCalls:
     """Runs one call at a time in a thread of its own, and gives up on one that does not end.
 
-    librdkafka (2.16) can wait for ever in `send_offsets_to_transaction`, whatever its timeout, when the broker was
+    librdkafka (2.16) can wait forever in `send_offsets_to_transaction`, whatever its timeout, when the broker was
     killed before and has come back; the thread that owns the consumer must not hang with it.
 
     Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs

@@ -47,7 +47,7 @@ class Connections:
     def settings(self) -> dict[str, Any]:
         """The same settings with statistics, which come while the client is polled."""
         every = self._conf.get("statistics.interval.ms", 0)
-        # What is no number is left to librdkafka, which says so.
+        # Other texts are left to librdkafka, which reports them.
         return {
             **self._conf,
             "statistics.interval.ms": _EVERY_MS if every in (0, "0") else every,

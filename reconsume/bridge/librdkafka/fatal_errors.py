@@ -29,7 +29,7 @@ def wait_for_reports(producer: Producer, seconds: float) -> int:
 
 
 def fatal_error(error: KafkaException) -> str:
-    """What a producer says for the last time.
+    """Return the producer's fatal error, if it has one.
 
     Raises:
         KafkaException: the error itself, where it is any other.

@@ -23,7 +23,7 @@ class Membership(Connections):
     """Remembers when librdkafka was a settled member last, when it knew the group's coordinator, and its connections.
 
     A client may be left alone by librdkafka (see `Connections`). Without a look the group's messages would wait until
-    somebody starts the process again, also those of partitions that the group still takes for this member's.
+    someone starts the process again, also those of partitions that the group still takes for this member's.
 
     A rebalance may take as long as the slowest member may take for a poll, so a member that knows its coordinator is
     given that time.
@@ -52,7 +52,7 @@ class Membership(Connections):
         """To be asked now and then; one that has partitions is a member as long as nobody takes them away.
 
         Raises:
-            MembershipLost: it is no member, or knows no broker, and will not for all that it does.
+            MembershipLost: it is not a member, or knows no broker, and will not for all that it does.
         """
         try:
             super().check()

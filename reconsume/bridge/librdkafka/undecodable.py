@@ -78,7 +78,7 @@ def _with_names(message: Message, error: BaseException | None) -> list[Header]:
 
 
 def metadata_of(committed: TopicPartition) -> str | None:
-    """What stands beside a committed offset; None where it is no text, as what franz-go writes."""
+    """Return the text beside a committed offset; None if it is not a text, as franz-go writes it."""
     try:
         return committed.metadata
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ OTHER_GROUPS: Final = "(other)"
 LATENESS_BUCKETS_MS: Final = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000)
 _OUTCOMES: Final = (
     "delivered, dead_lettered, sent_back (taken from the inbox), rolled (to another delay topic), quarantined "
-    "(look at the topic), dropped (its group has no retry queues), cancelled"
+    "(look at the topic), parked (its group is paused), dropped (its group has no retry queues), cancelled"
 )
 _OF_MESSAGES: Final = ("group", "topic", "physical_topic")
 
@@ -32,7 +32,7 @@ _SCHEDULER: Final = (
         "reconsume_delivery_lateness_seconds",
         "seconds",
         ("level",),
-        "How long after its due time a record was delivered; above 1 s add workers or look at the brokers",
+        "Delay of a delivery after its due time; above 1 s add workers or check the brokers",
         tuple(bound / 1000 for bound in LATENESS_BUCKETS_MS),
     ),
     _counter("reconsume_scheduler_records", "records", ("outcome", "group"), f"Records moved, by outcome: {_OUTCOMES}"),
@@ -40,40 +40,47 @@ _SCHEDULER: Final = (
         "reconsume_scheduler_backlog_records",
         "records",
         ("level",),
-        "Records that wait in this worker's partitions, due or not; those beyond its read-ahead are counted by "
-        "offsets every 15 s, so rather too high where transactions write them. Waiting is what they are for: no alert",
+        "Waiting records in this worker's partitions, due or not; those beyond its read-ahead are counted by "
+        "offsets every 15 s, which also count transaction markers. Waiting is normal: do not alert on it",
+    ),
+    _gauge(
+        "reconsume_scheduler_parked_records",
+        "records",
+        ("group",),
+        "Due records of a paused group that wait in its parked topic, in this worker's partitions; those beyond its "
+        "read-ahead are counted by offsets every 15 s. Falls to 0 when the pause is lifted",
     ),
     _gauge(
         "reconsume_scheduler_overdue_records",
         "records",
         ("level",),
-        "Of these the ones whose time has come; what to scale workers by. Some are always there under load",
+        "Waiting records that are due; scale workers by it. Under load it is never 0 for long",
     ),
     _gauge(
         "reconsume_scheduler_overdue_seconds",
         "seconds",
         ("level",),
-        "How long the record that is most overdue waits for its delivery already; up to 1 s is nothing, above 30 s for "
-        "minutes add workers, or look at the log of the worker and at the brokers. Grows also if the worker hangs",
+        "Age of the most overdue record; up to 1 s is normal. Above 30 s for minutes, add workers, or check "
+        "the worker's log and the brokers. It also grows if the worker hangs",
     ),
     _counter(
         "reconsume_scheduler_aborted_batches",
         "batches",
         (),
-        "Batches that were not committed and are delivered again; steady growth means brokers refuse something",
+        "Batches that were aborted and are delivered again; steady growth means that brokers refuse something",
     ),
     _gauge(
         "reconsume_scheduler_partitions",
         "partitions",
         (),
-        "Partitions that this worker schedules from; 0 on all workers means that nothing moves",
+        "Partitions that this worker schedules from; 0 on all workers means that nothing is delivered",
     ),
     _gauge(
         "reconsume_scheduler_refused_partitions",
         "partitions",
         (),
-        "Partitions that this worker has and does not schedule from, because their topic is set up wrongly: "
-        "`reconsume doctor` says how to mend it",
+        "Partitions that this worker owns and does not schedule from, because of a wrong topic setting: "
+        "`reconsume doctor` says how to fix it",
     ),
     _gauge(
         "reconsume_scheduler_withdrawals",
@@ -90,7 +97,7 @@ _SCHEDULER: Final = (
         "The level table that this process uses; two tables at once for more than a minute mean that one process has "
         "a setting of its own",
     ),
-    _info("reconsume_build_info", "", ("version",), "The version that runs; during a rolling upgrade there are two"),
+    _info("reconsume_build_info", "", ("version",), "The running version; there are two during a rolling upgrade"),
 )
 _CONSUMER: Final = (
     _counter(
@@ -109,7 +116,7 @@ _CONSUMER: Final = (
         "reconsume_consumer_rt_seconds",
         "seconds",
         _OF_MESSAGES,
-        "How long a call of the listener took, a batch counted once for each of its topics: RocketMQ's CONSUME_RT. "
+        "Duration of a call of the listener; a batch counts once for each of its topics: RocketMQ's CONSUME_RT. "
         "At consume_timeout its messages are sent back",
         (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0),
     ),
@@ -117,7 +124,7 @@ _CONSUMER: Final = (
         "reconsume_consumer_in_flight",
         "messages",
         _OF_MESSAGES,
-        "Messages that listeners have now; all threads are taken where it stays at consume_thread_nums",
+        "Messages that listeners are processing; if it stays at consume_thread_nums, all threads are busy",
     ),
     _counter(
         "reconsume_consumer_sent_back",
@@ -130,7 +137,7 @@ _CONSUMER: Final = (
         "reconsume_consumer_dead_letters",
         "messages",
         _OF_MESSAGES,
-        "Messages that were given up for dead: RocketMQ's SNDBCK2DLQ_TIMES. Look at the dead-letter topic",
+        "Messages that became dead letters: RocketMQ's SNDBCK2DLQ_TIMES. Look at the dead-letter topic",
     ),
     _counter(
         "reconsume_consumer_send_backs_failed",
@@ -142,7 +149,7 @@ _CONSUMER: Final = (
         "reconsume_circuit_breaker_state",
         "0, 1, 2",
         ("group",),
-        "0 closed, 1 half-open, 2 open; above 0 for minutes means that what the listener needs does not answer",
+        "0 closed, 1 half-open, 2 open; above 0 for minutes means that a dependency of the listener does not answer",
     ),
     _counter(
         "reconsume_circuit_breaker_openings",
@@ -156,13 +163,13 @@ _SIDECAR: Final = (
         "reconsume_sidecar_requests",
         "requests",
         ("route", "status"),
-        "Requests to the API, by route and status; 503 is Kafka that does not answer, 4xx a caller to be mended",
+        "Requests to the API, by route and status; 503 means that Kafka does not answer, 4xx a wrong call",
     ),
     _histogram(
         "reconsume_sidecar_request_duration_seconds",
         "seconds",
         ("route",),
-        "How long a request took, the wait for Kafka's acknowledgement with it",
+        "Duration of a request, including Kafka's acknowledgement",
         (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
     ),
     _counter(
@@ -181,27 +188,27 @@ _SIDECAR: Final = (
         "reconsume_push_deliveries",
         "requests",
         ("group", "outcome"),
-        "Requests to the app by what their answers meant: ack, retry, dead_letter, drop, hold, missing_route",
+        "Requests to the app, by the meaning of their answers: ack, retry, dead_letter, drop, hold, missing_route",
     ),
     _histogram(
         "reconsume_push_delivery_duration_seconds",
         "seconds",
         ("group",),
-        "From the request to the app's answer",
+        "Time from the request to the app's answer",
         (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900),
     ),
-    _gauge("reconsume_push_in_flight", "requests", ("group",), "Requests that the app has and has not answered"),
+    _gauge("reconsume_push_in_flight", "requests", ("group",), "Requests that the app has not answered yet"),
     _counter(
         "reconsume_push_unknown_statuses",
         "answers",
         ("group",),
-        "2xx answers with a status that the contract does not have; the message was sent back. Mend the app",
+        "2xx answers with an unknown status; the message was sent back. Fix the app",
     ),
     _counter(
         "reconsume_push_discarded_messages",
         "messages",
         ("group",),
-        "Messages that the app dropped and that `drop: discard` let go",
+        "Messages that the app dropped and `drop: discard` acknowledged",
     ),
     _counter(
         "reconsume_push_redirects",
@@ -213,7 +220,7 @@ _SIDECAR: Final = (
         "reconsume_push_app_down_since_timestamp_seconds",
         "seconds",
         ("group",),
-        "Since when the app could not be asked; 0 if it can. Messages are held meanwhile: look at the app",
+        "Start of the time in which the app is unreachable; 0 if it is reachable. Messages are held meanwhile",
     ),
 )
 _CONSOLE: Final = (
@@ -228,15 +235,14 @@ _CONSOLE: Final = (
         "reconsume_console_request_duration_seconds",
         "seconds",
         ("page",),
-        "How long a page took, most of it Kafka's answers",
+        "Duration of a page, most of it Kafka's answers",
         (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
     ),
     _counter(
         "reconsume_console_resent_records",
         "records",
         ("outcome",),
-        "Dead letters that somebody wanted to send again, by what became of it: send (it was sent), superseded, "
-        "replayed, capped, damaged",
+        "Dead letters chosen for a resend, by outcome: send (sent), superseded, replayed, capped, damaged",
     ),
     _gauge(
         "reconsume_oldest_open_dead_letter_timestamp_seconds",

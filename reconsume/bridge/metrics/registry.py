@@ -1,4 +1,4 @@
-"""What a scheduler worker exports, made from the catalogue."""
+"""The metrics of a scheduler worker, made from the catalogue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LatenessHistogram(Collector):
         self._sums[level] = self._sums.get(level, 0.0) + now_ms * len(due) - sum(due)
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus scrapes, in seconds."""
+        """Return the samples for Prometheus, in seconds."""
         spec = metric("reconsume_delivery_lateness_seconds")
         family = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
         for level, counts in list(self._counts.items()):
@@ -50,7 +50,7 @@ class LatenessHistogram(Collector):
 
 
 class LevelWaiting(NamedTuple):
-    """What waits on one level; how long the first one is overdue in seconds, 0 if it is not."""
+    """The waiting records of one level; how long the first one is overdue in seconds, 0 if it is not."""
 
     backlog: int
     overdue: int
@@ -58,21 +58,23 @@ class LevelWaiting(NamedTuple):
 
 
 class ScrapedGauges(Collector):
-    """What is computed when it is scraped: a worker that hangs must not show what was true before.
+    """Gauges that are computed when they are scraped: a worker that hangs must not show old values.
 
     Attributes:
         waiting: gives what waits, by level.
+        parked: gives what waits in parked topics, by group.
         table: gives the level table in force.
         withdrawals: gives the number of withdrawals in memory.
     """
 
     def __init__(self) -> None:
         self.waiting: Callable[[], Mapping[str, LevelWaiting]] = dict
+        self.parked: Callable[[], Mapping[str, int]] = dict
         self.table: Callable[[], str] | None = None
         self.withdrawals: Callable[[], int] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus scrapes."""
+        """Return the samples for Prometheus."""
         levels = self.waiting()
         for name, part in (("backlog_records", 0), ("overdue_records", 1), ("overdue_seconds", 2)):
             spec = metric(f"reconsume_scheduler_{name}")
@@ -80,6 +82,12 @@ class ScrapedGauges(Collector):
             for level, waiting in levels.items():
                 family.add_metric([level], waiting[part])
             yield family
+        spec = metric("reconsume_scheduler_parked_records")
+        family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
+        for number, (group, count) in enumerate(self.parked().items()):
+            if number < MOST_GROUPS:
+                family.add_metric([group], count)
+        yield family
         if self.withdrawals is not None:
             spec = metric("reconsume_scheduler_withdrawals")
             yield GaugeMetricFamily(spec.name, spec.help, self.withdrawals())
@@ -92,7 +100,7 @@ class ScrapedGauges(Collector):
 
 @dataclass(slots=True)
 class SchedulerMetrics:
-    """What a scheduler worker exports."""
+    """The metrics of a scheduler worker."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)

@@ -1,4 +1,4 @@
-"""What the catalogue says of a metric, and how the metric is made from it."""
+"""Entries of the catalogue of metrics, and the metrics made from them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a process has before it meets Kafka: settings, identity, clocks."""
+"""The parts of a process that need no Kafka: settings, identity, clocks."""

@@ -1,4 +1,4 @@
-"""What comes from the environment: settings (`RECONSUME_*`, `RECONSUME_*_FILE` for secrets), and the cache folder."""
+"""Values from the environment: settings (`RECONSUME_*`, `RECONSUME_*_FILE` for secrets), and the cache folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ _WITH_UNDERSCORE: Final = {name.replace("_", "."): name for name in ("log_level"
 """librdkafka parts words by dots. These two are all the names with an underscore that a text can set; its others are
 set by functions, such as `error_cb` and `ssl_ca` (CONFIGURATION.md of librdkafka 2.16)."""
 _OTHER_USES: Final = frozenset(
-    {"BUILD_TOOLS", "CONFIG", "CACHE_DIR", "CHAOS_SEED", "TEST_BOOTSTRAP", "TEST_FLIGHTS", "TEST_SPARK"}
+    {
+        "BUILD_TOOLS",
+        "CONFIG",
+        "CACHE_DIR",
+        "CHAOS_SEED",
+        "SCHEMA_REGISTRY_URL",
+        "TEST_BOOTSTRAP",
+        "TEST_FLIGHTS",
+        "TEST_SPARK",
+    }
 )
 """Variables of the command line and the tests, which are no settings."""
 _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)")
@@ -27,7 +36,7 @@ _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(
 is called reconsume must not stop the program."""
 
 Words = Annotated[list[str], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)]
-"""A list of a setting; the environment has none: words are parted by spaces there."""
+"""A list of a setting; the environment has none: words are separated by spaces there."""
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:

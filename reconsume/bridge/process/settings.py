@@ -34,40 +34,40 @@ class TopicSettings(_Strict):
     """
 
     delay_partitions: Annotated[int, Field(ge=1)] = 4
-    """Of each delay topic and of SEND_BACK, for records by their keys: so many workers can share it."""
+    """Partitions of each delay topic and of SEND_BACK, for records by their keys; as many workers can share it."""
     bulk_partitions: Annotated[int, Field(ge=0)] = 2
-    """Of each delay topic, behind those: for groups that flood it."""
+    """Further partitions of each delay topic, for groups that flood it."""
     replication_factor: Annotated[int, Field(ge=1)] | None = None
-    """None takes the cluster's default, and at least 3 where there are 3 brokers."""
+    """None uses the cluster's default, and at least 3 if there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
     """The reconciliation window. A delay topic keeps twice its duration where that is longer."""
     max_message_bytes: Annotated[int, Field(ge=65_536)] | None = None
-    """None takes the brokers' limit and adds room for our headers."""
+    """Largest record; None uses the brokers' limit plus room for our headers."""
 
 
 class SchedulerSettings(_Strict):
     """One scheduler worker."""
 
     instance_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """Stable over restarts and unique among the live workers; None takes one that is both on each machine."""
+    """Stable over restarts and unique among live workers; None uses an identity that the machine keeps."""
     delivery: Literal["transactional", "at_least_once"] = "transactional"
-    """The second for clusters without transactions: a crash may deliver a batch twice."""
+    """`at_least_once` is for clusters without transactions: a crash may deliver a batch twice."""
     max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
-    """At most so many records in a transaction; it holds 4 MiB at most, and less on a slow link."""
+    """Most records in a transaction, which also holds at most 4 MiB, and less on a slow link."""
     gather_ms: Annotated[int, Field(ge=0, le=1_000)] = 50
     """Longest wait for more due records to share a transaction; records wait only at 10 to 400 per second."""
     read_ahead_records: Annotated[int, Field(ge=1)] = 2_000
-    """At most so many waiting records in memory for each partition; `DELAY.0s` may have 16,000 in any case."""
+    """Most waiting records in memory for each partition; `DELAY.0s` may always have 16,000."""
     read_ahead_mib: Annotated[int, Field(ge=1)] = 64
-    """At most so much of waiting records in memory, all partitions together."""
+    """Most memory for waiting records, all partitions together."""
     transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=15_000)] = 10_000
-    """After this the brokers end a dead worker's transaction, if no other worker has."""
+    """Time after which brokers abort a dead worker's transaction, if no other worker has."""
     static_membership: bool = True
     """A worker that was killed and is back within its session gets its partitions at once (`group.instance.id`)."""
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 6_000
-    """After this the partitions of a worker that is gone go to others; brokers take 6 s or more by default."""
+    """Time after which a lost worker's partitions go to others; brokers require at least 6 s by default."""
     max_poll_interval_ms: Annotated[int, Field(ge=45_000, le=3_600_000)] = 60_000
-    """So long at most a rebalance waits for a worker; a worker that hangs for longer is put out of the group."""
+    """Longest wait of a rebalance for a worker; a worker that hangs for longer is removed from the group."""
 
     @model_validator(mode="after")
     def _polls_within_the_session(self) -> Self:
@@ -83,7 +83,7 @@ class ManagementSettings(_Strict):
     """`/metrics`, `/livez`, `/readyz` and `/loglevel`."""
 
     host: str = "127.0.0.1"
-    """Where it listens; in a container `::`, which is every address of IPv6 and IPv4."""
+    """Address to listen on; in a container `::`, every address of IPv6 and IPv4."""
     port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     """None takes 15082 for a scheduler worker, 15081 for a sidecar, 15084 for a console, or a free port where that one
     is taken; 0 takes a free one."""
@@ -93,7 +93,7 @@ class LoggingSettings(_Strict):
     """Logs of a process; the library itself leaves them to the program."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """What is less is left out; schedulers and sidecars change it while they run: PUT /loglevel."""
+    """Lowest level that is logged; PUT /loglevel changes it in a running scheduler or sidecar."""
     format: Literal["console", "json"] = "console"
     """Lines for people, or one JSON object in each."""
 
@@ -102,15 +102,15 @@ class Settings(_Strict):
     """All settings of a process."""
 
     bootstrap_servers: str = "localhost:9092"
-    """`host:port`, more of them parted by commas."""
+    """`host:port`, comma-separated."""
     kafka: dict[str, SecretStr] = {}
     """librdkafka's own settings, passed through to every client."""
     topic_prefix: str = "reconsume."
     """All our topics start with it."""
     message_delay_level: str | None = None
-    """The level table for this process alone; None takes the one in the GROUPS topic."""
+    """The level table of this process alone; None uses the one in the GROUPS topic."""
     auto_create_subscription_group: bool | None = None
-    """Whether unknown groups are served with defaults (RocketMQ: BR-01, BR-02); None takes what GROUPS says."""
+    """Whether unknown groups are served with defaults (RocketMQ: BR-01, BR-02); None uses the GROUPS topic."""
     allowed_real_topics: Words = []
     """Regular expressions of other topics that a REAL_TOPIC header may name; none by default."""
     topics: TopicSettings = TopicSettings()

@@ -1,4 +1,4 @@
-"""What a consumer has read, by partition."""
+"""The records of a consumer, by partition."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ def by_partition(
     """
     if not polled:
         return
-    size = len(polled)
-    topics, partitions = list(map(_topic, polled)), list(map(_partition, polled))
-    if topics.count(topics[0]) == partitions.count(partitions[0]) == size and not any(map(_error, polled)):
-        yield topics[0], partitions[0], False, polled
+    if len(set(map(_topic, polled))) == len(set(map(_partition, polled))) == 1 and not any(map(_error, polled)):
+        yield _topic(polled[0]), _partition(polled[0]), False, polled
         return
+    topics, partitions = map(_topic, polled), map(_partition, polled)
     start = 0
     for place, run in groupby(zip(topics, partitions, map(bool, map(_error, polled)), strict=True)):
         end = start + len(list(run))

@@ -1,4 +1,4 @@
-"""What this process knows its group to have committed, held against a coordinator that has lost it."""
+"""Offsets that this process knows to be committed, held against a coordinator that has lost them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CommittedOffsets(NamedTuple):
 
     Attributes:
         committed: of each partition that was asked for.
-        restored: those of which Kafka says less; somebody should commit them again.
+        restored: those of which Kafka says less; someone should commit them again.
     """
 
     committed: Mapping[Partition, Answer]
@@ -128,7 +128,7 @@ class KnownOffsets:
                     self._known[where] = one
 
     def ask(self, ask: Ask, partitions: Collection[Partition], stop: threading.Event) -> CommittedOffsets:
-        """What is committed of these partitions, as far as it can be believed.
+        """Return the committed offsets of these partitions, as far as they are credible.
 
         Asks again until the coordinator has found its offsets; in the end what is known here holds. Raises what `ask`
         raises. After a stop nothing is to be restored: the coordinator may be about to find it.
@@ -145,13 +145,13 @@ class KnownOffsets:
             if not (fallen or self._is_unsteady(answers)) or waited >= self._patience_ms or stop.is_set():
                 break
             if fallen and before is None:
-                logger.warning("the coordinator of the group has lost offsets, asking again: %s", _told(fallen))
+                logger.warning("coordinator of the group lost offsets, asking again: %s", _told(fallen))
             before = said
             stop.wait(_AGAIN_SECONDS)
         if stop.is_set():
             return CommittedOffsets(self._overruled(answers, fallen), {})
         if fallen:
-            logger.error("the coordinator has not found the group's offsets again; restoring: %s", _told(fallen))
+            logger.error("coordinator has lost offsets of the group, restoring: %s", _told(fallen))
         restored = {where: ours for where, (ours, _) in fallen.items()}
         return CommittedOffsets(self._overruled(answers, fallen), restored)
 
@@ -186,7 +186,7 @@ class KnownOffsets:
         return answers, fallen
 
     def _overruled(self, answers: Mapping[Partition, Answer], fallen: Fallen) -> Mapping[Partition, Answer]:
-        """What holds: the answers, and in place of those that went back what is known."""
+        """Return the answers; known offsets replace those that went back."""
         held = {**answers, **{where: ours for where, (ours, _) in fallen.items()}}
         self._keep(_known(held))
         return held
@@ -204,7 +204,7 @@ class KnownOffsets:
         """Which of these topics were.
 
         Raises:
-            ReconsumeError: nobody tells.
+            ReconsumeError: no broker answers.
         """
         now = self._topic_ids(topics)
         made_again = {topic for topic in topics if now.get(topic) != self._ids.get(topic)}

@@ -103,7 +103,7 @@ class RangeReader:
             ranges: by partition; empty ones are left out.
             within_seconds: ends it early, with `unread` left; None reads to the end.
             stop: ends it early too, when it is set.
-            on_refusal: is told of a partition that cannot be read, which stays in `unread`; None raises.
+            on_refusal: called for a partition that cannot be read, which stays in `unread`; None raises.
 
         Raises:
             KafkaNotReachable: nothing came in time.

@@ -35,7 +35,7 @@ from reconsume.delay_levels.wire.properties import (
 logger = logging.getLogger(__name__)
 
 _NEWEST_MS: Final = 1_000
-_GROUP: Final = "reconsume.recent"
+RECENT_GROUP: Final = "reconsume.recent"
 
 
 class Attempt(NamedTuple):
@@ -126,7 +126,7 @@ def _appended(
     # The ends first: what is appended later is no send-back of a process that has died before.
     ends: Mapping[Partition, int] = admin.end_offsets(partitions, uncommitted=True)
     left = most_bytes
-    with RangeReader(base, _GROUP, seconds=float("inf")) as reader:
+    with RangeReader(base, RECENT_GROUP, seconds=float("inf")) as reader:
         for begin in begins:
             starts = admin.offsets_at(partitions, begin)
             ranges = {where: (starts[where], ends[where]) for where in partitions}
@@ -134,7 +134,7 @@ def _appended(
                 left -= _size_of(read)
                 if left < 0:
                     logger.warning(
-                        "%d MiB of recent send-backs are read, and no more: calls that come again may not be "
+                        "%d MiB of recent send-backs are read, and no more: repeated calls may not be "
                         "recognised if they were carried out before %s",
                         *(most_bytes // 1024 // 1024, datetime.fromtimestamp(begin / 1000, UTC).isoformat()),
                     )

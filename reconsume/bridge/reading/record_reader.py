@@ -35,7 +35,7 @@ _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFS
 
 @dataclass(slots=True)
 class _Wish:
-    """One record that somebody waits for."""
+    """One record that someone waits for."""
 
     deadline: float
     on_read: OnRead
@@ -43,7 +43,7 @@ class _Wish:
 
 @dataclass(slots=True)
 class _Partition:
-    """What is wanted of one partition.
+    """The wanted records of one partition.
 
     Attributes:
         wanted: who waits, by offset.
@@ -253,12 +253,14 @@ def count_partitions(admin: KafkaAdmin, position: Position) -> int:
     The reader cannot tell a partition that is not there from one that has no leader for a moment.
 
     Raises:
-        RecordNotFound: there is no such position.
+        RecordNotFound: the position does not exist.
     """
     topic = position.topic
     count = admin.partitions([topic]).get(topic, 0)
     if not 0 <= position.partition < count:
-        raise _no_record(position, f"topic {topic} has {count} partitions" if count else f"there is no topic {topic}")
+        raise _no_record(
+            position, f"topic {topic} has {count} partitions" if count else f"topic {topic} does not exist"
+        )
     if position.offset < 0:
         raise _no_record(position, "offsets begin at 0")
     return count

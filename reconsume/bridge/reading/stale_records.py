@@ -75,12 +75,12 @@ class StaleRecords:
         self.unchecked.update({(one.topic, one.partition): _UncheckedPartition() for one in partitions})
 
     def trust(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take what comes of these: somebody has chosen where they start."""
+        """Accept all records of these: their start was chosen."""
         for one in partitions:
             self.unchecked.pop((one.topic, one.partition), None)
 
     def is_stale(self, consumer: Consumer, polled: Message) -> bool:
-        """Whether this record is not for the program: it is left over, or will come again."""
+        """Whether this record is not for the program: it is left over, or will be read again."""
         where, offset = (polled.topic() or "", polled.partition() or 0), polled.offset() or 0
         state = self.unchecked.get(where)
         if state is None or polled.error() is not None:
@@ -131,10 +131,10 @@ class StaleRecords:
 def committed_offsets(
     consumer: Consumer, partitions: list[TopicPartition], timeout: float = _TIMEOUT
 ) -> dict[Partition, int]:
-    """What the consumer's group has committed, negative where that is nothing.
+    """Return the committed offsets of the consumer's group, negative where there is none.
 
     Raises:
-        KafkaNotReachable: nobody says within so many seconds.
+        KafkaNotReachable: no answer within so many seconds.
     """
     if not partitions:
         return {}

@@ -59,7 +59,7 @@ class TailReader:
         self._consumer.incremental_unassign([one for one in self._consumer.assignment() if one.topic == topic])
 
     def read(self, seconds: float) -> Iterator[Message]:
-        """What has come, records and errors; waits for it so long.
+        """Return new records and errors; wait for them so long.
 
         Raises:
             KafkaNotReachable: this client reaches nobody any more.
@@ -77,7 +77,7 @@ class TailReader:
                 yield message
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._consumer.close()
 
 

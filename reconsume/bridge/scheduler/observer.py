@@ -1,4 +1,4 @@
-"""What a worker tells the world: metrics, and whether it is alive and ready."""
+"""The signals of a worker: metrics, and whether it is alive and ready."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class WorkerObserver:
         self._ready = False
         self._own, self._refused, self._told = 0, 0, ""
         self._looked_at = 0.0
-        self.waiting = WorkerBacklog(names.prefix, clock)
+        self.waiting = WorkerBacklog(names, clock)
         metrics.scraped.waiting = self.waiting.levels
+        metrics.scraped.parked = self.waiting.parked
 
     def alive(self, now: float) -> None:
         """The loop turned."""
@@ -92,13 +93,13 @@ class WorkerObserver:
 
     def lateness(self, topic: str, now: float, due: list[int]) -> None:
         """Records of one topic that were due then are delivered now; milliseconds."""
-        self._metrics.lateness.observe(topic.removeprefix(self._names.prefix), now, due)
+        self._metrics.lateness.observe(self._names.level_of(topic), now, due)
 
     def done(self, outcomes: Mapping[tuple[str, str], int]) -> None:
         """A batch was committed: records by outcome and group."""
         self._metrics.count(outcomes)
         if dropped := sum(number for (outcome, _), number in outcomes.items() if outcome == "dropped"):
-            logger.warning("%d send-backs dropped: their groups have retryQueueNums 0", dropped)
+            logger.warning("%d send-backs dropped: retryQueueNums of their groups is 0", dropped)
 
     def aborted(self, reason: str) -> None:
         """A batch was not committed and will be delivered again."""

@@ -22,6 +22,7 @@ from reconsume.bridge.process.identity import stable_identity
 from reconsume.bridge.process.ports import SCHEDULER_MANAGEMENT
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
+from reconsume.bridge.scheduler.delivery.delivered_parked import DeliveredParked
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import OrphanedTransactions, end_transactions
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
@@ -49,6 +50,7 @@ logger = logging.getLogger(__name__)
 _MEMBER: Final = "reconsume-scheduler-"
 """Stands before a worker's instance id in its client id and `group.instance.id`."""
 _AGAIN_SECONDS: Final = 2.0
+_DAY_MS: Final = 86_400_000
 _LOOK_UP_SECONDS: Final = 2.0
 """Patience of the worker's own questions: nothing is delivered meanwhile."""
 _FENCED_TOO_OFTEN: Final = 3
@@ -57,7 +59,7 @@ _LONG_LIFE_MS: Final = 60_000
 
 
 def starting_groups(settings: Settings) -> Groups:
-    """What holds before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
+    """Return the groups before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
     table = None
     if settings.message_delay_level is not None:
         table = DelayLevels.parse(settings.message_delay_level)
@@ -125,6 +127,7 @@ class SchedulerService:
         self._stalls = StallWatch()
         self._deletions = DeletedTopics()
         self._listed = ListedTopics()
+        self._delivered_parked = DeliveredParked(self._admin, settings.names, self._retention_ms, self._clock)
         self._checks = TopicChecks(settings, self._admin, self._look_up_admin)
         self._at_work: Worker | None = None
 
@@ -174,14 +177,14 @@ class SchedulerService:
             except KafkaNotReachable as error:
                 logger.warning("waiting for Kafka: %s", error)
             except (ReadingStopped, MembershipLost) as error:
-                logger.error("reading has stopped, starting afresh: %s", error)  # noqa: TRY400 - it is no surprise
+                logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
             except (WriterBroken, WorkerFenced) as ended:
                 why = ended.error if isinstance(ended, WriterBroken) else ended
                 # By a second one of its instance id, if the group says so.
                 self._was_shut_out &= isinstance(ended, WriterBroken)
                 if lives.is_too_much(why, monotonic_ms() - born, was_shut_out=self._was_shut_out):
                     raise why from ended
-                logger.warning("starting afresh: %s", why)
+                logger.warning("restarting the consumer: %s", why)
             self._observer.not_ready()
             self._observer.alive(self._clock())
             stop.wait(0 if stop.is_set() or self._was_shut_out else _AGAIN_SECONDS)
@@ -266,12 +269,18 @@ class SchedulerService:
             worker.give_up(f"topic {names.positions} is gone")
 
     def _scheduled_partitions(self) -> int:
-        return sum(count for topic, count in self._listed.topics.items() if self._settings.names.is_scheduled(topic))
+        names, topics = self._settings.names, self._listed.topics
+        return sum(count for topic, count in topics.items() if names.is_scheduled(topic) or names.is_parked(topic))
 
     def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)
         if stalled and worker is not None:
             worker.give_up(", ".join(stalled))
+        self._delivered_parked.delete(head.where for head in heads)
+
+    def _retention_ms(self) -> float:
+        topics = self._groups().system.topic_settings or self._settings.topics
+        return topics.retention_days * _DAY_MS
 
     def _groups(self) -> Groups:
         return self._follower.groups

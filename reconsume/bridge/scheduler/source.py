@@ -1,4 +1,4 @@
-"""What a worker reads: records of its partitions, as librdkafka has them."""
+"""The records of a worker's partitions, as librdkafka has them."""
 
 from __future__ import annotations
 

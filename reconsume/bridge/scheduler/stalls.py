@@ -22,11 +22,11 @@ class ReadingStopped(ReconsumeError):
 class StallWatch:
     """Remembers how far each partition was read.
 
-    After a connection was lost librdkafka may wait for ever for the answer by which it validates its position
-    (librdkafka issue 4492), and what waits there is overdue until somebody starts the process again.
+    After a connection was lost librdkafka may wait forever for the answer by which it validates its position
+    (librdkafka issue 4492), and what waits there is overdue until someone starts the process again.
 
     Guarantees: a worker begins afresh when a partition that is not paused and has more to read gives nothing for two
-    minutes. Times in which nobody tells the ends do not count.
+    minutes. Times without known ends do not count.
     Tests: tests/unit/bridge/scheduler/test_stalls.py, tests/integration/test_stalled_reading.py.
     Remove when: librdkafka issue 4492 is closed and the oldest supported version has the fix.
 

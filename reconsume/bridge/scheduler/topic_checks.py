@@ -37,7 +37,7 @@ class TopicChecks:
         existing = self._admin.partitions(needed)
         missing = [topic for topic in needed if topic not in existing]
         if missing:
-            raise TopicNotReady(f"missing topics: {', '.join(missing)}; make them: reconsume topics apply")
+            raise TopicNotReady(f"missing topics: {', '.join(missing)}; create them: reconsume topics apply")
         if names.positions not in self._admin.partitions([names.positions]):
             self._make_positions()
 
@@ -49,7 +49,7 @@ class TopicChecks:
         except KafkaRefused as error:
             raise TopicNotReady(
                 f"topic {self._settings.names.positions} is missing and this worker may not make it ({error}); "
-                "make it: reconsume topics apply"
+                "create it: reconsume topics apply"
             ) from error
 
     def refused(self, topic: str) -> str | None:
@@ -64,7 +64,7 @@ class TopicChecks:
             kind = self._look_up.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:
             # Without the right to look, the topic is trusted; each record tells whose timestamp it has.
-            logger.warning("cannot check the settings of %s: %s", topic, error)
+            logger.warning("settings of %s not checked: %s", topic, error)
             if isinstance(error, KafkaNotReachable):
                 self._asked_again_at = monotonic_ms() + _UNANSWERED_MS
             return None
@@ -72,6 +72,6 @@ class TopicChecks:
             return None
         return (
             f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
-            f"mend it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+            f"fix it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
             "--add-config message.timestamp.type=LogAppendTime, then restart the scheduler workers"
         )

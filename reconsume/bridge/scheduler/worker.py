@@ -100,6 +100,7 @@ class Worker:
             names=names,
             refused=refused,
             due_of=router.timers.due_ms,
+            is_paused=lambda group: router.groups().is_paused(group),
             clock=clock,
         )
         self._source = Source(consumer, read_ahead, self._assignment, max_batch_records)
@@ -155,7 +156,7 @@ class Worker:
             if self._is_time_in_doubt():
                 self._writer.ask_time()
         except KafkaNotReachable as error:
-            logger.warning("nothing is delivered until the brokers tell their time: %s", error)
+            logger.warning("no deliveries until the brokers' time is known: %s", error)
             self._look_at_ms = self._clock() + _BACK_OFF_MS
             return False
         return True
@@ -233,9 +234,9 @@ class Worker:
         return len(batch)
 
     def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
-        """What to write for each record.
+        """Return the records to write.
 
-        A run ends before a record of which nobody knows yet whether it was withdrawn, or where it goes. Other runs go
+        A run ends before a record that may be withdrawn, or whose target is unknown. Other runs go
         on, because what they may look up is bounded.
         """
         runs: list[DueRun] = []
@@ -243,10 +244,9 @@ class Worker:
         unanswered = ""
         self._router.meet(lambda: (message for run in due for _, message in run.records))
         for run in due:
-            inbox = run.queue.topic == self._names.send_back
             before = len(batch)
             try:
-                self._router.route((message for _, message in run.records), batch, inbox=inbox)
+                self._router.route((message for _, message in run.records), batch, run.queue.topic)
             except (CancelsNotRead, LookUpsSpent) as error:
                 self._hold([run], _LOOK_AGAIN_MS)
                 logger.debug("%s-%d: %s", run.queue.topic, run.queue.partition, error)

@@ -31,7 +31,7 @@ class ExistingTopics:
     def __init__(
         self,
         admin: KafkaAdmin,
-        way_out: str = "make it: reconsume topics apply",
+        way_out: str = "create it: reconsume topics apply",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin = admin

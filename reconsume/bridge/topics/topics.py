@@ -24,6 +24,7 @@ _HEADER_ROOM_BYTES: Final = 65_536
 """What our headers add at most: two topic names, two ids, a cause of 6 KiB; with room to spare."""
 _SAFE_REPLICATION: Final = 3
 _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
+_JOBS_KEPT_MS: Final = 365 * _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class TopicDifference:
 
     @property
     def remedy(self) -> str:
-        """The command that mends it, with Kafka's own tool."""
+        """The command that fixes it, with Kafka's own tool."""
         if self.setting == "partitions":
             return f"kafka-topics.sh --alter --topic {self.topic} --partitions {self.should_be}"
         return (
@@ -50,7 +51,7 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What `topics apply` would make, and what it would leave alone.
+    """The topics that `topics apply` would create, and those that it would leave alone.
 
     Attributes:
         growing: topics that get more partitions, with the number that they have.
@@ -97,7 +98,7 @@ class TopicMaker:
 
     @property
     def _settings(self) -> TopicSettings:
-        """One installation has one set of topic settings, whoever makes the topic."""
+        """One installation has one set of topic settings, whichever process makes the topic."""
         published = self._groups().system.topic_settings
         if published is None:
             return self._own
@@ -114,11 +115,11 @@ class TopicMaker:
 
     @cached_property
     def facts(self) -> ClusterFacts:
-        """What the cluster says of itself; asked once."""
+        """Return the cluster's facts; asks once."""
         return self._admin.facts()
 
     def make(self, wanted: WantedTopic) -> bool:
-        """Make one topic; False if somebody else made it first."""
+        """Make one topic; False if someone else made it first."""
         return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
 
     def grow(self, wanted: WantedTopic) -> None:
@@ -129,7 +130,7 @@ class TopicMaker:
         """Make retry and dead-letter topics together; the partitions of each, or why it cannot be made.
 
         Raises:
-            KafkaNotReachable: no answer, or some are not to be seen yet; ask again.
+            KafkaNotReachable: no answer, or some are not visible yet; ask again.
         """
         topics = [
             self.retry_topic(one.group, groups) if one.kind == "retry" else self.dead_letter_topic(one.group)
@@ -142,7 +143,7 @@ class TopicMaker:
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}
         if missing := made - found.keys():
-            raise KafkaNotReachable(f"topic {min(missing)} was made and is not known to all brokers yet")
+            raise KafkaNotReachable(f"topic {min(missing)} was created and is not known to all brokers yet")
         return {**refused, **found}
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:
@@ -151,8 +152,15 @@ class TopicMaker:
         return self._wanted(self._names.retry(group), partitions, self._retention_ms())
 
     def dead_letter_topic(self, group: str) -> WantedTopic:
-        """`%DLQ%<group>`, kept for ever: nobody else keeps what is in it (RocketMQ: NM-08)."""
+        """`%DLQ%<group>`, kept forever: nobody else keeps what is in it (RocketMQ: NM-08)."""
         return self._wanted(self._names.dead_letter(group), 1, -1)
+
+    def parked_topic(self, group: str) -> WantedTopic:
+        """Where due records of a paused group wait: in one partition, so in order, and for as long as the pause lasts.
+
+        Workers delete what was delivered once it is as old as `retention_days`: `DeliveredParked`.
+        """
+        return self._wanted(self._names.parked(group), 1, -1)
 
     def delay_topic(self, delay_ms: int) -> WantedTopic:
         """A delay topic keeps at least twice its duration, so an outage of the schedulers loses nothing.
@@ -168,12 +176,17 @@ class TopicMaker:
         return self._wanted(self._names.send_back, self._settings.delay_partitions, self._retention_ms())
 
     def quarantine_topic(self) -> WantedTopic:
-        """Kept for ever, and with room for whatever fitted into a delay topic, plus the reason."""
+        """Kept forever, and with room for whatever fitted into a delay topic, plus the reason."""
         return self._wanted(self._names.quarantine, 1, -1, {"max.message.bytes": str(self._limit + _HEADER_ROOM_BYTES)})
 
     def dead_letter_states_topic(self) -> WantedTopic:
         """Compacted: the last state of each dead letter stays as long as the dead letter."""
         return self._wanted(self._names.dead_letter_states, 1, None, {"cleanup.policy": "compact"})
+
+    def jobs_topic(self) -> WantedTopic:
+        """Compacted soon, because a job writes its progress all the time; forgotten a year after its last record."""
+        compacted = {"cleanup.policy": "compact,delete", "segment.ms": str(_COMPACTED_WITHIN_MS)}
+        return self._wanted(self._names.jobs, 1, _JOBS_KEPT_MS, compacted)
 
     def groups_topic(self) -> WantedTopic:
         """Compacted: the last word on each group stays."""
@@ -233,10 +246,26 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
         maker.positions_topic(),
         maker.withdrawn_topic(),
         maker.dead_letter_states_topic(),
+        maker.jobs_topic(),
         *(maker.delay_topic(delay_ms) for delay_ms in sorted(durations)),
         *(maker.retry_topic(group, groups) for group in sorted(groups.by_name)),
         *(maker.dead_letter_topic(group) for group in sorted(groups.by_name)),
+        *(maker.parked_topic(group) for group in sorted(groups.by_name) if groups.is_paused(group)),
     ]
+
+
+def make_parked_topics(cluster: Cluster, groups: Groups) -> None:
+    """Make the parked topics of paused groups that are missing.
+
+    Do this before a group is paused: records that a worker cannot park go to the quarantine.
+
+    Raises:
+        KafkaRefused: a topic may not be made.
+    """
+    paused = {cluster.names.parked(group): group for group in groups.by_name if groups.is_paused(group)}
+    maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: groups)
+    for topic in sorted(paused.keys() - cluster.admin.partitions(paused).keys()):
+        maker.make(maker.parked_topic(paused[topic]))
 
 
 def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:
@@ -288,5 +317,5 @@ def _differences(topic: WantedTopic, partitions: int, settings: Mapping[str, str
 
 
 def _at_least(is_now: str, should_be: str) -> bool:
-    """More room, longer retention or more replicas is nobody's mistake; -1 is for ever."""
+    """More room, longer retention or more replicas is nobody's mistake; -1 is forever."""
     return int(is_now) == -1 or (int(should_be) != -1 and int(is_now) >= int(should_be))

@@ -10,18 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.clients import clients_of, clock_of, produce_patiently
-from reconsume.bridge.kafka.errors import is_passing, is_rebalance, is_refusal, translate
+from reconsume.bridge.kafka.clients import clients_of, clock_of
+from reconsume.bridge.kafka.errors import is_passing, is_rebalance, translate, translated
 from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.identity import Identity, stable_identity
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.send_back import direct_copy
 from reconsume.bridge.writing.transactions import (
     PATIENCE_SECONDS,
@@ -43,7 +42,7 @@ from reconsume.delay_levels.errors import (
 )
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 logger = logging.getLogger(__name__)
 
@@ -77,13 +76,6 @@ class Failed(NamedTuple):
     value: bytes | None
 
 
-class _Copy(NamedTuple):
-    copy: SendBackCopy
-    key: bytes | None
-    value: bytes | None
-    partition: int = ANY_PARTITION
-
-
 class ExactlyOnceWriter:
     """Sends failed messages back and commits their offsets, both or neither. For one thread at a time.
 
@@ -93,7 +85,7 @@ class ExactlyOnceWriter:
 
     Guarantees:
         1. The offset and its metadata tell whether a transaction without an answer counts: `was_committed`.
-        2. No offset is committed unfenced: the metadata of a consumer that is no member is refused, see `_is_member`.
+        2. No offset is committed unfenced: metadata of a consumer outside of its group is refused, see `_is_member`.
     Tests: tests/integration/test_drop_in_exactly_once.py, tests/unit/consumers/test_consumer_model_bugs.py.
 
     Args:
@@ -168,8 +160,8 @@ class ExactlyOnceWriter:
         """
         if not _is_member(group_metadata):
             raise PartitionLost(
-                f"{self._doing}: this consumer is no member of it any more; nothing was sent, "
-                "go on with poll(): the message comes again, here or in another member (exactly_once needs "
+                f"{self._doing}: this consumer is no longer a member of it; nothing was sent, "
+                "go on with poll(): the message is read again, here or in another member (exactly_once needs "
                 "subscribe(): with assign() alone nobody is a member)"
             )
         try:
@@ -179,69 +171,61 @@ class ExactlyOnceWriter:
                 self._write(self._inbox(failed), offsets, group_metadata)
             except _BY_THE_INBOX as second:
                 raise SendBackFailed(f"{first}; then {second}") from second
-            logger.warning("%s; the scheduler has taken it through %s", first, self._names.send_back)
+            logger.warning("%s; sent through %s instead", first, self._names.send_back)
 
     def close(self) -> None:
         """Let go at once; no transaction is open."""
         self._transactions.close()
 
-    def _direct(self, failed: Sequence[Failed]) -> list[_Copy]:
+    def _direct(self, failed: Sequence[Failed]) -> list[NewRecord]:
         groups, now = self._groups(), self._clock()
         copies = []
         for request, key, value in failed:
             copy = direct_copy(request, key, self._names, groups, now)
             if copy is not None:
                 lane, count = copy.topic, self._existing.require(copy.topic)
-                copies.append(_Copy(copy, key, value, self._lanes.choose(lane, count, request.group, key)))
+                partition = self._lanes.choose(lane, count, request.group, key)
+                copies.append(NewRecord(lane, value, key, partition, copy.headers))
         return copies
 
-    def _inbox(self, failed: Sequence[Failed]) -> list[_Copy]:
+    def _inbox(self, failed: Sequence[Failed]) -> list[NewRecord]:
         self._existing.require(self._names.send_back)
-        return [_Copy(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
+        copies = [(inbox_copy(request, self._names, self._clock()), key, value) for request, key, value in failed]
+        return [NewRecord(copy.topic, value, key, ANY_PARTITION, copy.headers) for copy, key, value in copies]
 
-    def _write(self, copies: Sequence[_Copy], offsets: Offsets, metadata: Any) -> None:
+    def _write(self, copies: Sequence[NewRecord], offsets: Offsets, metadata: Any) -> None:
         try:
             self._try(copies, offsets, metadata)
         except ReconsumeError:
             # Of a topic that is gone librdkafka may say nothing but that it got no answer.
             for one in copies:
-                self._existing.forget(one.copy.topic)
+                self._existing.forget(one.topic)
             raise
 
-    def _try(self, copies: Sequence[_Copy], offsets: Offsets, metadata: Any) -> None:
-        refused: list[KafkaError] = []
-        positions = [TopicPartition(*where, *one) for where, one in offsets.items()]
-
-        def told(error: KafkaError | None, _message: Message) -> None:
-            if error is not None and is_refusal(error):
-                refused.append(error)
-
-        def produce(producer: Producer) -> None:
-            for copy, key, value, partition in copies:
-                produce_patiently(producer, copy.topic, value, key, partition, told, headers=list(copy.headers))
-
+    def _try(self, copies: Sequence[NewRecord], offsets: Offsets, metadata: Any) -> None:
         try:
-            self._transactions.write(produce, positions, metadata, lambda: refused[0] if refused else None)
+            with translated(self._registering):
+                self._transactions.write_records(copies, offsets, metadata)
         except Undone as undone:
-            raise self._undone(undone.cause) from undone
+            raise self._undone(undone) from undone
         except (InDoubt, ShutOut) as unknown:
             self._was_shut_out = unknown.cause.code() in SHUT_OUT
             why = translate(unknown.cause, self._doing)
             raise OutcomeUnknown(offsets, KafkaNotReachable(str(why))) from unknown
-        except KafkaException as error:
-            raise self._not_registered(error) from error
 
-    def _undone(self, cause: KafkaError) -> ReconsumeError:
+    def _undone(self, undone: Undone) -> ReconsumeError:
+        cause = undone.cause
         if is_rebalance(cause):
             return PartitionLost(
                 f"{self._doing}: {cause.name()}: the group has rebalanced meanwhile; nothing was sent, go on with "
-                "poll(): the message comes again, here or in another member"
+                "poll(): the message is read again, here or in another member"
             )
         why = translate(cause, self._doing)
         return KafkaNotReachable(str(why)) if is_passing(cause) else why
 
-    def _not_registered(self, error: KafkaException) -> ReconsumeError:
-        return translate(error, f"registering the transactional id {self._transactional_id}")
+    @property
+    def _registering(self) -> str:
+        return f"registering the transactional id {self._transactional_id}"
 
     def was_committed(self, offsets: Offsets) -> bool:
         """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
@@ -261,7 +245,7 @@ class ExactlyOnceWriter:
         committed = self._commits(offsets.keys())
         covered = [_is_covered(one, committed.get(where)) for where, one in offsets.items()]
         if any(covered) and not all(covered):
-            # A transaction changes all or nothing, so somebody else has committed for some of them.
+            # A transaction changes all or nothing, so someone else has committed for some of them.
             raise PartitionLost(
                 f"group {self._group}: another member has committed for partitions of a transaction without an answer"
             )
@@ -273,7 +257,7 @@ class ExactlyOnceWriter:
         return ask(partitions) if self._known is None else self._known.ask_once(ask, partitions)
 
     def _go_on_under_another_id(self) -> None:
-        """Two that have one id, as after a copy of a machine, would shut each other out for ever.
+        """Two that have one id, as after a copy of a machine, would shut each other out forever.
 
         Guarantees: what the old id has left open was ended by its registration just now, and `was_committed` looks it
         up next. Test: tests/integration/test_exactly_once_restarts.py.
@@ -282,14 +266,12 @@ class ExactlyOnceWriter:
         self._transactional_id += f"-{secrets.token_hex(4)}"
         self._transactions = Transactions(self._settings | {"transactional.id": self._transactional_id})
         self._was_shut_out = False
-        logger.warning("another producer took the transactional id over, going on as %s", self._transactional_id)
+        logger.warning("another producer took over the transactional id, continuing as %s", self._transactional_id)
 
     def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Be registered with the transaction coordinator."""
-        try:
+        with translated(self._registering):
             self._transactions.register(seconds)
-        except KafkaException as error:
-            raise self._not_registered(error) from error
 
 
 def transactional_identity(conf: Mapping[str, Any], names: TopicNames, group: str, client_id: str) -> Identity:

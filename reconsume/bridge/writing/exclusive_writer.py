@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Final, NamedTuple, Self
-
-from confluent_kafka import Producer
+from typing import Final, Self
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate, translated
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
     START_SECONDS,
@@ -20,21 +19,10 @@ from reconsume.bridge.writing.transactions import (
     Transactions,
     Undone,
 )
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
-from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
 
 TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
-
-
-class NewRecord(NamedTuple):
-    """A record to write."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    partition: int
-    headers: Sequence[Header] = ()
 
 
 class ExclusiveWriter:
@@ -80,12 +68,7 @@ class ExclusiveWriter:
 
     def write_records(self, records: Iterable[NewRecord]) -> None:
         """Commit these records, all or none; errors as those of `write`."""
-
-        def produce(producer: Producer) -> None:
-            for topic, value, key, partition, headers in records:
-                producer.produce(topic, value, key, partition, headers=list(headers))
-
-        self.write(produce)
+        self._commit(lambda: self._transactions.write_records(records, seconds=TRANSACTION_SECONDS))
 
     def write(self, produce: Produce) -> None:
         """Commit records, all or none.
@@ -94,26 +77,29 @@ class ExclusiveWriter:
             produce: hands them to the producer, in another thread; it may wait for reports.
 
         Raises:
-            KafkaNotReachable: nothing was committed, or nobody knows; what was committed shows after `take_over`.
+            KafkaNotReachable: nothing was committed, or that is unknown; what was committed shows after `take_over`.
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
+        self._commit(lambda: self._transactions.write(produce, seconds=TRANSACTION_SECONDS))
+
+    def _commit(self, write: Callable[[], None]) -> None:
         try:
             with translated(f"{self._doing}: registering the transactional id"):
-                self._transactions.write(produce, seconds=TRANSACTION_SECONDS)
+                write()
         except Undone as error:
             raise translate(error.cause, self._doing) from error
         except InDoubt as error:
             why = translate(error.cause, self._doing)
             raise KafkaNotReachable(
-                f"{why}; whether the last records were sent is not known. Run it again: it leaves out what was sent"
+                f"{why}; whether the last records were sent is not known. Run it again: it leaves out sent records"
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error
 
     def _explain(self, error: ShutOut) -> ReconsumeError:
         if error.cause.code() in SHUT_OUT:
-            return KafkaRefused(
+            return WriterReplaced(
                 f"{self._doing}: another process has begun to do the same, so this one stops. "
-                "Run it again: it leaves out what was sent"
+                "Run it again: it leaves out sent records"
             )
         return translate(error.cause, self._doing)

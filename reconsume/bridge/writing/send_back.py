@@ -7,16 +7,14 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
-
-from confluent_kafka import KafkaError, KafkaException, Message
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
-from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
@@ -30,11 +28,8 @@ logger = logging.getLogger(__name__)
 OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
-OnWritten = Callable[[SendBackCopy, Message], None]
-"""Called before that with the copy that was acknowledged, and the record, which tells when it was appended."""
-
-Refuse = Callable[[ReconsumeError], None]
-"""Called with why a copy is not stored."""
+OnWritten = Callable[[SendBackCopy, int], None]
+"""Called before that with the copy that was acknowledged, and when it was appended."""
 
 _SERVE_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
@@ -42,32 +37,68 @@ _LOOK_AGAIN_SECONDS: Final = 60.0
 _SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
 
 
-def _nobody_asks(_copy: SendBackCopy, _record: Message) -> None:
+def _nobody_asks(_copy: SendBackCopy, _stored_ms: int) -> None:
     """Most callers only want to know that it was acknowledged."""
 
 
-class _Failed(NamedTuple):
-    """One send-back, and who is told of it."""
+def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
+    """Return the error when neither way was open; too large for one of them is no verdict on the record."""
+    failed = SendBackFailed(f"{first}; then {second}")
+    failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
+    return failed
 
+
+@dataclass(slots=True, eq=False)
+class _SendBack(ProducedRecord):
+    """One send-back: first the copy that the rule asks for, and where that is refused, the one for the inbox.
+
+    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
+
+    Attributes:
+        writer: writes it.
+        request: what was asked for.
+        key: of the failed record.
+        value: of the failed record.
+        on_done: is called once.
+        on_written: is called before that where it is acknowledged.
+        copy: the one that is written now.
+        first: why the direct copy was refused; None while that one is written.
+    """
+
+    writer: SendBackWriter
     request: SendBackRequest
     key: bytes | None
     value: bytes | None
     on_done: OnDone
     on_written: OnWritten
+    copy: SendBackCopy = field(init=False)
+    first: ReconsumeError | None = field(init=False, default=None)
 
+    @property
+    def doing(self) -> str:
+        """Begins each error."""
+        return f"sending back to {self.copy.topic}"
 
-class _Waiting(NamedTuple):
-    """A record whose topic has to be looked up, or that the producer's full queue did not take."""
+    def written(self, partition: int, offset: int, stored_ms: int) -> None:
+        """It is acknowledged."""
+        del partition, offset
+        self.on_written(self.copy, stored_ms)
+        if self.first is not None:
+            logger.warning("%s; the scheduler has taken it through %s", self.first, self.copy.topic)
+        self.on_done(None)
 
-    produce: Callable[[], None]
-    refuse: Refuse
+    def refused(self, error: ReconsumeError) -> None:
+        """This copy is not stored, maybe because its topic is gone."""
+        if self.first is None:
+            self.writer.look_again_for(self.copy.topic)
+        self.take_next_way(error)
 
-
-def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
-    """What is told when neither way was open; too large for one of them is no verdict on the record."""
-    failed = SendBackFailed(f"{first}; then {second}")
-    failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
-    return failed
+    def take_next_way(self, error: ReconsumeError) -> None:
+        """This copy is not stored: the other one is next, or there was none left."""
+        if self.first is None:
+            self.writer.write_to_inbox(self, error)
+        else:
+            self.on_done(_both(self.first, error))
 
 
 def direct_copy(
@@ -122,7 +153,7 @@ class SendBackWriter:
         self._lanes = LanePartitions(groups)
         self._producer = LastingProducer(producer_settings(base, client_id))
         self._stop = threading.Event()
-        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._waiting: dict[str, deque[_SendBack]] = {}
         self._changed = threading.Condition()
         self._settling = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="reconsume-send-back", daemon=True)
@@ -139,16 +170,17 @@ class SendBackWriter:
         on_written: OnWritten = _nobody_asks,
     ) -> None:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
-        one = _Failed(request, key, value, on_done, on_written)
+        one = _SendBack(self, request, key, value, on_done, on_written)
         try:
             copy = direct_copy(request, key, self._names, self._groups(), self._clock())
         except ReconsumeError as error:
-            self._as_ordinary_message(one, error)
+            self.write_to_inbox(one, error)
             return
         if copy is None:
             on_done(None)
         else:
-            self._send(one, copy, lambda error: self._as_ordinary_message(one, error))
+            one.copy = copy
+            self._write(one)
 
     def flush(self, seconds: float) -> int:
         """Wait until all are acknowledged; gives how many are not."""
@@ -164,7 +196,7 @@ class SendBackWriter:
                 return open_ones
 
     def close(self) -> None:
-        """Stop; what is not acknowledged is given up, its `on_done` gets an error."""
+        """Stop; unacknowledged records are given up, their `on_done` gets an error."""
         # First of all, so that what is given up is not tried a second time as an ordinary message.
         self._stop.set()
         with self._changed:
@@ -175,41 +207,24 @@ class SendBackWriter:
         self._thread.join()
         self._producer.close()
 
-    def _as_ordinary_message(self, one: _Failed, first: ReconsumeError) -> None:
+    def write_to_inbox(self, one: _SendBack, first: ReconsumeError) -> None:
+        """Go the second way, after the first was refused."""
         if self._stop.is_set():
             one.on_done(SendBackFailed(str(first)))
             return
-        copy = inbox_copy(one.request, self._names, self._clock())
-        self._send(one, copy, lambda second: one.on_done(_both(first, second)), first)
+        one.copy, one.first = inbox_copy(one.request, self._names, self._clock()), first
+        self._write(one)
 
-    def _send(
-        self,
-        one: _Failed,
-        copy: SendBackCopy,
-        refuse: Callable[[ReconsumeError], None],
-        first: ReconsumeError | None = None,
-    ) -> None:
-        """Write one of the two copies; the first error is that of the other one."""
+    def look_again_for(self, topic: str) -> None:
+        """Ask for the topic before the next record of it."""
+        self._existing.forget(topic)
 
-        def acknowledged(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                one.on_written(copy, message)
-                if first is not None:
-                    logger.warning("%s; the scheduler has taken it through %s", first, copy.topic)
-                one.on_done(None)
-                return
-            if first is None:
-                self._existing.forget(copy.topic)
-            refuse(translate(error, f"sending back to {copy.topic}"))
-
-        is_direct = first is None
-        self._write(copy.topic, _Waiting(lambda: self._produce(one, copy, acknowledged, is_direct=is_direct), refuse))
-
-    def _write(self, topic: str, one: _Waiting) -> None:
+    def _write(self, one: _SendBack) -> None:
         """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
+        topic = one.copy.topic
         if self._existing.known(topic) is not None and not self._stop.is_set():
             try:
-                one.produce()
+                self._produce(one)
             except BufferError:
                 pass
             else:
@@ -219,26 +234,26 @@ class SendBackWriter:
                 self._waiting.setdefault(topic, deque()).append(one)
                 self._changed.notify_all()
                 return
-        one.refuse(_SHUT_DOWN)
+        one.take_next_way(_SHUT_DOWN)
 
-    def _produce(self, one: _Failed, copy: SendBackCopy, on_delivery: Any, *, is_direct: bool) -> None:
+    def _produce(self, one: _SendBack) -> None:
         """Hand it to the producer; the inbox has no partitions for floods of a group.
 
         Raises:
             BufferError: the producer's queue is full.
         """
-        partition = ANY_PARTITION
-        if is_direct:
+        copy, partition = one.copy, ANY_PARTITION
+        if one.first is None:
             count = self._existing.known(copy.topic) or 0
             partition = self._lanes.choose(copy.topic, count, one.request.group, one.key)
         try:
-            self._producer.produce(copy.topic, one.value, one.key, partition, on_delivery, headers=list(copy.headers))
-        except KafkaException as error:
+            self._producer.write(one, copy.topic, one.value, one.key, partition, copy.headers)
+        except ReconsumeError as error:
             # The copy is larger than any producer may send, or the producer is broken.
-            on_delivery(error.args[0], None)
+            one.refused(error)
 
     def _look_up(self) -> None:
-        """One topic after the other; one that nobody tells of holds up no other."""
+        """One topic after the other; one without an answer holds up no other."""
         unanswered: Counter[str] = Counter()
         while not self._stop.is_set():
             with self._changed:
@@ -250,7 +265,7 @@ class SendBackWriter:
             try:
                 self._existing.require(topic)
             except KafkaNotReachable as error:
-                # Nobody knows whether it exists, so nothing has failed yet.
+                # It is unknown whether it exists, so nothing has failed yet.
                 logger.warning("%s; trying again", error)
                 unanswered[topic] += 1
                 self._stop.wait(_AGAIN_SECONDS)
@@ -262,7 +277,7 @@ class SendBackWriter:
                 self._settle(topic, None)
 
     def _settle(self, topic: str, error: ReconsumeError | None) -> None:
-        """Produce, or refuse, all that wait for a topic now; each of them once, whoever else settles."""
+        """Produce, or refuse, all that wait for a topic now; each of them once, whichever thread settles."""
         with self._settling:
             for _ in range(len(self._waiting.get(topic, ()))):
                 # Only those who settle take away, and it counts as waiting until the producer has it.
@@ -274,16 +289,16 @@ class SendBackWriter:
                     del self._waiting[topic]
                     self._changed.notify_all()
 
-    def _settle_one(self, one: _Waiting, error: ReconsumeError | None) -> None:
+    def _settle_one(self, one: _SendBack, error: ReconsumeError | None) -> None:
         while error is None:
             try:
-                one.produce()
+                self._produce(one)
             except BufferError:
                 if self._stop.wait(_SERVE_SECONDS):
                     error = _SHUT_DOWN
             else:
                 return
-        one.refuse(error)
+        one.take_next_way(error)
 
     def _serve(self) -> None:
         while not self._stop.is_set():

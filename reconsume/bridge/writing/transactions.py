@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from reconsume.bridge.kafka.clients import discard_producer, make_producer
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
 from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
 from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.writing.new_record import NewRecord
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class ShutOut(_Ended):
 
 
 class _Voice:
-    """What librdkafka logs of one producer; when that was left it is shut out, which it calls fatal, and is no news."""
+    """The log lines of one librdkafka producer. A producer that was left is fenced; its fatal error is no news."""
 
     def __init__(self, told: Any) -> None:
         self._told = told
@@ -82,7 +84,7 @@ class _Voice:
 
 
 class Transactions:
-    """Of one transactional id. For one thread at a time, which never hangs with librdkafka.
+    """Transactions of one transactional id, for one thread at a time, which never hangs with librdkafka.
 
     Guarantees:
         1. What a transaction has left behind counts for no later one. A producer is replaced by one with a newer epoch
@@ -91,7 +93,7 @@ class Transactions:
            count for the next one. An `EndTxn` would end that before its offsets are in it; the offsets of one that was
            undone would go into it. And librdkafka takes records for not stored whose broker it lost sight of, so it may
            give their sequence numbers to others. Test: tests/integration/test_late_requests.py.
-        2. `Undone` is raised only of what was not committed, and will not be.
+        2. `Undone` means that nothing was committed, and nothing will be.
         3. No call of librdkafka is waited for longer than its timeout, and a second.
 
     Args:
@@ -163,7 +165,7 @@ class Transactions:
             seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
 
         Raises:
-            Undone, InDoubt, ShutOut: it was not committed, or nobody knows.
+            Undone, InDoubt, ShutOut: it was not committed, or that is unknown.
             KafkaException: there is no producer, see `register`; nothing was begun.
         """
         self.register(PATIENCE_SECONDS)
@@ -180,6 +182,28 @@ class Transactions:
         self._do(lambda: commit(producer, PATIENCE_SECONDS), began, heard, left_ms / 1_000, commits=True)
         if monotonic_ms() - began > _PROMPT_MS:
             self.renew()
+
+    def write_records(
+        self,
+        records: Iterable[NewRecord],
+        offsets: Mapping[Partition, Commit] | None = None,
+        group_metadata: Any = None,
+        *,
+        seconds: float | None = None,
+    ) -> None:
+        """Commit these records and offsets, both or neither; arguments and errors as those of `write`."""
+        refused: list[KafkaError] = []
+        positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
+
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and is_refusal(error):
+                refused.append(error)
+
+        def produce(producer: Producer) -> None:
+            for topic, value, key, partition, headers in records:
+                produce_patiently(producer, topic, value, key, partition, told, headers=list(headers))
+
+        self.write(produce, positions, group_metadata, lambda: refused[0] if refused else None, seconds=seconds)
 
     def try_out(self, produce: Produce) -> None:
         """Have records stored, and undo it: no reader of committed records sees them.
@@ -211,7 +235,7 @@ class Transactions:
             try:
                 self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
             except TimeoutError:
-                logger.warning("a producer does not end; what it has left open is ended by the next one")
+                logger.warning("producer did not end; the next one aborts its open transaction")
         self._bounded.close()
 
     def _with_reason(self, error: KafkaException) -> KafkaException:
@@ -253,7 +277,7 @@ class Transactions:
     ) -> None:
         """A step of a transaction; what fails is undone, or in doubt.
 
-        librdkafka can wait for ever for a coordinator that was away when it was asked. A transaction that is not being
+        librdkafka can wait forever for a coordinator that was away when it was asked. A transaction that is not being
         committed is undone by that.
         """
         producer = self._ready()
@@ -277,7 +301,7 @@ class Transactions:
             self._undo(producer, error.args[0], began, commits=commits)
 
     def _undo(self, producer: Producer, cause: KafkaError, began: float, *, commits: bool) -> NoReturn:
-        """Abort what was not committed; a producer that cannot is replaced, and the next one's start aborts it."""
+        """Abort the open transaction; a producer that cannot is replaced, and the next one's start aborts it."""
         if _is_final(cause):
             self._leave()
             raise ShutOut(cause)
@@ -310,8 +334,7 @@ class Transactions:
         try:
             self.register(PATIENCE_SECONDS)
         except KafkaException as error:
-            # Whoever writes next hears of it.
-            logger.debug("not registered yet: %s", error)
+            logger.debug("not registered yet, the next write gets the error: %s", error)
 
 
 def _is_final(cause: KafkaError) -> bool:

@@ -1,1 +1,1 @@
-"""What commands of their own do and print."""
+"""The actions of commands, and their output."""

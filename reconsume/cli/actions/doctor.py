@@ -36,7 +36,7 @@ def _print(report: Report) -> None:
     for line in report.skipped:
         print_line(f"skipped  {line}")
     for one in report.findings:
-        print_line(f"{one.weight.upper():<8} {one.check}: {one.what}\n         mend: {one.mend}")
+        print_line(f"{one.weight.upper():<8} {one.check}: {one.what}\n         fix: {one.mend}")
     problems = sum(one.weight == "problem" for one in report.findings)
     warnings = len(report.findings) - problems
     print_line(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")

@@ -54,9 +54,9 @@ def run_sidecar(settings: ProcessSettings) -> None:
 
 def run_console(settings: ConsoleProcessSettings) -> None:
     """Run a console."""
-    if not _has("httptools", "jinja2", "starlette", "uvicorn"):
+    if not _has("fastapi", "httptools", "jinja2", "joserfc", "uvicorn"):
         raise IllegalSetting(
-            "the console needs Jinja2, Starlette, uvicorn and more: pip install '.[cli,console]' in the checkout"
+            "the console needs Jinja2, FastAPI, uvicorn and more: pip install '.[cli,console]' in the checkout"
         )
     from reconsume.console.process import Console
 

@@ -24,7 +24,7 @@ def send_back_record(
     """Send the record at `TOPIC/PARTITION/OFFSET` back for a group; returns when it is acknowledged.
 
     Raises:
-        IllegalSetting: there is no such record (RocketMQ: BR-09).
+        IllegalSetting: the record does not exist (RocketMQ: BR-09).
         SendBackFailed: the brokers did not take it.
     """
     try:
@@ -55,9 +55,7 @@ def _write(cluster: Cluster, request: SendBackRequest, record: Message) -> None:
         writer.send_back(request, record.key(), record.value(), answer.set_result)
         error = answer.result(_SECONDS)
     except TimeoutError:
-        raise SendBackFailed(
-            f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored all the same"
-        ) from None
+        raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored") from None
     finally:
         writer.close()
     if error is not None:

@@ -39,11 +39,11 @@ def show_status(cluster: Cluster, *, as_json: bool) -> None:
         return
     lanes = [(one.topic, one.waiting, one.overdue, _when(one.next_due_ms, status.at_ms)) for one in status.waiting]
     print_table("waiting", ("topic", "waiting", "overdue", "next due"), lanes)
-    rows = [(one.group, one.retry_lag, one.dead_letters) for one in status.groups]
-    print_table("groups", ("group", "retries not consumed", "dead letters kept"), rows)
+    rows = [(one.group, one.parked, one.retry_lag, one.dead_letters) for one in status.groups]
+    print_table("groups", ("group", "paused and due", "retries not consumed", "dead letters kept"), rows)
     print_line(f"quarantined: {status.quarantined}")
     if not status.is_exact:
-        print_line("~: too many to be read; by offsets, which count the end marks of transactions too")
+        print_line("~: estimated by offsets, which also count transaction markers")
 
 
 def _when(due_ms: int | None, now: int) -> str:

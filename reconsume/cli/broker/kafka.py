@@ -71,7 +71,7 @@ class BrokerFailed(ReconsumeError):
 
 
 class _PortTaken(BrokerFailed):
-    """Somebody else has a port that was wanted, or was free a moment ago."""
+    """A wanted port is taken, or was free a moment ago."""
 
     def __init__(self, port: int) -> None:
         super().__init__(f"port {port} is taken by another program; use another one, or 0 for any")
@@ -125,7 +125,7 @@ class LocalKafka:
 
     @property
     def log_file(self) -> Path:
-        """What the broker prints."""
+        """The output of the broker."""
         return self._folder / "broker.log"
 
     def start(self, deadline_seconds: float = 60) -> None:
@@ -153,7 +153,7 @@ class LocalKafka:
             raise
 
     def _version_of_data(self) -> str:
-        """Of the Kafka that formatted the folder: an older one does not start with it."""
+        """Return the version of Kafka that formatted the folder: an older one does not start with it."""
         note = self._folder / _VERSION_NOTE
         if note.exists():
             return note.read_text().strip()

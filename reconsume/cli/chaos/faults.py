@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a seed is a schedule."""
+"""The schedule of faults, determined by a seed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Fault:
 
 
 def schedule(seed: int, total_seconds: float, kinds: Sequence[FaultKind] = tuple(FaultKind)) -> list[Fault]:
-    """Faults that fill the time; each kind once before any comes again, in an order of the seed's."""
+    """Faults that fill the time; each kind once before any occurs again, in an order of the seed's."""
     chance = random.Random(seed)  # noqa: S311 - a seed is the point
     faults: list[Fault] = []
     left, bag = total_seconds, list[FaultKind]()
@@ -94,9 +94,9 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[FaultKind] = tuple
 
 
 def kinds_for(platform: str, *, sidecar: bool = False) -> tuple[FaultKind, ...]:
-    """What can be done here: only Linux tells which process the broker is, and lets others limit its files.
+    """Return the possible faults: only Linux tells which process the broker is, and lets others limit its files.
 
-    An app is told of a local try as of any other, so beside one no send-back may be refused: the judge would miss it.
+    An app sees a local try like any other, so beside one no send-back may be refused: the judge would miss it.
     """
     impossible = set() if platform == "linux" else {FaultKind.DISK_FULL, FaultKind.BROKER_STOPPED}
     impossible |= {FaultKind.RIGHTS_TAKEN} if sidecar else _OF_THE_SIDECAR

@@ -1,4 +1,4 @@
-"""Who runs the cluster: makes topics, deletes one by mistake, takes rights away and gives them back."""
+"""The operator of the cluster: creates topics, deletes one by mistake, takes rights away and returns them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Operator:
             self._change(lambda client: client.delete_topics([topic], request_timeout=_ANSWER_SECONDS))
 
     def take_reading(self, choice: int) -> str:
-        """Nobody may read one of the topics that messages go through; gives which one."""
+        """Take the right to read one of the topics on the messages' path; return which one."""
         names = self._names
         lanes = [names.delay(seconds * 1_000) for seconds in (0, 1, 2, 3)]
         topics = [ORIGIN, names.retry(GROUP), *lanes]
@@ -99,7 +99,7 @@ class Operator:
         return topic
 
     def take_writing(self) -> str:
-        """Nobody may write to the retry topic of the poisoned group, which is given."""
+        """Take the right to write to the retry topic of the poisoned group; return the topic."""
         topic = self._names.retry(GROUP_OF_POISON)
         self._take(AclOperation.WRITE, topic)
         return topic

@@ -1,4 +1,4 @@
-"""What a bad group does to an installation: the messages of the poisoned groups, and the end that each must come to.
+"""A bad group in an installation: the messages of the poisoned groups, and the required end of each.
 
 `GROUP_OF_POISON` has a consumer, and a retry topic that takes no batch above `LARGEST_BATCH`. The groups whose names
 begin with `UNMADE_PREFIX` have no consumer, and nobody has the right to make their retry topics.
@@ -49,7 +49,7 @@ def poison_in(body: bytes | None) -> Poison:
 
 
 def workload(names: TopicNames) -> Workload:
-    """What a run reads: ordinary messages, poison, and send-backs for groups whose retry topics cannot be made."""
+    """Return the records of a run: ordinary messages, poison, and send-backs whose retry topics cannot be created."""
     unmade = (RETRY_PREFIX + UNMADE_PREFIX).encode()
 
     def begun(read: ReadRecord) -> Begun | None:
@@ -144,5 +144,5 @@ _SLIPS: Final[Sequence[Callable[[ConsumeConcurrentlyContext], object]]] = (
 
 
 def slip(body: bytes | None, context: ConsumeConcurrentlyContext) -> object:
-    """What the listener gives for such a message, if it gives anything; its number chooses the slip."""
+    """Return the listener's value for such a message, if it returns; the message's number chooses the slip."""
     return _SLIPS[int((body or b"0").split(b" ", 1)[0]) % len(_SLIPS)](context)

@@ -50,7 +50,7 @@ class ChaosFailed(ReconsumeError):
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """What to do.
+    """The options of a run.
 
     Attributes:
         rate: messages per second.
@@ -70,13 +70,13 @@ class ChaosOptions:
     patience: float = 90.0
 
     def schedule(self) -> Sequence[Fault]:
-        """What goes wrong."""
+        """Return the faults."""
         return self.faults or schedule(self.seed, self.minutes * 60, kinds_for(sys.platform, sidecar=self.sidecar))
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosReport:
-    """What came of it.
+    """The outcome of a run.
 
     Attributes:
         faults: as they were.
@@ -240,7 +240,7 @@ def _drain(
     patience: float,
     say: Callable[[str], None],
 ) -> None:
-    """Until everything has come to its end and nothing more comes, or nothing happens for long.
+    """Until everything has ended and nothing more comes, or nothing happens for long.
 
     Raises:
         ChaosFailed: the judge has not read everything, so its verdict would say nothing.

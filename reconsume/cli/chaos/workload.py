@@ -1,4 +1,4 @@
-"""What the messages of a run are, and what becomes of each when all is well."""
+"""The messages of a run, and the outcome of each when all is well."""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ from reconsume.cli.output import print_facts, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 
 app = typer.Typer()
-_Process = Annotated[str, typer.Option("--process", help="whose settings: scheduler, sidecar or console")]
+_Process = Annotated[
+    str, typer.Option("--process", help="the process whose settings to check: scheduler, sidecar or console")
+]
 
 
 def _read(
@@ -36,7 +38,7 @@ def _read(
 
 @with_options(app, "check", read=_read)
 def check(read: tuple[str, Settings], output: Output = "table") -> None:
-    """Say what is wrong with file, environment and command line; exit code 2 if something is. Asks no broker."""
+    """Check file, environment and command line; exit code 2 if something is wrong. Contacts no broker."""
     if check_output(output):
         print_json({"process": read[0], "ok": True})
     else:
@@ -45,7 +47,7 @@ def check(read: tuple[str, Settings], output: Output = "table") -> None:
 
 @with_options(app, "show", read=_read)
 def show(read: tuple[str, Settings], output: Output = "json") -> None:
-    """Print the settings in force, as JSON by default; librdkafka's and the token are masked: they hold passwords."""
+    """Print the settings in force, as JSON by default; librdkafka's settings and the token are masked."""
     shown = read[1].model_dump(mode="json")
     if check_output(output):
         print_json(shown)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
 
 import typer
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
 from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
+from reconsume.bridge.topics.topics import make_parked_topics
 from reconsume.cli.commands.groups_file import apply_groups, changed_line, going_down, show_groups_plan
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
@@ -32,10 +33,13 @@ def list_groups(here: Here) -> None:
         return
     print_line(f"level table: {groups.table}\nunknown groups: {_unknown_groups(groups)}")
     rows = [
-        (one.group_name, one.retry_max_times, one.retry_queue_nums, one.waits(groups.table))
+        (
+            *(one.group_name, one.retry_max_times, one.retry_queue_nums),
+            *("yes" if one.retry_paused else "", one.waits(groups.table)),
+        )
         for one in groups.by_name.values()
     ]
-    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "waits"), rows)
+    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "paused", "waits"), rows)
 
 
 def _unknown_groups(groups: Groups) -> str:
@@ -48,7 +52,7 @@ def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
 
 @on_kafka(app, "get", output="json")
 def show_group(here: Here, group: str) -> None:
-    """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults where it is not registered."""
+    """Print a group's SubscriptionGroupConfig, as JSON by default; the defaults if it is not registered."""
     groups = read_groups(here.cluster)
     config = groups.find(group)
     if here.as_json:
@@ -61,25 +65,31 @@ def show_group(here: Here, group: str) -> None:
 @on_kafka(app, "set")
 def set_groups(
     here: Here,
-    group: Annotated[str | None, typer.Argument(help="the group; leave it out to set what holds for all")] = None,
-    retry_max_times: Annotated[int | None, typer.Option(help="send-backs until the dead letter")] = None,
+    group: Annotated[
+        str | None, typer.Argument(help="the group; without it, change the settings of all groups")
+    ] = None,
+    retry_max_times: Annotated[int | None, typer.Option(help="retries before a message becomes a dead letter")] = None,
     retry_queue_nums: Annotated[int | None, typer.Option(help="partitions of the retry topic")] = None,
     retry_policy: Annotated[
-        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy, as RocketMQ has it")
+        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy as JSON, in RocketMQ's form")
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
-    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether it may broadcast")] = None,
+    consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether the group may broadcast")] = None,
+    retry_paused: Annotated[
+        bool | None, typer.Option(help="whether due retries of the group wait until the pause is lifted")
+    ] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     yes: Yes = False,
 ) -> None:
-    """Register or change a group, or after a question what holds for all groups; running processes follow at once."""
+    """Register or change a group, or the settings of all groups; running processes follow at once."""
     of_group = _given(
         retryMaxTimes=retry_max_times,
         retryQueueNums=retry_queue_nums,
         consumeEnable=consume_enable,
         consumeBroadcastEnable=consume_broadcast_enable,
         groupRetryPolicy=_json(retry_policy),
+        retryPaused=retry_paused,
     )
     of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
     if group is not None:
@@ -95,7 +105,7 @@ def set_groups(
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """What the command line says; None leaves a field as it is."""
+    """Return the fields of the command line; None leaves a field as it is."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -104,6 +114,7 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
     known = groups.by_name.get(group)
     before: dict[str, Any] = {} if known is None else _values(known)
     config = parse_group_config(group, before | given)
+    make_parked_topics(here.cluster, replace(groups, by_name={group: config}))
     write_group(here.cluster, config)
     changed = changes(before, _values(config))
     if here.as_json:
@@ -146,7 +157,7 @@ def _ask_for_all(groups: Groups, lines: Sequence[str], *, yes: bool) -> None:
 def delete_group(
     here: Here, group: Annotated[str, typer.Argument(help="a registered group")], yes: Yes = False
 ) -> None:
-    """Unregister a group. Its topics stay, with what is in them."""
+    """Unregister a group. Its topics and their records stay."""
     groups = read_groups(here.cluster)
     known = groups.by_name.get(group)
     if known is None and group not in groups.unreadable:

@@ -27,7 +27,7 @@ _Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that 
 
 
 def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
-    """Show what a file of groups would change, topics too; exit code 1 if it would change anything."""
+    """Show the changes of a file of groups, topics included; exit code 1 if there are any."""
     _, plan, topics = _plan(here.cluster, file, delete=delete)
     _show(plan, topics, delete=delete, as_json=here.as_json)
     if topics or not plan.is_empty(delete=delete):
@@ -35,7 +35,7 @@ def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
 
 
 def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = False) -> None:
-    """Make it so: the topics first, then the groups. A group that the file does not name stays without --delete."""
+    """Apply a file of groups: topics first, then groups. Groups that it does not name stay without --delete."""
     cluster, as_json = here
     maker, plan, topics = _plan(cluster, file, delete=delete)
     changes_nothing = plan.is_empty(delete=delete) and not topics
@@ -95,7 +95,7 @@ def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_j
 
 
 def changed_line(what: str, changes: Iterable[Change]) -> str:
-    """What changes of a group or for all, field by field."""
+    """Return the changes of a group, or for all, field by field."""
     return f"~ {what}: " + ", ".join(f"{one.name} {one.is_now!r} -> {one.will_be!r}" for one in changes)
 
 

@@ -20,8 +20,10 @@ def send_back(
     here: Here,
     group: Annotated[str, typer.Option(help="consumer group")],
     message: Annotated[str, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="the record to send back")],
-    delay_level: Annotated[int, typer.Option(help="0: the group's next level; negative: dead letter now")] = 0,
-    cause: Annotated[str | None, typer.Option(help="why, kept on a dead letter")] = None,
+    delay_level: Annotated[
+        int, typer.Option(help="delay level; 0: the group's next one; negative: dead letter now")
+    ] = 0,
+    cause: Annotated[str | None, typer.Option(help="cause, kept on a dead letter")] = None,
 ) -> None:
     """Send one record back by hand, as a consumer of the group would."""
     from reconsume.cli.actions.send_back import send_back_record
@@ -31,9 +33,9 @@ def send_back(
 
 def status(
     here: Here,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again every 2 s, until Ctrl-C")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="repeat every 2 s until Ctrl-C")] = False,
 ) -> None:
-    """Show what waits on each level, what is overdue, and what each group has in its retry and dead-letter topics."""
+    """Show waiting and overdue records by level, and the retries and dead letters of each group."""
     from reconsume.cli.actions.status import show_status, watch_status
 
     (watch_status if watch else show_status)(here.cluster, as_json=here.as_json)
@@ -41,14 +43,14 @@ def status(
 
 def doctor(
     here: Here,
-    role: Annotated[str, typer.Option(help="whose rights to look for, as `topics acls` has them")] = "scheduler",
+    role: Annotated[str, typer.Option(help="the role whose rights to check, as in `topics acls`")] = "scheduler",
     group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
     send_record: Annotated[
-        bool, typer.Option(help="put a record on the shortest level; it comes to %RETRY%reconsume-doctor")
+        bool, typer.Option(help="send a record through the shortest level to %RETRY%reconsume-doctor")
     ] = True,
 ) -> None:
-    """Examine the installation: what is wrong, and the command that mends it; exit code 1 if there is a problem."""
+    """Examine the installation and print a remedy for each problem; exit code 1 if there is one."""
     from reconsume.cli.actions.doctor import run_doctor
 
     cluster, as_json = here

@@ -17,7 +17,7 @@ app = typer.Typer()
 
 @on_kafka(app, "list")
 def show(here: Here) -> None:
-    """List the position of each partition beside its committed offset; workers begin at the larger one."""
+    """List the position of each partition beside its committed offset; workers start at the larger one."""
     found = list_positions(here.cluster)
     if here.as_json:
         print_json([asdict(one) for one in found])
@@ -42,9 +42,9 @@ def reset(
     all_of_them: Annotated[bool, typer.Option("--all", help="all positions")] = False,
     yes: Yes = False,
 ) -> None:
-    """Remove positions, so that workers begin at committed offsets that were reset; stop all workers first."""
+    """Remove positions, so that workers start at committed offsets that were reset; stop all workers first."""
     if bool(partitions) == all_of_them:
-        raise IllegalSetting("name the partitions as TOPIC-PARTITION, or say --all")
+        raise IllegalSetting("name the partitions as TOPIC-PARTITION, or pass --all")
     named = partitions or ()
     what = "all positions" if all_of_them else f"the position of {', '.join(named)}"
     wanted = None if all_of_them else [parse_partition(one) for one in named]

@@ -1,4 +1,4 @@
-"""`reconsume quarantine`: what could not be delivered, why, and back with it."""
+"""`reconsume quarantine`: list, show and release undeliverable records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TABLE_ROWS: Final = 1_000
 
 @on_kafka(app, "list")
 def list_quarantine(here: Here) -> None:
-    """List what could not be delivered, and why."""
+    """List undeliverable records, each with its reason."""
     found = (_summary(one) for one in read_quarantine(here.cluster) if not one.is_released)
     if here.as_json:
         print_json_list(found)
@@ -41,7 +41,7 @@ def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTI
     """Show one record with its headers and its value."""
     found = find_quarantined(here.cluster, RecordAddress.parse(record, _LIST))
     if found is None:
-        raise IllegalSetting(f"{record}: there is no such record; `reconsume quarantine list` shows them")
+        raise IllegalSetting(f"{record}: the record does not exist; `reconsume quarantine list` shows them")
     report = _summary(found) | {
         "released": found.is_released,
         "key": shown_text(found.key),
@@ -55,15 +55,16 @@ def show_record(here: Here, record: Annotated[str, typer.Argument(metavar="PARTI
 def release_records(
     here: Here,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="all that were not released")] = False,
+    all_of_them: Annotated[bool, typer.Option("--all", help="all records that were not released")] = False,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="set this header on each; may be given several times")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="set this header on each record; may be given several times"),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Give records back to the schedulers, each once; first mend what was wrong."""
+    """Return records to the schedulers, each once; fix the cause first."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the records as PARTITION/OFFSET, or say --all")
+        raise IllegalSetting("name the records as PARTITION/OFFSET, or pass --all")
     changes = dict(_change(text) for text in header or ())
     chosen = None if all_of_them else [RecordAddress.parse(one, _LIST) for one in records or ()]
     what = "all records of the quarantine" if chosen is None else counted(len(chosen), "record")
@@ -75,7 +76,7 @@ def release_records(
         print_json(released)
     else:
         count = release(here.cluster, chosen, changes)
-        print_line(f"{count} released; what still cannot be delivered comes back here with its reason")
+        print_line(f"{count} released; records that are still undeliverable return here with their reason")
 
 
 def _change(text: str) -> tuple[str, str]:

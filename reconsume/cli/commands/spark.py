@@ -19,30 +19,33 @@ def add_spark(app: typer.Typer) -> None:
 def replay(
     here: Here,
     where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="which ones, such as \"cause LIKE '%timeout%'\"; default: all")
+        str | None, typer.Option(metavar="SQL", help="SQL filter, such as \"cause LIKE '%timeout%'\"; default: all")
     ] = None,
-    group: Annotated[list[str] | None, typer.Option(help="of this group; may be given several times")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="consumer group; may be given several times")] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(help="a dead-letter topic to read in place of the groups', of any system")
+        list[str] | None, typer.Option(help="a dead-letter topic of any system, read instead of the groups' topics")
     ] = None,
-    to: Annotated[str | None, typer.Option(help="retry (default), or origin: all groups see it there")] = None,
-    for_group: Annotated[str | None, typer.Option(help="for dead letters that do not tell their group")] = None,
-    max_replays: Annotated[int, typer.Option(help="what was replayed so often is refused")] = 2,
-    plan: Annotated[str | None, typer.Option(metavar="FOLDER", help="for the plan; one that is there goes on")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="make the plan and show it, send nothing")] = False,
-    rate: Annotated[float | None, typer.Option(help="records per second at most")] = None,
+    to: Annotated[str | None, typer.Option(help="target: retry (default), or origin, where all groups read it")] = None,
+    for_group: Annotated[str | None, typer.Option(help="group of dead letters that do not name one")] = None,
+    max_replays: Annotated[int, typer.Option(help="leave out messages that were replayed this often")] = 2,
+    plan: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="folder of the plan; an existing plan is continued")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="make and show the plan, and send nothing")] = False,
+    rate: Annotated[float | None, typer.Option(help="maximum records per second")] = None,
     stream: Annotated[
-        str | None, typer.Option(metavar="NAME", help="replay what came since this name's last run; needs --plan")
+        str | None,
+        typer.Option(metavar="NAME", help="replay dead letters since the last run of this name; needs --plan"),
     ] = None,
     at_least_once: Annotated[
-        bool, typer.Option("--at-least-once", help="allow a Spark that runs failed tasks again: some may be sent twice")
+        bool, typer.Option("--at-least-once", help="allow Spark to repeat failed tasks, which may send records twice")
     ] = False,
     yes: Yes = False,
     master: SparkMaster = "local[*]",
     remote: SparkRemote = None,
     spark_option: SparkOptions = None,
 ) -> None:
-    """Replay dead letters with Spark: plan, show, ask, send, report. The same plan never sends one twice."""
+    """Resend dead letters chosen by SQL, with Spark: plan, confirm, send, report. A plan sends none twice."""
     need_spark()
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.replay import ReplayOptions
@@ -63,10 +66,8 @@ def replay(
 
 def reconcile(
     here: Here,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write one HTML page that needs no network")
-    ] = None,
-    lang: Annotated[str, typer.Option(help="of the report: en or zh")] = "en",
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write a self-contained HTML page")] = None,
+    lang: Annotated[str, typer.Option(help="language of the report: en or zh")] = "en",
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="write ledger and findings as Parquet")] = None,
     ledger: Annotated[str | None, typer.Option(metavar="FOLDER", help="keep a ledger that grows by run")] = None,
     ledger_keep: Annotated[
@@ -74,22 +75,26 @@ def reconcile(
         typer.Option(metavar="DURATION", help="remove older runs of the ledger, such as 400d; default: none"),
     ] = None,
     follow: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="run again so often until stopped; needs --ledger")
+        str | None,
+        typer.Option(metavar="DURATION", help="interval at which to repeat the run until stopped; needs --ledger"),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="2026-11-22 10:00 (UTC), or how long ago: 24h; default: all")
+        str | None,
+        typer.Option(metavar="TIME", help="start: 2026-11-22 10:00 (UTC), or an age: 24h; default: everything"),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="send-backs before; default: now")] = None,
-    late: Annotated[str, typer.Option(metavar="DURATION", help="later than this is a finding")] = "1m",
-    delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="in place of what the topics say")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="end, for send-backs; default: now")] = None,
+    late: Annotated[str, typer.Option(metavar="DURATION", help="lateness from which a delivery is a finding")] = "1m",
+    delay_levels: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="level table, instead of the one in the topics")
+    ] = None,
     origins: Annotated[
-        bool, typer.Option("--origins", help="read the origin topics too: are the first copies there?")
+        bool, typer.Option("--origins", help="read the origin topics too, and note missing first copies")
     ] = False,
     master: SparkMaster = "local[*]",
     remote: SparkRemote = None,
     spark_option: SparkOptions = None,
 ) -> None:
-    """Prove with Spark that every failed message ended in exactly one state; exit code 1 if one did not."""
+    """Account for every failed message, with Spark; exit code 1 if there is a finding."""
     need_spark()
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics

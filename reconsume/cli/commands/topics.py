@@ -43,7 +43,7 @@ class InstallationPlan:
 
     @property
     def doing(self) -> str:
-        """What `apply_plan` would do, for a question."""
+        """Return the actions of `apply_plan`, for a question."""
         topics = self.topics
         steps = [
             f"make {counted(len(topics.missing), 'topic')}" if topics.missing else "",
@@ -74,15 +74,15 @@ def _published(system: SystemConfig) -> dict[str, Any]:
 
 @on_kafka(app, "plan")
 def show_plan(here: Here) -> None:
-    """Show which topics are missing, which are not as they should be, and which settings `apply` publishes."""
+    """Show missing topics, wrong settings, and the settings that `apply` publishes."""
     _show(make_plan(here.cluster), as_json=here.as_json)
 
 
 @on_kafka(app, "apply")
 def make_topics(here: Here, yes: Yes = False) -> None:
-    """Make the missing topics, add partitions to delay topics that lack some, and publish the settings of topics.
+    """Create missing topics, add missing partitions to delay topics, and publish the settings of topics.
 
-    Settings of topics that exist stay; the command that changes them is shown.
+    Settings of existing topics stay; the command that changes them is shown.
     """
     plan = make_plan(here.cluster)
     if plan.is_empty or not here.as_json:
@@ -136,7 +136,7 @@ def apply_plan(cluster: Cluster, planned: InstallationPlan, *, as_json: bool) ->
         print_json({"made": made, "grown": grown, "published": [asdict(one) for one in planned.publishes]})
     else:
         if planned.topics.missing:
-            print_line(f"made {counted(len(made), 'topic')}")
+            print_line(f"created {counted(len(made), 'topic')}")
         if grown:
             print_line(f"added partitions to {counted(len(grown), 'topic')}")
         if planned.publishes:
@@ -149,10 +149,12 @@ def show_acls(
     role: Annotated[str, typer.Option(help=f"one of {', '.join(role.value for role in Role)}")] = "scheduler",
     group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
-    exactly_once: Annotated[bool, typer.Option("--exactly-once", help="it sends back in transactions")] = False,
-    principal: Annotated[str | None, typer.Option(help="default: User:<role>")] = None,
+    exactly_once: Annotated[
+        bool, typer.Option("--exactly-once", help="it sends back in transactions (exactly_once)")
+    ] = False,
+    principal: Annotated[str | None, typer.Option(help="principal; default: User:<role>")] = None,
 ) -> None:
-    """Print the rights that a role needs, no more and no less, as kafka-acls.sh commands. Asks no broker."""
+    """Print exactly the rights that a role needs, as kafka-acls.sh commands. Contacts no broker."""
     settings, wanted = here.settings, role_named(role)
     if wanted in (Role.CONSUMER, Role.SIDECAR) and not (group and topic):
         raise IllegalSetting(f"--role {role} needs --group and, for each topic that it reads, --topic")
@@ -177,4 +179,4 @@ def show_acls(
         for right, command in zip(rights, commands, strict=True):
             print_line(f"# {right.why}\n{command}")
     for pattern in unsayable(settings.allowed_real_topics) if wanted is Role.SCHEDULER else ():
-        tell(f"allowed_real_topics {pattern!r} cannot be said in ACLs: grant Write on those topics too")
+        tell(f"ACLs cannot express allowed_real_topics {pattern!r}: grant Write on those topics too")

@@ -95,7 +95,7 @@ def _produce(cluster: Cluster, input_file: Path | None, key: str | None) -> int:
 
 def _require_column(row: Row, key: str | None) -> None:
     if key is not None and key not in row:
-        raise ReconsumeError(f"--key {key}: there is no such column; the columns are {', '.join(row)}")
+        raise ReconsumeError(f"--key {key}: the column does not exist; the columns are {', '.join(row)}")
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
 
 
 def _consume(cluster: Cluster, produced: int, condition: Callable[[Row], bool]) -> dict[str, Any]:
-    """Read all topics until everything has come to its end, or nothing has happened for long."""
+    """Read all topics until everything has ended, or nothing has happened for long."""
 
     def begun(read: ReadRecord) -> Begun | None:
         origin = f"{read.topic}/{read.partition}/{read.offset}"

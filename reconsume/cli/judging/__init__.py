@@ -1,1 +1,1 @@
-"""What became of every message of a demo or of a run of faults, from the topics alone."""
+"""The outcome of every message of a demo or of a run of faults, from the topics alone."""

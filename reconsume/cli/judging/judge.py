@@ -1,4 +1,4 @@
-"""What went wrong, from the contents of the topics alone.
+"""A verdict from the contents of the topics alone.
 
 What is promised, for consumers with `exactly_once` and schedulers with transactions:
 
@@ -95,7 +95,7 @@ class _Copy(NamedTuple):
 
 @dataclass(slots=True)
 class TopicsJudge:
-    """Is told of every committed record once, in any order; times are milliseconds of the brokers' clock.
+    """Receives every committed record once, in any order; times are milliseconds of the brokers' clock.
 
     Where a record stands (`at`) is `<topic>-<partition>@<offset>`.
 
@@ -187,7 +187,7 @@ class TopicsJudge:
 
     @property
     def complete(self) -> bool:
-        """Whether every message that was seen has come to its end."""
+        """Whether every message that was seen has ended."""
         return not self._open
 
     @property
@@ -206,7 +206,7 @@ class TopicsJudge:
         return len(self._open)
 
     def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> TopicsVerdict:
-        """What the records say.
+        """Return the verdict of the records.
 
         Args:
             writing_taken: when the right to write to the retry topic of the poisoned group was taken and given back.

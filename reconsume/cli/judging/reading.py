@@ -32,7 +32,7 @@ Begun = tuple[int, Poison | None]
 
 
 class Workload(NamedTuple):
-    """What the messages are.
+    """The messages of a run.
 
     Attributes:
         origins: the topics in which they begin, four at most.

@@ -103,7 +103,7 @@ def own_folder() -> Path:
 
 
 def _has_vector(home: Path) -> bool:
-    """What the `release` file of a Java says of its modules."""
+    """Return whether the `release` file of a Java lists the vector module."""
     release = home / "release"
     return release.is_file() and "jdk.incubator.vector" in release.read_text(errors="replace")
 

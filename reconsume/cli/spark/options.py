@@ -1,4 +1,4 @@
-"""What the options of a command say of Spark and of its Kafka source."""
+"""Options about Spark and its Kafka source."""
 
 from __future__ import annotations
 

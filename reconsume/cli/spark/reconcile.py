@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import stop_at_signals
 from reconsume.cli.output import counted, one_line, print_json, print_json_line, print_line, print_table
@@ -48,7 +49,7 @@ _PRINTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """What the command line says; None where it says nothing."""
+    """The options of the command line; None where there is none."""
 
     report: Path | None
     language: str
@@ -68,7 +69,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     """Carry the command out; whether nothing is wrong, with `--follow` in none of its runs.
 
     Raises:
-        IllegalSetting: options that cannot be, or do not go together.
+        IllegalSetting: invalid options, or options that exclude each other.
         TopicNotReady: there is nothing to reconcile.
     """
     if options.language not in LANGUAGES:
@@ -125,7 +126,7 @@ def reconciled(
 
 
 def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
-    """How long runs of the ledger are kept; None for ever."""
+    """How long runs of the ledger are kept; None means forever."""
     if options.ledger_keep is None:
         return None
     if options.ledger is None:
@@ -191,11 +192,12 @@ def read_committed(settings: Settings) -> Committed:
     if not any(names.is_scheduled(topic) for topic in topics):
         raise TopicNotReady(
             f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
-            "`reconsume topics apply` makes them"
+            "create them: reconsume topics apply"
         )
     scheduler = names.scheduler_group
     # The schedulers' first: what they have handled must be found on the other topics afterwards.
-    lanes = [(topic, one) for topic, count in topics.items() if names.is_scheduled(topic) for one in range(count)]
+    read = {topic: count for topic, count in topics.items() if names.is_scheduled(topic) or names.is_parked(topic)}
+    lanes = all_partitions(read)
     committed = {scheduler: admin.committed(scheduler, lanes)}
     for topic, count in topics.items():
         try:
@@ -207,12 +209,12 @@ def read_committed(settings: Settings) -> Committed:
             try:
                 committed[group] = admin.committed(group, [(topic, one) for one in range(count)])
             except KafkaRefused as error:
-                logger.warning("what group %s has consumed is not known: %s", group, error)
+                logger.warning("offsets of group %s unknown: %s", group, error)
     return committed
 
 
 def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Extent]:
-    """What each partition of our topics holds from that moment on, 0 for all."""
+    """Return the records that each partition of our topics holds from that moment on, 0 for all."""
     admin, names = KafkaAdmin(settings.client_settings()), settings.names
     ours = {topic: count for topic, count in admin.topics().items() if names.is_ours(topic)}
     places = [(topic, one) for topic, count in ours.items() for one in range(count)]
@@ -281,7 +283,7 @@ def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
 
 
 def run_line(summary: dict[str, Any], run: dt.datetime) -> str:
-    """What is told of a run."""
+    """The output of a run."""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in summary["findings"].items())
     return (
         f"{run:%Y-%m-%d %H:%M:%S}Z {counted(summary['attempts'], 'send-back')}: {summary['moved']:,} delivered again, "

@@ -37,7 +37,7 @@ _SHOWN: Final = ("cause", "group", "hour")
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What the command line says; None where it says nothing.
+    """The options of the command line; None where there is none.
 
     Attributes:
         which: dead letters, and where they go, as `plan_replay` and `replay_stream` take it.
@@ -195,7 +195,7 @@ def _folder(options: ReplayOptions) -> str:
 
 
 def print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:
-    """What the plan sends, and what it leaves out."""
+    """Print the records that the plan sends, and those that it leaves out."""
     print_line(f"plan {plan.plan_id} in {plan.folder}")
     rows = [(STATUSES[status], plan.counts[status]) for status in STATUSES if status in plan.counts]
     print_table("dead letters that the filter takes", ("what becomes of them", "dead letters"), rows)
@@ -206,7 +206,7 @@ def print_plan(plan: ReplayPlan, result: Mapping[str, Any]) -> None:
 
 
 def print_result(folder: str, result: Mapping[str, Any]) -> None:
-    """What was sent, and where it is."""
+    """Print the sent records, and where they are."""
     print_line(f"sent {result['sent']:,} now, {result['before']:,} before")
     print_table("where they are", ("outcome", "dead letters"), sorted(result["report"].items()))
     print_line(

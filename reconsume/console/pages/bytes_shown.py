@@ -41,7 +41,7 @@ class Blob:
 
 
 def blob(value: bytes | None, *, hide: bool) -> Blob:
-    """What to show of it; only its size where it is to be hidden."""
+    """Return the bytes to show; only their size if they are hidden."""
     if value is None or hide:
         return Blob(None if value is None else len(value))
     text = _text(value)
@@ -75,7 +75,7 @@ def _text(value: bytes) -> str | None:
 
 
 def _pretty(text: str) -> str | None:
-    """Of an object or a list; what else is JSON is read well enough as it is."""
+    """Return an object or a list, indented; other JSON is readable as it is."""
     if len(text) > TEXT_CHARACTERS or text.lstrip()[:1] not in ("{", "["):
         return None
     try:

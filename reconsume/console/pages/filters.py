@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import STATES
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter
 from reconsume.operations.dead_letters import Filter
+from reconsume.operations.jobs.selection import JobDraft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 
@@ -19,7 +21,7 @@ MOST_PLACES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
-    """What somebody has typed, field by field; empty ones ask for nothing."""
+    """The input of a person, field by field; empty fields filter nothing."""
 
     text: str = ""
     key: str = ""
@@ -31,17 +33,17 @@ class FilterForm:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
-        """Of the address."""
+        """Read the filter of an address."""
         found = {name: query.get(name, "") for name in FIELDS}
         return cls(**{name: one if name == "key" else one.strip() for name, one in found.items()})
 
     @property
     def query(self) -> dict[str, str]:
-        """What stands in the address of the same filter."""
+        """Return the query of an address with the same filter."""
         return {name: getattr(self, name) for name in FIELDS if getattr(self, name)}
 
     def wanted(self, now_ms: float) -> Filter:
-        """What it asks for.
+        """Return the filter with checked values.
 
         Raises:
             IllegalSetting: a moment or a state is none.
@@ -59,6 +61,29 @@ class FilterForm:
         )
 
 
+def job_draft(
+    kind: str,
+    group: str,
+    form: FilterForm,
+    now_ms: float,
+    *,
+    records: Collection[RecordAddress] | None = None,
+    rate: int | None = None,
+    max_replays: int = 2,
+    target: str = "retry",
+    label_rules: Mapping[str, str] | None = None,
+) -> JobDraft:
+    """Return the draft of a job that takes what a list shows, or what was picked.
+
+    Raises:
+        IllegalSetting: a moment or a state is none.
+    """
+    wanted = (
+        JobFilter() if records is not None else job_filter(form.wanted(now_ms), label_rules=dict(label_rules or {}))
+    )
+    return JobDraft(kind, group, wanted, records, rate, max_replays, target)
+
+
 def place_of(text: str) -> RecordAddress:
     """Where a record stands, as an address or a form has it.
 
@@ -69,13 +94,13 @@ def place_of(text: str) -> RecordAddress:
 
 
 def places_of(texts: list[str]) -> list[RecordAddress]:
-    """What was chosen, each once, in order.
+    """Return the chosen places, each once, in order.
 
     Raises:
         IllegalSetting: nothing was chosen, too much, or what is no place.
     """
     if not texts:
-        raise IllegalSetting("no dead letter is chosen: go back and tick those that are meant")
+        raise IllegalSetting("no dead letter is chosen: go back and tick some")
     if len(texts) > MOST_PLACES:
         raise IllegalSetting(
             f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use reconsume dlq resend"

@@ -1,16 +1,18 @@
-"""What the pages show, made of what Kafka tells. Pure."""
+"""The contents of pages, made from Kafka's answers. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.reading.counting import Count, total
 from reconsume.console.pages.bytes_shown import shorten
+from reconsume.console.sign_in.access import ConsoleCaller
+from reconsume.console.snapshot import Snapshot
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.names import TopicNames
@@ -34,7 +36,8 @@ class Overview:
         all_groups: how many there are without the filter.
         found_groups: how many the filter takes; the page shows the first of them.
         is_exact: whether no number is an estimate.
-        open_letters: of each group that has some; None while nobody knows.
+        open_letters: of each group that has some; None while unknown.
+        new_by_hour: dead letters of the last 24 hours, by group; the oldest hour first.
     """
 
     at_ms: int
@@ -49,6 +52,13 @@ class Overview:
     dead_letters: Count
     quarantined: Count
     open_letters: Mapping[str, OpenLetters] | None = None
+    new_by_hour: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def late_ms(self) -> int:
+        """For how long the record that has waited longest is due; 0 where none is."""
+        due = [one.next_due_ms for one in self.lanes if one.next_due_ms is not None and one.overdue.number]
+        return max(0, self.at_ms - min(due, default=self.at_ms))
 
     @property
     def all_open(self) -> int | None:
@@ -56,20 +66,28 @@ class Overview:
         return None if self.open_letters is None else sum(one.number for one in self.open_letters.values())
 
 
-def overview_of(
-    status: Status, part_of_name: str = "", open_letters: Mapping[str, OpenLetters] | None = None
-) -> Overview:
-    """Sort the groups and add up.
+def visible_to(caller: ConsoleCaller, snapshot: Snapshot) -> Snapshot:
+    """Leave out the groups that a person may not see; delay topics and quarantine are of all groups."""
+    status, letters, by_hour = snapshot.status, snapshot.open_letters, snapshot.new_by_hour
+    return replace(
+        snapshot,
+        status=replace(status, groups=[one for one in status.groups if caller.role_for(one.group) is not None]),
+        open_letters=None if letters is None else {group: letters[group] for group in caller.visible(letters)},
+        new_by_hour=None if by_hour is None else {group: by_hour[group] for group in caller.visible(by_hour)},
+    )
+
+
+def overview_of(snapshot: Snapshot, part_of_name: str = "") -> Overview:
+    """Sort the groups, those that need a person first, and add up.
 
     Args:
-        status: of the installation.
+        snapshot: of the installation.
         part_of_name: only groups whose names hold it, in whatever case.
-        open_letters: of each group; None while nobody knows.
     """
+    status, open_letters = snapshot.status, snapshot.open_letters
     lanes, groups = status.waiting, status.groups
     found = [one for one in groups if part_of_name.casefold() in one.group.casefold()]
-    waits = {} if open_letters is None else {group: one.number for group, one in open_letters.items()}
-    found.sort(key=lambda one: (-waits.get(one.group, 0), -one.dead_letters.number, -one.retry_lag.number, one.group))
+    found.sort(key=lambda one: _urgency((open_letters or {}).get(one.group), one))
     return Overview(
         status.at_ms,
         lanes,
@@ -83,7 +101,14 @@ def overview_of(
         dead_letters=total(one.dead_letters for one in groups),
         quarantined=status.quarantined,
         open_letters=open_letters,
+        new_by_hour=snapshot.new_by_hour or {},
     )
+
+
+def _urgency(letters: OpenLetters | None, one: GroupStatus) -> tuple[int, int, int, int, str]:
+    """The smaller, the sooner it needs a person: what grows now, what is open, what waits."""
+    new, number = (0, 0) if letters is None else (letters.last_hour, letters.number)
+    return -new, -number, -one.dead_letters.number, -one.retry_lag.number, one.group
 
 
 class Rung(NamedTuple):
@@ -127,7 +152,7 @@ class GroupPage:
 
 
 def group_view(group: str, groups: Groups, status: Status, names: TopicNames) -> GroupPage | None:
-    """None: nobody knows the group."""
+    """None: the group is unknown."""
     counts = next((one for one in status.groups if one.group == group), None)
     is_registered = group in groups.by_name
     if counts is None and not is_registered:

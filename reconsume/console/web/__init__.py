@@ -1,1 +1,1 @@
-"""What every page has: sign-in, checks, errors, languages."""
+"""The common parts of pages: sign-in, checks, errors, languages."""

@@ -1,66 +1,12 @@
-"""Who may ask the console for what. Pure: values of headers in, a verdict out."""
+"""Where a request comes from. Pure: values of headers in, a verdict out."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
-import secrets
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
-_BASIC: Final = "basic "
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_LONGEST_NAME: Final = 64
-NOBODY: Final = "-"
-
-
-class ConsoleUser(NamedTuple):
-    """Who asks: the name that the browser gave, for the log, and whether the password was the token."""
-
-    name: str
-    is_known: bool
-
-
-def user_of(authorization: str, token: str | None) -> ConsoleUser:
-    """Of the header `authorization`: HTTP Basic with any user name, and the token as password.
-
-    The time it takes tells nothing of how much of the token was right.
-    """
-    name, password = _basic(authorization)
-    return ConsoleUser(_printable(name) or NOBODY, token is None or same_secret(password, token))
-
-
-def same_secret(shown: str, secret: str) -> bool:
-    """Whether they are the same, in a time that does not tell where they differ."""
-    return hmac.compare_digest(shown.encode(errors="surrogatepass"), secret.encode())
-
-
-def token_of_forms(token: str | None) -> str:
-    """What the forms of this console carry, and those of another site cannot know.
-
-    Made of the token where there is one: several consoles behind one name then take each other's forms.
-    """
-    if token is None:
-        return secrets.token_urlsafe(24)
-    return hmac.digest(token.encode(), b"forms of reconsume console", "sha256").hex()
-
-
-def _basic(authorization: str) -> tuple[str, str]:
-    if authorization[: len(_BASIC)].lower() != _BASIC:
-        return "", ""
-    try:
-        text = base64.b64decode(authorization[len(_BASIC) :].strip(), validate=True).decode()
-    except (binascii.Error, ValueError):
-        return "", ""
-    name, _, password = text.partition(":")
-    return name, password
-
-
-def _printable(name: str) -> str:
-    """A name as it may stand in a log: one line, not long."""
-    return "".join(one if one.isprintable() else "?" for one in name[:_LONGEST_NAME])
 
 
 def host_is_allowed(host: str, others: Collection[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What a person is told when something does not work, and with which status. Pure."""
+"""Texts and statuses of errors on pages. Pure."""
 
 from __future__ import annotations
 

@@ -6,24 +6,28 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reconsume.bridge.http.listening import is_loopback
 from reconsume.console.settings import ConsoleSettings
-from reconsume.console.web.checks import host_is_allowed, is_from_another_site, user_of
+from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole
+from reconsume.console.sign_in.sign_in import BEGIN, END, OPEN_PATHS, SIGNED_OUT, SignIn
+from reconsume.console.web.checks import host_is_allowed, is_from_another_site
 from reconsume.console.web.faults import Refusal
 
 BODY_BYTES: Final = 262_144
 _DROPPED_BYTES: Final = 8 * BODY_BYTES
-_OPEN_PATHS: Final = frozenset({"/style.css", "/icon.svg"})
-"""What the page that asks for the token needs itself."""
+_OPEN_PATHS: Final = frozenset({"/style.css", "/icon.svg", "/htmx.js", SIGNED_OUT}) | OPEN_PATHS
+"""What the pages need that ask people to sign in."""
+API: Final = "/api/"
 _HEADERS: Final = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
@@ -31,6 +35,7 @@ _HEADERS: Final = {
 }
 _CHALLENGE: Final = 'Basic realm="reconsume console", charset="UTF-8"'
 _UNAUTHORIZED: Final = 401
+_ONLY_LOOK: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class ConsoleGuard:
@@ -39,7 +44,7 @@ class ConsoleGuard:
     Args:
         app: the pages; paths reach them as they were sent, with their escapes.
         settings: of the console.
-        token: that browsers must show; None lets everybody in.
+        sign_in: knows who asks.
         refuse: makes the page that tells why.
         on_answered: told of each request: its page, the status that was answered, the seconds that it took.
     """
@@ -48,13 +53,13 @@ class ConsoleGuard:
         self,
         app: ASGIApp,
         settings: ConsoleSettings,
-        token: str | None,
+        sign_in: SignIn,
         refuse: Callable[[Request, Refusal], Response],
         on_answered: Callable[[str, int, float], None],
     ) -> None:
         self._app = app
         self._settings = settings
-        self._token = token
+        self._sign_in = sign_in
         self._refuse = refuse
         self._on_answered = on_answered
         self._is_of_this_machine = is_loopback(settings.listen.host)
@@ -79,11 +84,15 @@ class ConsoleGuard:
         request = Request(scope)
         try:
             refusal = self._refusal(request)
-            if refusal is None:
+            if refusal is not None and refusal.status == _UNAUTHORIZED and self._can_sign_in(request):
+                target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                answer = RedirectResponse(f"{BEGIN}?{urlencode({'next': target})}", 303)
+                await answer(scope, receive, with_headers)
+            elif refusal is None:
                 await self._app(scope, _Limited(receive).receive, with_headers)
             else:
                 response = self._refuse(request, refusal)
-                if refusal.status == _UNAUTHORIZED:
+                if refusal.status == _UNAUTHORIZED and not self._sign_in.has_sessions:
                     response.headers["www-authenticate"] = _CHALLENGE
                 response.headers["connection"] = "close"
                 await response(scope, receive, with_headers)
@@ -96,7 +105,7 @@ class ConsoleGuard:
             self._on_answered(page, status, time.monotonic() - begun)
 
     def _refusal(self, request: Request) -> Refusal | None:
-        headers, host = request.headers, request.headers.get("host", "")
+        host = request.headers.get("host", "")
         if self._is_of_this_machine and not host_is_allowed(host, self._settings.allowed_hosts):
             return Refusal(
                 421,
@@ -105,14 +114,22 @@ class ConsoleGuard:
             )
         if request.scope["path"] in _OPEN_PATHS:
             return None
-        user = user_of(headers.get("authorization", ""), self._token)
-        if not user.is_known:
+        caller = self._sign_in.caller_of(request)
+        if caller is None:
             return Refusal(
                 _UNAUTHORIZED,
-                "the password is missing or is not the token of console.token_file; any user name will do",
+                "no token, proxy or session tells who asks: the token is the password of any user name, or a bearer "
+                "token",
             )
-        request.scope["caller"] = user.name
-        return self._refusal_of_form(request) if request.method == "POST" else None
+        request.scope["caller"] = caller
+        if caller.highest_role is None and request.scope["path"] != END:
+            return Refusal(403, f"{caller.name} has no role in this console: see the setting console.access")
+        return self._refusal_of_form(request) if request.method not in _ONLY_LOOK else None
+
+    def _can_sign_in(self, request: Request) -> bool:
+        """Whether a browser can be sent to a provider."""
+        is_page = request.method == "GET" and not request.scope["path"].startswith(API)
+        return self._sign_in.has_sessions and is_page and "authorization" not in request.headers
 
     def _refusal_of_form(self, request: Request) -> Refusal | None:
         headers = request.headers
@@ -122,7 +139,7 @@ class ConsoleGuard:
                 "the form was sent by a page of another site, and only this console's own pages may send forms; behind "
                 "a proxy, have it pass on the header `host` as the browser sent it",
             )
-        if self._settings.read_only:
+        if self._settings.read_only and request.scope["path"] != END:
             return Refusal(403, "this console is read-only: use reconsume dlq resend, or start one without --read-only")
         return None
 
@@ -143,3 +160,30 @@ class _Limited:
                 return message
             if not message.get("more_body", False) or self._read > _DROPPED_BYTES:
                 raise Refusal(413, f"the form has more than {BODY_BYTES:,} bytes: choose fewer dead letters")
+
+
+def caller_of(request: Request) -> ConsoleCaller:
+    """Return who asks, as the guard has noted it."""
+    caller: ConsoleCaller = request.scope["caller"]
+    return caller
+
+
+def require(request: Request, role: ConsoleRole, group: str | None = None) -> ConsoleCaller:
+    """Return who asks, if they have a role.
+
+    Args:
+        request: of theirs.
+        role: that is needed.
+        group: for which; None: for the installation as a whole.
+
+    Raises:
+        Refusal: they have not.
+    """
+    caller = caller_of(request)
+    if not caller.may(role, group):
+        where = "all groups" if group is None else f"group {group!r}"
+        raise Refusal(
+            403,
+            f"{caller.name} needs the role {role.name.lower()} for {where}: see the setting console.access",
+        )
+    return caller

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from types import SimpleNamespace
@@ -19,11 +20,14 @@ from starlette.responses import HTMLResponse
 from reconsume import __version__
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.settings import ConsoleProcessSettings
+from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole
+from reconsume.console.sign_in.sign_in import SignIn
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.human_text import visible
 
 _PACKAGE: Final = "reconsume.console"
 _COOKIE: Final = "lang"
+_REFRESH_SECONDS: Final = range(2, 3_601)
 _YEAR_SECONDS: Final = 31_536_000
 _SIZES: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 _KEPT_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
@@ -35,6 +39,14 @@ def _static(name: str) -> bytes:
 
 STYLE: Final = _static("style.css")
 ICON: Final = _static("icon.svg")
+HTMX: Final = _static("htmx.js")
+
+
+def bars(numbers: Sequence[int]) -> str:
+    """Draw numbers as the path of a row of bars, 4 wide, at most 20 high; any number above 0 can be seen."""
+    most = max(numbers)
+    heights = [max(1, round(20 * one / most)) if one else 0 for one in numbers]
+    return "".join(f"M{4 * place} 20v-{high}h3v{high}z" for place, high in enumerate(heights) if high)
 
 
 class Links:
@@ -42,13 +54,21 @@ class Links:
 
     Args:
         language: that the address of this page asks for; those of its links then do so too.
+        path: of this page.
+        query: of this page.
     """
 
-    def __init__(self, language: str | None = None) -> None:
+    def __init__(self, language: str | None = None, path: str = "/", query: Mapping[str, str] | None = None) -> None:
         self._language = language
+        self._path = path
+        self._query = dict(query or {})
+
+    def here(self, **query: str | int | None) -> str:
+        """This page, with some of its query changed; None leaves it out."""
+        return self.to(self._path, **(self._query | query))
 
     def to(self, path: str, **query: str | int | None) -> str:
-        """A page; what is None or empty is left out."""
+        """A page; None and empty values are left out."""
         asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
         if self._language is not None:
             asked.setdefault(_COOKIE, self._language)
@@ -85,7 +105,7 @@ def spell(milliseconds: int, units: str = "d h m s") -> str:
 
 
 def displayed(value: object) -> object:
-    """What templates show of a value; markup of our own templates stays."""
+    """Return a value as templates show it; markup of our own templates stays."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -95,12 +115,13 @@ class Renderer:
     Args:
         settings: of the process.
         clock: gives the time in milliseconds.
-        token_of_forms: what every form of this process carries.
+        sign_in: knows what the forms of a person carry.
     """
 
-    def __init__(self, settings: ConsoleProcessSettings, clock: Clock, token_of_forms: str) -> None:
-        console = settings.console
+    def __init__(self, settings: ConsoleProcessSettings, clock: Clock, sign_in: SignIn) -> None:
+        self._console = settings.console
         self._clock = clock
+        self._sign_in = sign_in
         self._environment = Environment(
             loader=PackageLoader(_PACKAGE),
             autoescape=True,
@@ -109,12 +130,12 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell}
+        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "bars": bars}
         self._environment.globals |= {
-            "settings": {"read_only": console.read_only, "hide_values": console.hide_values},
-            "token_of_forms": token_of_forms,
+            "settings": {"read_only": self._console.read_only, "hide_values": self._console.hide_values},
             "where": {"servers": settings.bootstrap_servers, "prefix": settings.topic_prefix, "version": __version__},
             "style_version": hashlib.sha256(STYLE).hexdigest()[:12],
+            "htmx_version": hashlib.sha256(HTMX).hexdigest()[:12],
             "names_of_languages": NAMES_OF_LANGUAGES,
         }
 
@@ -132,12 +153,23 @@ class Renderer:
         """
         asked = request.query_params.get(_COOKIE)
         language = choose_language(asked, request.cookies.get(_COOKIE), request.headers.get("accept-language", ""))
+        path = "/" + quote(here or request.scope["path"], safe=_KEPT_IN_A_PATH).lstrip("/")
+        query = {} if here else {name: value for name, value in request.query_params.items() if name != _COOKIE}
+        links = Links(asked if asked in LANGUAGES else None, path, query)
         words = SimpleNamespace(**WORDS[language])
+        caller: ConsoleCaller | None = request.scope.get("caller")
         text = self._environment.get_template(template).render(
             content,
+            caller=caller,
+            can_sign_out=self._sign_in.has_sessions and caller is not None,
+            token_of_forms="" if caller is None else self._sign_in.token_of_forms(caller),
+            may=partial(self._may, caller),
             w=words,
             language=language,
-            links=Links(asked if asked in LANGUAGES else None),
+            links=links,
+            here=links.here(),
+            refresh=_refresh(request.query_params.get("refresh", "")),
+            is_live=not {"refresh", "live"} & set(request.query_params),
             switches=_switches(request, here),
             ago=partial(_ago, words, self._clock()),
         )
@@ -145,6 +177,17 @@ class Renderer:
         if asked in LANGUAGES:
             response.set_cookie(_COOKIE, language, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
         return response
+
+    def _may(self, caller: ConsoleCaller | None, role: str, group: str | None = None) -> bool:
+        """Whether a page offers what a role may do, for a group or for all of them."""
+        can_change = role == "viewer" or not self._console.read_only
+        return caller is not None and can_change and caller.may(ConsoleRole[role.upper()], group)
+
+
+def _refresh(asked: str) -> int | None:
+    """After how many seconds a page without JavaScript is to be loaded again."""
+    seconds = int(asked) if re.fullmatch("[0-9]{1,4}", asked) else 0
+    return seconds if seconds in _REFRESH_SECONDS else None
 
 
 def _ago(words: SimpleNamespace, now_ms: float, milliseconds: int) -> str:
@@ -181,7 +224,7 @@ def choose_language(asked: str | None, kept: str | None, accepted: str) -> str:
 
 
 def _weight(part: str) -> float:
-    """Of `zh-CN;q=0.9`; what cannot be read weighs nothing."""
+    """Return the weight in `zh-CN;q=0.9`; an unreadable one is 0."""
     _, found, weight = part.replace(" ", "").partition(";q=")
     try:
         return float(weight) if found else 1.0

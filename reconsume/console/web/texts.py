@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_TEXTS: Final[dict[str, tuple[str, str]]] = {
+from reconsume.console.web.texts_of_jobs import JOB_TEXTS
+
+_TEXTS: Final[dict[str, tuple[str, str]]] = JOB_TEXTS | {
     # every page
     "title": ("reconsume console", "reconsume 控制台"),
     "skip": ("Skip to content", "跳到正文"),
@@ -16,6 +18,10 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         "Kafka at {servers}, topics {prefix}*, reconsume {version}",
         "Kafka：{servers}，主题 {prefix}*，reconsume {version}",
     ),
+    "signed_in_as": ("Signed in as {}", "已登录：{}"),
+    "sign_out": ("Sign out", "退出登录"),
+    "signed_out": ("Signed out", "已退出登录"),
+    "sign_in_again": ("Sign in again", "重新登录"),
     "none": ("None.", "无。"),
     "unknown": ("unknown", "未知"),
     "units": ("d h m s", "天 小时 分 秒"),
@@ -31,6 +37,8 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         "~：数量过多未逐条读取，按位点估算，其中包含事务结束标记。",
     ),
     # overview
+    "schedulers": ("scheduler workers alive", "在线调度器"),
+    "lateness": ("longest overdue", "最长超期"),
     "waiting": ("waiting", "等待中"),
     "overdue": ("overdue", "已超期"),
     "next_due": ("next due", "下次到期"),
@@ -38,8 +46,8 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "dead_letters": ("dead letters kept", "保留的死信"),
     "quarantined": ("quarantined", "已隔离"),
     "quarantine_help": (
-        "Records that the schedulers could not deliver wait in the quarantine. The command that shows them:",
-        "调度器无法投递的记录在隔离区等待。查看命令：",
+        "Records that the schedulers could not deliver wait in the quarantine:",
+        "调度器无法投递的记录在隔离区等待：",
     ),
     "open_letters": ("open dead letters", "未处理的死信"),
     "new_in_hour": ("new in 1 h", "1 小时内新增"),
@@ -60,9 +68,16 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "filter_groups": ("Part of a group's name", "消费组名称的一部分"),
     "groups_shown": ("Groups: {shown} of {all}", "消费组：{all} 个中的 {shown} 个"),
     "groups_cut": ("The first {shown} are shown: narrow the filter.", "仅显示前 {shown} 个，请缩小过滤范围。"),
-    "refresh_on": ("Refresh every 5 s", "每 5 秒刷新"),
-    "refresh_off": ("Stop refreshing", "停止刷新"),
+    "refresh_on": ("Update every 5 s", "每 5 秒更新"),
+    "refresh_off": ("Stop updating", "停止更新"),
+    "reload_on": ("Reload every 5 s", "每 5 秒重新加载"),
+    "quarantine": ("Quarantine", "隔离区"),
     "as_of": ("As of", "截至"),
+    "trouble": ("Kafka does not answer, so these figures are old:", "Kafka 没有响应，以下为旧数据："),
+    "pending_title": ("Just started", "刚刚启动"),
+    "pending": ("The installation is being read for the first time.", "正在首次读取部署状态。"),
+    "spark": ("New dead letters per hour, the last 24 h", "最近 24 小时每小时新增死信"),
+    "spark_of": ("{all} in 24 h, at most {most} in an hour", "24 小时共 {all} 条，单小时最多 {most} 条"),
     # group
     "settings": ("Settings", "配置"),
     "registered": ("Registered", "已注册"),
@@ -85,8 +100,8 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "kafka_topic": ("Kafka topic", "Kafka 主题"),
     "ladder": ("Waits before each retry", "每次重试前的等待"),
     "ladder_help": (
-        "What a consumer that wishes no level gets. “Waiting” counts the records of all groups in that topic.",
-        "消费者未指定级别时的等待。“等待中”统计该主题中所有消费组的记录。",
+        "What a consumer that wishes no level gets.",
+        "消费者未指定级别时的等待。",
     ),
     "ladder_cut": ("After that every retry waits as the last one shown.", "此后每次重试的等待与最后一行相同。"),
     "retry": ("Retry", "重试"),
@@ -217,7 +232,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         "不发送：该消息有更新的死信，以那条为准",
     ),
     "replayed": ("not sent: it was sent again since it died", "不发送：成为死信后已重发过"),
-    "resolved": ("not sent: somebody has resolved it", "不发送：已被关闭"),
+    "resolved": ("not sent: someone has resolved it", "不发送：已被关闭"),
     "resolve_title": ("Resolved", "关闭结果"),
     "reopen_title": ("Opened again", "重新打开结果"),
     "changed_counts": ("Changed: {changed} of {all}.", "共 {all} 条，变更 {changed} 条。"),
@@ -234,9 +249,9 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     # errors
     "error_title": ("This did not work", "操作未成功"),
     "error_400": ("Something in this request cannot be: change it.", "请求中有不合法的内容，请修改。"),
-    "error_401": ("A token is needed: any user name, the token as password.", "需要令牌：用户名任意，密码为令牌。"),
+    "error_401": ("Sign-in is needed.", "需要登录。"),
     "error_403": ("This is not allowed.", "不允许此操作。"),
-    "error_404": ("There is no such thing here.", "没有这个对象。"),
+    "error_404": ("The thing does not exist here.", "没有这个对象。"),
     "error_405": ("This address takes another kind of request.", "该地址不接受这种请求。"),
     "error_413": ("The form is too large: choose fewer.", "表单过大，请减少选择。"),
     "error_421": ("This console answers to another name.", "本控制台使用其他名称。"),

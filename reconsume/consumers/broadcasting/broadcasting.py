@@ -14,16 +14,13 @@ from typing import Any
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer
-from reconsume.bridge.writing.send_back import OnDone
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
-from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.senders import Sender, points_of, uncommitted
+from reconsume.consumers.sending.senders import FailedMessage, Sender, points_of, uncommitted
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
-from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +71,13 @@ class PartitionFinder:
         for topic in sorted(missing - self._missing):
             remedy = wanted.remedy_if_missing(topic)
             logger.warning(
-                "broadcasting: topic %s does not exist; %s; it is then read from its beginning", topic, remedy
+                "broadcasting: topic %s does not exist; %s; it will be read from its beginning", topic, remedy
             )
         self._missing = missing
         return {(topic, number) for topic, count in existing.items() for number in range(count)}
 
     def _first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Of a topic that was read before, a partition without an offset is a new one."""
+        """Return starts: in a topic that was read before, a partition without an offset is a new one."""
         appeared = {one for one in partitions if self._starts is not None or self._offsets.knows(one[0])}
         others = set(partitions) - appeared
         where = self._consume_from.where
@@ -126,7 +123,7 @@ class BroadcastConsumer(GroupConsumer):
         self._assigned |= new.keys()
 
     def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
-        """What the file says, offsets and what stands beside them."""
+        """Return the offsets and metadata of the file."""
         del seconds
         return {where: self._offsets.get(*where) or Commit(-1, "") for where in partitions}
 
@@ -150,29 +147,28 @@ class BroadcastSender(Sender):
     offsets: LocalOffsets
     dropped: DropCounter
 
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    def write(self, failed: FailedMessage) -> None:
         """Drop it: the other members have it too, and a retry would reach only one of them."""
-        del queue, request
         self.dropped.count += 1
-        logger.warning("broadcasting: %r failed and is dropped (%d so far)", message, self.dropped.count)
-        on_done(None)
+        logger.warning("broadcasting: %r failed and is dropped (%d so far)", failed.message, self.dropped.count)
+        failed.done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Save what was not saved yet; a disk that refuses is tried again with the next commit."""
+        """Save new offsets; a disk that refuses is tried again with the next commit."""
         pending = uncommitted(queues)
         if not pending:
             return
         try:
             self.offsets.save(points_of(pending))
         except OffsetStoreUnusable as error:
-            # Not saved is never lost: the messages come again.
+            # Nothing is lost: messages of unsaved offsets are read again.
             logger.warning("%s; trying again", error)
             return
         for queue, point in pending.items():
             queue.committed = point
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Save what was not saved yet."""
+        """Save new offsets."""
         written = self._wait_until_written(seconds)
         self.commit(queues)
         return written

@@ -68,7 +68,7 @@ class LocalOffsets:
             raise
 
     def get(self, topic: str, partition: int) -> Commit | None:
-        """What was saved for a partition."""
+        """Return the saved offset of a partition."""
         return self._offsets.get((topic, partition))
 
     def knows(self, topic: str) -> bool:

@@ -11,20 +11,17 @@ from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
-from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.consumers.delayed.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.foreign_values import (
     check_headers,
     check_range,
@@ -63,17 +60,39 @@ _MAX_RETRIES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What was stored.
+    """The place where a message was stored.
 
     Attributes:
         msg_id: the message's UNIQ_KEY; `cancel` takes it, and consumers see it as `msg_id`.
         topic: where consumers get the message.
-        stored: where it stands now: in `topic`, or where it waits.
+        stored: its current place: in `topic`, or on a delay topic.
     """
 
     msg_id: str
     topic: str
     stored: Position
+
+
+class _Sent(ProducedRecord):
+    """A message on its way; `stored` is where it stands then."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.stored: Future[Position] = Future()
+
+    @property
+    def doing(self) -> str:
+        """Begins each error."""
+        return f"sending to {self.topic}"
+
+    def written(self, partition: int, offset: int, stored_ms: int) -> None:
+        """It is acknowledged."""
+        del stored_ms
+        self.stored.set_result(Position(self.topic, partition, offset))
+
+    def refused(self, error: ReconsumeError) -> None:
+        """It is not stored, or that is unknown."""
+        self.stored.set_exception(error)
 
 
 class DelayProducer:
@@ -84,15 +103,15 @@ class DelayProducer:
     Safe to use from several threads.
 
     Args:
-        bootstrap_servers: `host:port`, more of them parted by commas.
+        bootstrap_servers: `host:port`, comma-separated.
         conf: librdkafka settings, passed through.
         send_msg_timeout: for one try (RocketMQ: `sendMsgTimeout`).
         retry_times_when_send_failed: how many tries follow the first one. They never store a message twice.
-        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None takes the cluster's.
-        topic_prefix: of the installation's topics.
+        delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None uses the cluster's.
+        topic_prefix: the prefix of the installation's topics.
 
     Raises:
-        IllegalSetting: an argument that cannot be; the message says which and what is allowed.
+        IllegalSetting: an invalid argument; the message names it and the allowed values.
     """
 
     def __init__(
@@ -154,20 +173,20 @@ class DelayProducer:
             key: decides on the partition of `topic`, as with a Java producer, unless a selector does.
             headers: they come out as they are.
             tags: RocketMQ's tag, for consumers that filter.
-            keys: RocketMQ's keys, parted by spaces.
+            keys: RocketMQ's keys, separated by spaces.
             delay_level: wait on this level; beyond the table the highest (RocketMQ: DP-01).
             deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
                 that is past means at once.
-            delay: wait so long from when the brokers store it; at most 40 days.
+            delay: wait for this time after the brokers have stored it; at most 40 days.
             selector: called with all partitions of `topic` and `arg`, gives the one to send to.
             arg: for the selector. Messages of one partition that are not delayed keep the order of their sending.
 
         Raises:
-            IllegalSetting: an argument that cannot be, such as a topic that is no legal target.
+            IllegalSetting: an invalid argument, such as a topic that is no legal target.
             TopicNotAllowed: the message is delayed, and the schedulers do not deliver to this topic.
             TopicNotReady: the topic does not exist, or one of reconsume's own.
-            KafkaNotReachable: no acknowledgement in time; the message may have been stored all the same.
-            KafkaRefused: the cluster said no.
+            KafkaNotReachable: no acknowledgement in time; the message may have been stored.
+            KafkaRefused: the cluster refused.
         """
         check_types(
             locals(),
@@ -196,24 +215,24 @@ class DelayProducer:
         """Withdraw a message that waits; any process may, with the id that `send` gave.
 
         When this returned a second or more before the message is due, the message is not delivered. Later it may
-        be. An id that nobody knows is taken too (RocketMQ: TM-15).
+        be. Unknown ids are accepted too (RocketMQ: TM-15).
 
         Raises:
             IllegalSetting: not such an id, or the message was due already (RocketMQ: TM-14).
             TopicNotReady: the CANCEL topic is missing.
             KafkaNotReachable: no acknowledgement in time; the message may be withdrawn or not: try again.
-            KafkaRefused: the cluster said no.
+            KafkaRefused: the cluster refused.
         """
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
         topic = self._names.cancel
-        self._require(topic, "make it: reconsume topics apply")
+        self._require(topic, "create it: reconsume topics apply")
         properties = {TIMER_DEL_UNIQKEY: msg_id, TIMER_DELIVER_MS: str(due_ms)}
         self._produce(topic, -1, msg_id.encode(), None, (), properties)
 
     def close(self) -> None:
-        """Let go of the connections; every `send` has returned before."""
+        """Release the connections; every `send` has returned before."""
         with self._lock:
             self._closing.set()
             if self._follower is not None:
@@ -254,7 +273,7 @@ class DelayProducer:
         return lane, self._require(lane, f"run: {own}reconsume topics apply"), due_ms, asking
 
     def _groups(self) -> Groups:
-        """What the GROUPS topic says; it is followed from the first delayed message on."""
+        """Return the contents of the GROUPS topic; it is followed from the first delayed message on."""
         with self._lock:
             if self._follower is None:
                 self._follower = GroupsFollower(self._base, self._names.groups, Groups())
@@ -301,31 +320,22 @@ class DelayProducer:
         if self._closing.is_set():
             raise IllegalSetting("send: this producer was closed before; make a new one")
         written: list[tuple[str, str | bytes | None]] = [*headers, *((name, text) for name, text in properties.items())]
-        outcome: Future[Position] = Future()
-
-        def acknowledged(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                outcome.set_result(Position(topic, message.partition() or 0, message.offset() or 0))
-            else:
-                self._existing.forget(topic)
-                outcome.set_exception(translate(error, f"sending to {topic}"))
-
+        sent = _Sent(topic)
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, acknowledged, headers=written)
+                self._producer.write(sent, topic, value, key, partition, written)
             except BufferError:
                 self._closing.wait(_SERVE_SECONDS)
-            except KafkaException as error:
-                raise translate(error, f"sending to {topic}") from error
             else:
                 break
         # librdkafka reports within the patience that it was given; the rest is for a machine under load.
         try:
-            return outcome.result(self._patience_seconds + _LOADED_SECONDS)
+            return sent.stored.result(self._patience_seconds + _LOADED_SECONDS)
         except TimeoutError:
-            raise KafkaNotReachable(
-                f"sending to {topic}: no report in time; it may have been stored all the same"
-            ) from None
+            raise KafkaNotReachable(f"{sent.doing}: no report in time; it may have been stored all the same") from None
+        except ReconsumeError:
+            self._existing.forget(topic)
+            raise
 
     def _serve(self) -> None:
         while not self._closing.is_set():

@@ -33,7 +33,7 @@ class DelayWish:
     def of(
         cls, delay_level: int | None, deliver_at: datetime | int | None, delay: timedelta | None, now_ms: float
     ) -> Self:
-        """What the arguments of `send` ask for; parts of a millisecond are rounded up, so nothing is early.
+        """Return the delay in the arguments of `send`; parts of a millisecond are rounded up, so nothing is early.
 
         Level 0 and a delay of 0 or less mean at once (RocketMQ: DP-03).
 

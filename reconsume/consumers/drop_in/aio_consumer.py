@@ -53,7 +53,7 @@ class AIOConsumer(KafkaAIOConsumer):
         *,
         ack_index: int | None = None,
     ) -> None:
-        """As `Consumer.send_message_back`; the event loop goes on meanwhile."""
+        """Send back as `Consumer.send_message_back` does; the event loop is not blocked."""
         await self._call(
             self._consumer.send_message_back, message, delay_level=delay_level, cause=cause, ack_index=ack_index
         )

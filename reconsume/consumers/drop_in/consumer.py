@@ -35,7 +35,7 @@ _topic = KafkaMessage.topic
 
 
 class Consumer(DerivedConsumer):
-    """A `confluent_kafka.Consumer` whose failed messages can be sent back and come again.
+    """A `confluent_kafka.Consumer` whose failed messages can be sent back and return.
 
     It is constructed and used as that one is. `subscribe` adds the group's retry topic; a message from it shows the
     origin topic as its `topic()`, and `reconsume_times(message)` says how often it was sent back. Assignments,
@@ -44,14 +44,14 @@ class Consumer(DerivedConsumer):
     Args:
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16).
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`, whose delay topics `subscribe`
-            creates; None takes the cluster's.
-        topic_prefix: of the installation's topics.
+            creates; None uses the cluster's.
+        topic_prefix: the prefix of the installation's topics.
         exactly_once: `send_message_back` commits the message's offset too, both in one transaction.
         dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: with one of them as its cause,
             or an error that was raised `from` one, a message is a dead letter at once. Subclasses count. A level wins.
 
     Raises:
-        IllegalSetting: an argument or setting that cannot be; the message says which and what is allowed.
+        IllegalSetting: an invalid argument or setting; the message names it and the allowed values.
     """
 
     # What happens for each message decides the rate of a poll loop: these cost less than `super()`. Ordinary messages
@@ -92,7 +92,7 @@ class Consumer(DerivedConsumer):
         on_revoke: _Callback | None = None,
         on_lost: _Callback | None = None,
     ) -> None:
-        """As in `confluent_kafka`, and the retry topic with them (RocketMQ: TN-01).
+        """Subscribe as `confluent_kafka` does, and to the retry topic (RocketMQ: TN-01).
 
         The retry topic is made if it is missing and this client has the right to; that takes up to 5 s when no
         broker answers, and goes on behind.
@@ -116,7 +116,7 @@ class Consumer(DerivedConsumer):
         super().subscribe(topics, **{name: one for name, one in callbacks.items() if one is not None})  # type: ignore[arg-type]
 
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
-        """As in `confluent_kafka`; a retry is a `RetryMessage`."""
+        """Poll as `confluent_kafka` does; a retry is a `RetryMessage`."""
         message = self._kafka_poll(timeout)
         if message is None:
             if self._unchecked:
@@ -133,7 +133,7 @@ class Consumer(DerivedConsumer):
         return None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
-        """As in `confluent_kafka`; retries are `RetryMessage`s."""
+        """Consume as `confluent_kafka` does; retries are `RetryMessage`s."""
         messages = self._kafka_consume(num_messages, timeout)
         if not messages and self._unchecked:
             self._stale_records.nothing_comes(self)
@@ -142,7 +142,7 @@ class Consumer(DerivedConsumer):
         return [shown for one in messages if (shown := self._show(one)) is not None]
 
     def _show(self, polled: KafkaMessage) -> KafkaMessage | None:
-        """A retry under its origin topic; None for what is not for the program.
+        """A retry under its origin topic; None for messages that are not for the program.
 
         That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
         """
@@ -182,9 +182,9 @@ class Consumer(DerivedConsumer):
                 committed.
 
         Raises:
-            IllegalSetting: an argument that cannot be, or there is no such record.
+            IllegalSetting: an invalid argument, or the record does not exist.
             SendBackFailed: refused both ways; of a list, `failed` has the positions of those.
-            PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message comes again.
+            PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message is read again.
         """
         messages, acknowledged = self._messages(message, ack_index)
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")
@@ -196,7 +196,7 @@ class Consumer(DerivedConsumer):
             self._client.send_back(failed, level, why)
 
     def _messages(self, given: Any, ack_index: int | None) -> tuple[list[Message], int]:
-        """What is to be sent back, and how many at its front succeeded."""
+        """Return the messages to send back, and how many in front of them succeeded."""
         if isinstance(given, KafkaMessage | TopicPartition):
             if ack_index is not None:
                 raise IllegalSetting("ack_index is for a list of messages")
@@ -215,7 +215,7 @@ class Consumer(DerivedConsumer):
             return Message(again, self._retry_topic)
         of_type(given, "message", KafkaMessage, TopicPartition)
         if (error := given.error()) is not None:
-            raise IllegalSetting(f"an event is no message and cannot be sent back: {error.str()}")
+            raise IllegalSetting(f"an event is not a message and cannot be sent back: {error.str()}")
         polled = as_polled(given)
         for name, part in (("key", polled.key()), ("value", polled.value())):
             if part is not None and not isinstance(part, bytes):
@@ -247,7 +247,7 @@ class Consumer(DerivedConsumer):
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """As in `confluent_kafka`; a retry is committed in the retry topic.
+        """Commit as `confluent_kafka` does; a retry is committed in the retry topic.
 
         Raises:
             IllegalSetting: offsets that were made of a retry's `topic()` and `offset()`.
@@ -256,7 +256,7 @@ class Consumer(DerivedConsumer):
         return super().commit(**given, asynchronous=asynchronous)  # type: ignore[no-any-return, call-overload]
 
     def store_offsets(self, message: KafkaMessage | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """As in `confluent_kafka`; a retry's offset is stored for the retry topic.
+        """Store offsets as `confluent_kafka` does; a retry's offset is stored for the retry topic.
 
         Raises:
             IllegalSetting: offsets that were made of a retry's `topic()` and `offset()`.
@@ -273,27 +273,27 @@ class Consumer(DerivedConsumer):
         return given
 
     def seek(self, partition: TopicPartition) -> None:
-        """As in `confluent_kafka`."""
+        """Seek as `confluent_kafka` does."""
         self._stale_records.trust([partition])
         super().seek(partition)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """As in `confluent_kafka`; the retry topic without a committed offset starts at its beginning."""
+        """Assign as `confluent_kafka` does; a retry topic without a committed offset starts at its beginning."""
         super().assign(self._started(partitions))
         self._changed_assignment = True
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """As in `confluent_kafka`; the retry topic without a committed offset starts at its beginning."""
+        """Assign more as `confluent_kafka` does; a retry topic without a committed offset starts at its beginning."""
         super().incremental_assign(self._started(partitions))
         self._changed_assignment = True
 
     def unassign(self) -> None:
-        """As in `confluent_kafka`."""
+        """Unassign as `confluent_kafka` does."""
         super().unassign()
         self._changed_assignment = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """As in `confluent_kafka`."""
+        """Unassign some as `confluent_kafka` does."""
         super().incremental_unassign(partitions)
         self._changed_assignment = True
 

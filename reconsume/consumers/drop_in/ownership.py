@@ -33,7 +33,7 @@ class Ownership:
 
         Raises:
             PartitionLost: one of them is another member's, or was meanwhile and has gone on from there.
-            KafkaNotReachable: nobody says what is committed.
+            KafkaNotReachable: the committed offsets are unavailable.
         """
         metadata = consumer.consumer_group_metadata()
         assigned = {(one.topic, one.partition) for one in consumer.assignment()}
@@ -48,7 +48,7 @@ class Ownership:
         return metadata
 
     def come_again(self, consumer: Consumer, partitions: Mapping[Partition, int]) -> None:
-        """What was fenced and is still ours is read again, or it would be passed over."""
+        """Read fenced messages of our partitions again; otherwise they would be skipped."""
         assigned = [one for one in consumer.assignment() if (one.topic, one.partition) in partitions]
         try:
             moved = committed_offsets(consumer, assigned)

@@ -24,7 +24,7 @@ class RetryMessage(KafkaMessage):
     topic, as in RocketMQ (RocketMQ: TN-02, TN-04); `polled_from` has all three of them.
 
     Guarantees: offsets that are made of a retry's `topic()` and `offset()` name a place that is not its own, and are
-    refused where they would pass over what was not read. Test: tests/integration/test_drop_in_consumer.py.
+    refused where they would skip unread messages. Test: tests/integration/test_drop_in_consumer.py.
     """
 
     def __init__(self, polled: KafkaMessage, retry_topic: str) -> None:

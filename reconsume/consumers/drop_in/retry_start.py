@@ -72,5 +72,5 @@ def _start(committed: TopicPartition, watermarks: _Watermarks) -> TopicPartition
     first, _ = watermarks(TopicPartition(committed.topic, committed.partition), _TIMEOUT)
     if committed.offset >= first:
         return TopicPartition(committed.topic, committed.partition)
-    logger.info("%s-%d has no offset to go on from: starting at its beginning", committed.topic, committed.partition)
+    logger.info("%s-%d has no committed offset: starting at its beginning", committed.topic, committed.partition)
     return TopicPartition(committed.topic, committed.partition, first)

@@ -54,7 +54,7 @@ class SendBackClient:
         self._closing = ExitStack()
 
     def prepare(self, seconds: float) -> None:
-        """Begin to read the groups and to make the retry topic; wait for it a while, but not for ever.
+        """Begin to read the groups and to make the retry topic; wait for it a while, but not forever.
 
         With `exactly_once` it registers for transactions too, which ends what a dead predecessor has left open.
 
@@ -77,7 +77,7 @@ class SendBackClient:
             self._prepared.result(seconds)
         except TimeoutError:
             group = self._settings.group
-            logger.warning("group %s: Kafka does not answer yet; the retry topic is made when it does", group)
+            logger.warning("group %s: Kafka does not answer; the retry topic is created when it does", group)
 
     def _prepare(self, follower: GroupsFollower) -> None:
         try:
@@ -94,7 +94,7 @@ class SendBackClient:
                 self._register()
 
     def _register(self) -> None:
-        """What is refused here is told by the first send-back, which a program may never need."""
+        """Register the group; the first send-back reports a refusal, and a program may never need one."""
         try:
             transactions = self._transactional_writer()
             with self._transaction_lock:

@@ -20,7 +20,7 @@ _HIGHEST: Final = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class DropInSettings(GroupSettings):
-    """What a drop-in consumer is made of.
+    """The settings of a drop-in consumer.
 
     Attributes:
         starts_at_beginning: whether topics without a committed offset start at their beginning anyway.
@@ -42,7 +42,7 @@ class DropInSettings(GroupSettings):
             ours: the keyword arguments that confluent-kafka does not have, by name.
 
         Raises:
-            IllegalSetting: a setting that cannot be; the message says which and what is allowed.
+            IllegalSetting: an invalid setting; the message names it and the allowed values.
             TypeError: not one dictionary.
             ValueError: no group.
         """

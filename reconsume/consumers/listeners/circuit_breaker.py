@@ -59,7 +59,7 @@ class CircuitBreaker:
         on_change: called at the start and after each change, in the thread that polls: it must not wait.
 
     Raises:
-        IllegalSetting: a value that cannot be.
+        IllegalSetting: an invalid value.
     """
 
     failure_share: float = 0.9
@@ -114,7 +114,7 @@ class Circuit:
     Attributes:
         state: as of the last call of a method.
         since: moment at which it began.
-        changes: what happened since somebody emptied this.
+        changes: what happened since someone emptied this.
     """
 
     def __init__(self, settings: CircuitBreaker, group: str = "") -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
+from reconsume.bridge.process.clock import now_ms
 from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, NotNow
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
@@ -40,6 +41,9 @@ class ConcurrentlyService(ListenerService[Chunk]):
     circuit_breaker: CircuitBreaker | None = None
 
     def __post_init__(self) -> None:
+        self._on_sent_back = self._sent_back  # one bound method for all
+        # Asked for before every call of a listener: a function of Python would take a tenth of single messages.
+        self._seconds = time.time if self.clock is now_ms else lambda: self.clock() / 1_000
         self._is_plain = self.circuit_breaker is None and self.sender.hooks is None
         self._room = WaitingRoom(self.clock, self.sender.log.group, self.circuit_breaker)
 
@@ -79,7 +83,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             if (context := self._begin(chunk)) is not None:
                 self._settle(chunk, context, call_listener(listener, chunk, context, self.sender.hooks))
             return
-        if not queue.start(chunk, self.clock()):
+        if not queue.start(chunk, self._seconds()):
             return
         context = ConsumeConcurrentlyContext(queue.message_queue)
         try:
@@ -105,7 +109,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
 
         The listener is not interrupted (RocketMQ: EX-03, EX-04; better than EX-05).
         """
-        for chunk in queue.expired(self.clock() - timeout_ms):
+        for chunk in queue.expired(self._seconds() - timeout_ms / 1_000):
             self._room.settle(chunk, failed=True)
             cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
             for message in chunk:
@@ -115,7 +119,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
         if not self._room.enter(chunk):
             return None
-        if not chunk.queue.start(chunk, self.clock()):
+        if not chunk.queue.start(chunk, self._seconds()):
             self._room.cancel(chunk)
             return None
         return ConsumeConcurrentlyContext(chunk.queue.message_queue)
@@ -123,12 +127,12 @@ class ConcurrentlyService(ListenerService[Chunk]):
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10).
 
-        An error of ours sends it back too: its messages must not stay begun for ever.
+        An error of ours sends it back too: its messages must not stay begun forever.
         """
         try:
             self._settle_judged(chunk, context, called)
         except BaseException as error:
-            logger.exception("an error after the listener of %r, which is sent back", chunk)
+            logger.exception("error after the listener of %r, sending it back", chunk)
             self._room.cancel(chunk)
             cause = Cause.of(error)
             for message in chunk if chunk.queue.take(chunk) else ():
@@ -148,13 +152,14 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.succeed(chunk)
             return
         if one_by_one:
-            logger.info("one of %r is not worth a retry: each is given again alone", chunk)
+            logger.info("one of %r is not worth a retry: delivering each alone", chunk)
         if not queue.take(chunk):
             return
-        queue.finish_all(chunk[:succeeded])
+        if succeeded:
+            queue.finish_all(chunk[:succeeded])
         failed = chunk[succeeded:]
         if one_by_one:
-            # Nobody knows which of a batch is not worth a retry; the others must not be dead letters with it.
+            # One of a batch is not worth a retry, and it is unknown which; the others must not be dead letters with it.
             self._room.wait(chunks_of(queue, failed, 1), 0)
         elif keeps:
             self._room.keep(Chunk(queue, failed))
@@ -176,10 +181,11 @@ class ConcurrentlyService(ListenerService[Chunk]):
             self._room.cancel(chunk)
 
     def _send_back(self, queue: ProcessQueue, message: Message, level: int, cause: Cause | None) -> None:
-        sent_back = partial(self._sent_back, queue, message)
-        self.sender.send_back(FailedMessage(queue, message, level, cause, self.max_reconsume_times, sent_back))
+        failed = FailedMessage(queue, message, level, cause, self.max_reconsume_times, self._on_sent_back)
+        self.sender.send_back(failed)
 
-    def _sent_back(self, queue: ProcessQueue, message: Message, error: SendBackFailed | None) -> None:
+    def _sent_back(self, failed: FailedMessage, error: SendBackFailed | None) -> None:
+        queue, message = failed.queue, failed.message
         if error is None:
             queue.finish(message)
         elif not queue.dropped:

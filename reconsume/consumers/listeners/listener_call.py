@@ -1,4 +1,4 @@
-"""Call a listener and judge what comes of it: the one place that reads what user code returns, raises and sets.
+"""Call a listener and judge its outcome: the one place that reads what user code returns, raises and sets.
 
 Guarantees: nothing here raises what a listener does, but for the end of an `async def` one that the consumer cuts off:
 `isinstance`, `==`, `str` and attributes of a foreign value run its own code.
@@ -57,7 +57,7 @@ class Called(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What becomes of a batch that was consumed concurrently.
+    """The verdict on a batch that was consumed concurrently.
 
     Attributes:
         acknowledged: so many messages from the front succeeded; the others are sent back.
@@ -73,7 +73,7 @@ class Judged(NamedTuple):
 
 
 class JudgedInOrder(NamedTuple):
-    """What becomes of a batch that was consumed in order.
+    """The verdict on a batch that was consumed in order.
 
     Attributes:
         status: SUSPEND_CURRENT_QUEUE_A_MOMENT for every failure.
@@ -135,7 +135,7 @@ async def call_listener_async(
 
 
 def called_with(error: BaseException, messages: Sequence[Message], call: ConsumeCall | None) -> Called:
-    """What it means that a listener raised this."""
+    """Return the verdict for an exception of a listener."""
     # isinstance would ask the error for its `__class__`.
     if issubclass(type(error), NotNow):
         return Called(None, None, call, cast("NotNow", error))
@@ -149,9 +149,9 @@ def called_with(error: BaseException, messages: Sequence[Message], call: Consume
 def judged(
     context: ConsumeConcurrentlyContext, called: Called, size: int, dead_letter_on: ExceptionClasses = ()
 ) -> Judged:
-    """What a concurrent listener said; what it said wrongly sends its messages back (RocketMQ: CC-06 to CC-10).
+    """Return the verdict of a concurrent listener; an invalid one sends its messages back (RocketMQ: CC-06 to CC-10).
 
-    What is not needed is not looked at: no `ack_index` of a failure, no level where all succeeded. A level of the
+    Values that are not needed are ignored: no `ack_index` of a failure, no level where all succeeded. A level of the
     listener's wins over `dead_letter_on`.
     """
     if isinstance(said := called.outcome, SendBack):
@@ -177,9 +177,9 @@ def judged(
 def judged_in_order(
     context: ConsumeOrderlyContext, called: Called, dead_letter_on: ExceptionClasses = ()
 ) -> JudgedInOrder:
-    """What an orderly listener said; what it said wrongly is a failure of its batch (RocketMQ: OR-01, OR-02).
+    """Return the verdict of an orderly listener; an invalid one is a failure of its batch (RocketMQ: OR-01, OR-02).
 
-    What is not needed is not looked at: no time to wait where nothing waits. A time that the listener sets wins over
+    Values that are not needed are ignored: no time to wait where nothing waits. A time that the listener sets wins over
     `dead_letter_on`.
     """
     again, slips, status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, [], called.status
@@ -217,11 +217,11 @@ def _set_in(context: object, name: str) -> Any:
 
 
 def _with_slips(cause: Cause | None, slips: Sequence[str]) -> Cause | None:
-    """What the listener raised stays the cause; what else was wrong is told with it."""
+    """Return the cause: the listener's exception stays, and further mistakes are added to it."""
     if not slips:
         return cause
     for slip in slips:
-        with suppress(BaseException):  # a thread of the pool must not end in somebody's log handler
+        with suppress(BaseException):  # a thread of the pool must not end in someone's log handler
             logger.error("%s", slip)
     said = "; ".join(slips)
     return Cause(said) if cause is None else replace(cause, message=f"{cause.message}; {said}")

@@ -219,7 +219,7 @@ def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
             work()
         except BaseException:
             with suppress(BaseException):  # a log handler may raise too
-                logger.critical("an error in a thread for listeners, which goes on", exc_info=True)
+                logger.critical("error in a listener thread, which continues", exc_info=True)
 
 
 def cut_off(task: asyncio.Task[Any]) -> None:

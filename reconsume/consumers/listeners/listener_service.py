@@ -1,4 +1,4 @@
-"""What both ways to consume have in common: the listener, the pool that calls it, the way back for what fails."""
+"""The common parts of both ways to consume: the listener, its pool of threads, the way back of failed messages."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ListenerService(ABC, Generic[T]):
         listener: the user's function.
         sender: sends failed messages back, and has the hooks.
         max_reconsume_times: the consumer's own maximum, None to take the group's; in order, how often a message may
-            fail in its place, None for ever (RocketMQ: OR-03).
+            fail in its place, None forever (RocketMQ: OR-03).
         batch_size: messages in one call.
         dead_letter_on: exceptions that are not worth a retry.
         clock: gives milliseconds.
-        pool: calls `consume` or `consume_async`; whoever makes the service sets it.
+        pool: calls `consume` or `consume_async`; set by the maker of the service.
     """
 
     listener: Any
@@ -70,4 +70,4 @@ class ListenerService(ABC, Generic[T]):
 
     @abstractmethod
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """These were dropped: wait until nobody works on them where that matters; False if somebody still does."""
+        """These were dropped: wait until nobody works on them where that matters; False if someone still does."""

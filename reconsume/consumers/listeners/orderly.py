@@ -180,7 +180,7 @@ class OrderlyService(ListenerService[Lane]):
         return any(lane.working for lane in self._lanes.values() if lane.queue in queues)
 
     def _settle(self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called) -> None:
-        """What the listener said of a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.
+        """Apply the listener's verdict on a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.
 
         A success counts after a drop too: the partition is kept until the listener has come back.
         """
@@ -190,7 +190,7 @@ class OrderlyService(ListenerService[Lane]):
             else:
                 self._settle_judged(lane, batch, context, called)
         except BaseException as error:
-            logger.exception("an error after the listener of %r, which is given again", batch)
+            logger.exception("error after the listener of %r, delivering it again", batch)
             self._failed(lane, batch, suspend_ms(), Cause.of(error))
 
     def _settle_judged(
@@ -201,7 +201,7 @@ class OrderlyService(ListenerService[Lane]):
             raised = called.error is not None
             called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
         if told.is_dead:
-            one_by_one = len(batch) > 1  # nobody knows which of them is not worth a retry
+            one_by_one = len(batch) > 1  # it is unknown which of them is not worth a retry
             self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, told.wait_ms, one_by_one=one_by_one)
         elif told.status is _SUSPEND:
             self._failed(lane, batch, told.wait_ms, told.cause)
@@ -242,7 +242,7 @@ class OrderlyService(ListenerService[Lane]):
         if not one_by_one:
             self._send_back(lane, batch, level, cause, self.max_reconsume_times, again_ms)
             return
-        logger.info("one of %r is not worth a retry: each is given again alone", batch)
+        logger.info("one of %r is not worth a retry: delivering each alone", batch)
         with self._changed:
             lane.one_by_one_to = batch[-1].offset
             self._put_back(lane, batch, 0)
@@ -272,16 +272,17 @@ class OrderlyService(ListenerService[Lane]):
             return
         with self._changed:
             lane.leaving += len(messages)
+        left = partial(self._left, lane, again_ms)
         for message in messages:
-            left = partial(self._left, lane, message, again_ms)
             self.sender.send_back(FailedMessage(lane.queue, message, level, cause, maximum, left, counts_here=True))
 
-    def _left(self, lane: Lane, message: Message, wait_ms: int, error: SendBackFailed | None) -> None:
+    def _left(self, lane: Lane, wait_ms: int, failed: FailedMessage, error: SendBackFailed | None) -> None:
         """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""
+        message = failed.message
         if error is None:
             lane.queue.finish(message)
         else:
-            logger.warning("%r was not sent back, it is given again: %s", message, error)
+            logger.warning("%r was not sent back, delivering it again: %s", message, error)
         with self._changed:
             lane.leaving -= 1
             if error is not None:

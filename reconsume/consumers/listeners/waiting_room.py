@@ -26,7 +26,7 @@ _FRESH_MS: Final = 1_000
 
 @dataclass(slots=True)
 class _Held:
-    """What waits of a partition whose listener said "not now".
+    """The waiting messages of a partition whose listener said "not now".
 
     Attributes:
         due_ms: when one of it is tried.
@@ -47,7 +47,7 @@ class WaitingRoom:
 
     Guarantees:
         1. What waits was read and is not started: no timeout runs for it, no attempt is spent, its offset is not
-           committed. So whoever loses the partition or stops loses no message.
+           committed. So a consumer that loses the partition or stops loses no message.
         2. While a partition is held, one batch of it at a time is tried; when that one has an outcome, all go on.
         3. Messages that failed while the circuit was not closed are kept too: an outage of any length costs no
            attempts but those of the calls that opened it, and of listeners that ran into the consume timeout.
@@ -135,7 +135,7 @@ class WaitingRoom:
             held.chunks.appendleft(Chunk(begun.queue, left))
 
     def due(self) -> list[Chunk]:
-        """What the listener is to be called for now; tells changes of the circuit. For the thread that polls alone."""
+        """Return the messages to call the listener for, and changes of the circuit. For the polling thread alone."""
         if not self.held and not self._waiting and self._circuit is None:
             return []
         with self._lock:
@@ -203,7 +203,7 @@ class WaitingRoom:
                 self._circuit.cancel(permit)
 
     def _let_pass(self, now: float) -> tuple[list[Chunk], list[CircuitChange]]:
-        """What the circuit lets pass of what it held up, and how it has changed; the caller holds the lock."""
+        """Return the held messages that the circuit lets pass, and its changes; the caller holds the lock."""
         circuit, chunks = self._circuit, list[Chunk]()
         if circuit is None:
             return chunks, []
@@ -232,9 +232,7 @@ class WaitingRoom:
                 *(self._group, change.failures, change.calls, seconds),
             )
         elif change.state is CircuitState.HALF_OPEN:
-            logger.info(
-                "group %s: the listener is tried again, %.1f s after the first pause began", self._group, seconds
-            )
+            logger.info("group %s: probing the listener, %.1f s after the first pause began", self._group, seconds)
         else:
             logger.warning(
                 "group %s: the listener works again (%d of %d probes failed) after %.1f s; kept batches that go on: %d",

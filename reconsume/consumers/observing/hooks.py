@@ -1,4 +1,4 @@
-"""What a program may watch: every call of its listener and every send-back, each told as one frozen value."""
+"""Hooks of a program: every call of its listener and every send-back is one frozen value."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ConsumeMessageContext:
         return_type: None if the consumer was shut down before an `async def` listener came back: no outcome.
         acknowledged: so many messages from the front succeeded.
         elapsed_ms: how long the listener took.
-        cause: why it failed, where there was an exception or a result that cannot be.
+        cause: why it failed, where there was an exception or an invalid result.
     """
 
     group: str
@@ -115,7 +115,7 @@ def check_hook(hook: object) -> ConsumeMessageHook:
         raise IllegalSetting(f"a hook must be a ConsumeMessageHook, not {hook!r}")
     for method in (hook.consume_message_before, hook.consume_message_after, hook.send_message_back_after):
         if is_async(method):
-            raise IllegalSetting(f"{method.__qualname__} must be a plain function: nobody awaits a hook")
+            raise IllegalSetting(f"{method.__qualname__} must be a plain function: hooks are not awaited")
     return hook
 
 

@@ -141,7 +141,7 @@ def _is_traced(message: Message) -> bool:
 
 
 def _trace_context(message: Message) -> Context:
-    """What the headers say, never what happens to be current in this thread."""
+    """Return the context in the headers, never the one that is current in this thread."""
     texts: dict[str, list[str]] = {}
     for name, value in message.headers:
         if value is not None:
@@ -187,7 +187,7 @@ def _of_message(message: Message) -> _Attributes:
         if message.key is not None:
             attributes["messaging.kafka.message.key"] = message.key.decode()
     except UnicodeDecodeError:
-        pass  # the conventions leave out a key that is no text
+        pass  # the conventions leave out a key that is not a text
     return attributes
 
 

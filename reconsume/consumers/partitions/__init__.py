@@ -1,1 +1,1 @@
-"""What was read of each partition and how far it is done."""
+"""The records that were read of each partition, and how far they are finished."""

@@ -14,14 +14,14 @@ _offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
 
 
 class Reading(NamedTuple):
-    """What all messages of a consumer have in common."""
+    """The common data of all messages of a consumer."""
 
     retry_topic: str
     namespace_prefix: str
 
 
 class LazyMessages(Sequence[Message]):
-    """Cannot be changed. They are made when somebody looks at one of them, and are the same ever after."""
+    """Cannot be changed. They are made when someone looks at one of them, and are the same ever after."""
 
     __slots__ = ("_made",)
     _made: tuple[Message, ...] | None
@@ -71,15 +71,12 @@ class PolledBatch(LazyMessages):
 
     @property
     def first_offset(self) -> int:
-        """Of the first record."""
+        """The offset of the first record."""
         return _offset(self.polled[0])
 
     def offsets(self) -> Sequence[int]:
-        """Of all records, which rise; a range where there is no gap."""
-        first, last = _offset(self.polled[0]), _offset(self.polled[-1])
-        if last - first + 1 == len(self.polled):
-            return range(first, last + 1)
-        return list(map(_offset, self.polled))
+        """The offsets of all records."""
+        return offsets_of(self.polled)
 
     def made(self, start: int, end: int) -> tuple[Message, ...]:
         """Messages of the records in these places."""
@@ -93,9 +90,12 @@ class PolledBatch(LazyMessages):
         return len(self.polled)
 
 
-def sorted_offsets(polled: Collection[KafkaMessage]) -> list[int]:
-    """The offsets of these records."""
-    return sorted(map(_offset, polled))
+def offsets_of(polled: Sequence[KafkaMessage]) -> Sequence[int]:
+    """The offsets of records in their order, which rise; a range where there is no gap."""
+    first, last = _offset(polled[0]), _offset(polled[-1])
+    if last - first + 1 == len(polled):
+        return range(first, last + 1)
+    return list(map(_offset, polled))
 
 
 def bytes_of(polled: Collection[KafkaMessage]) -> int:

@@ -52,7 +52,7 @@ class ConsumeFrom:
         from_beginning: bool | None,
         clock: Clock = now_ms,
     ) -> Self:
-        """What the arguments of a consumer ask for.
+        """Return the start in the arguments of a consumer.
 
         Args:
             where: None leaves it to `auto.offset.reset`, or is the last offset, as in RocketMQ.

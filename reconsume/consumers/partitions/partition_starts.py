@@ -35,7 +35,7 @@ class KeptProgressReader:
 
     Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message, not at
     the assignment: an open transaction of a dead owner holds the offset back for up to 20 s, and librdkafka has waited
-    for it by then. Beginning without it would send back twice what failed, so it is asked until somebody knows; after
+    for it by then. Beginning without it would send back twice what failed, so it is asked until someone knows; after
     two minutes without an answer the consumer begins afresh.
     Tests: tests/unit/consumers/partitions/test_kept_progress.py, tests/chaos.
 
@@ -99,9 +99,9 @@ def _keep(queue: ProcessQueue, committed: Commit) -> None:
     try:
         queue.keep(decode_progress(*committed), committed.offset)
     except MalformedProperty as error:
-        # Without it messages that are done may come again; nothing is lost.
+        # Without it finished messages may be read again; nothing is lost.
         queue.keep(KeptProgress(), committed.offset)
-        logger.warning("what was done above the committed offset is not known: %s", error)
+        logger.warning("progress above the committed offset unknown: %s", error)
 
 
 class Start(NamedTuple):
@@ -159,7 +159,7 @@ class OffsetReset:
         offset = self._configured(where, is_new=committed < 0)
         if offset == COMMITTED:
             return Start(COMMITTED)
-        logger.info("%s has no offset to go on from: starting at %s", names_of([where]), _shown(offset))
+        logger.info("%s has no committed offset: starting at %s", names_of([where]), _shown(offset))
         try:
             # As numbers: librdkafka 2.16 would ask by itself, and read on if the partition is lost before the answer.
             first, end = self._consumer.first_and_end(where, _RESET_SECONDS)
@@ -171,7 +171,7 @@ class OffsetReset:
         made_again = committed > end
         if made_again:
             logger.warning(
-                "%s ends at %d, before the committed offset %d: it was deleted and made again",
+                "%s ends at %d, before the committed offset %d: the topic was recreated",
                 *(names_of([where]), end, committed),
             )
         return Start({BEGINNING: first, END: end}.get(offset, offset), made_again)

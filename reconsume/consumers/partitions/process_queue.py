@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from typing import cast
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, sorted_offsets
+from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, offsets_of
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
@@ -105,11 +105,11 @@ class ProcessQueue:
             for message in begun
         ]
 
-    def start(self, chunk: Chunk, now_ms: float) -> bool:
+    def start(self, chunk: Chunk, now: float) -> bool:
         """Take note that a listener is about to be called; False if it must not be."""
         if self._dropped:
             return False
-        self._running[chunk] = now_ms
+        self._running[chunk] = now
         return True
 
     def take(self, chunk: Chunk) -> bool:
@@ -117,10 +117,10 @@ class ProcessQueue:
         return self._running.pop(chunk, None) is not None and not self._dropped
 
     def succeed(self, chunk: Chunk) -> None:
-        """Take a chunk and finish all of it, unless somebody else has decided about it."""
-        if not self.take(chunk):
+        """Take a chunk and finish all of it, unless someone else has decided about it."""
+        if self._running.pop(chunk, None) is None or self._dropped:  # `take`, without a call
             return
-        if isinstance(chunk.batch, PolledBatch):
+        if type(chunk.batch) is PolledBatch:
             self._succeeded.extend((chunk.batch, chunk.start, chunk.end))
         else:
             self.finish_all(chunk)
@@ -137,9 +137,23 @@ class ProcessQueue:
             self._progress.finish_everything()
             self._bytes = 0
             return
-        slices = map(slice, starts, ends)
-        records = list(chain.from_iterable(batch.polled[one] for batch, one in zip(batches, slices, strict=True)))
-        offsets = sorted_offsets(records)
+        distinct = dict.fromkeys(batches)
+        for batch in distinct:
+            if len(distinct) == 1:
+                self._note_parts(batch, starts, ends)
+            else:
+                is_its = [one is batch for one in batches]
+                self._note_parts(batch, list(compress(starts, is_its)), list(compress(ends, is_its)))
+
+    def _note_parts(self, batch: PolledBatch, starts: Sequence[int], ends: Sequence[int]) -> None:
+        """Parts of a batch, which never overlap: where none is missing between them they are one."""
+        first, behind = min(starts), max(ends)
+        if sum(ends) - sum(starts) == behind - first:
+            records = batch.polled[first:behind]
+        else:
+            parts = map(slice, sorted(starts), sorted(ends))
+            records = list(chain.from_iterable(map(batch.polled.__getitem__, parts)))
+        offsets = offsets_of(records)
         self._progress.finish_all(offsets)
         self._bytes -= bytes_of(records)
         if self._failures:
@@ -163,10 +177,10 @@ class ProcessQueue:
                 if self._progress.finish(message.offset):
                     self._bytes -= message.size
 
-    def expired(self, started_before_ms: float) -> list[Chunk]:
+    def expired(self, started_before: float) -> list[Chunk]:
         """Take the chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
         running = self._running.copy().items()
-        return [chunk for chunk, started in running if started < started_before_ms and self.take(chunk)]
+        return [chunk for chunk, started in running if started < started_before and self.take(chunk)]
 
     def drop(self) -> None:
         """The partition is revoked, or the consumer stops."""
@@ -179,7 +193,7 @@ class ProcessQueue:
         return self._dropped
 
     def commit_point(self, also_finished: Collection[int] = ()) -> Commit | None:
-        """What to commit (RocketMQ: CC-13, CC-14), also when these offsets are finished; None before a message."""
+        """Return the commit (RocketMQ: CC-13, CC-14), as if these offsets were finished; None before a message."""
         with self._lock:
             self._note_successes()
             after = self._progress.after(also_finished)

@@ -1,4 +1,4 @@
-"""What every kind of consumer does about its group and its retry topic before it begins."""
+"""The group and the retry topic of every kind of consumer, before it begins."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
         )
     if config.retry_queue_nums <= 0:
         logger.warning(
-            "group %s has retryQueueNums %d: messages that fail are dropped, neither retried nor dead-lettered",
+            "group %s has retryQueueNums %d: failed messages are dropped, neither retried nor dead-lettered",
             group,
             config.retry_queue_nums,
         )
@@ -99,7 +99,7 @@ def make_retry_topic(settings: GroupSettings, groups: Groups, stop: threading.Ev
         if existing is not None and topic not in existing:
             maker.make(maker.retry_topic(settings.group, groups))
     except ReconsumeError as error:
-        logger.info("the scheduler will make %s: %s", topic, error)
+        logger.info("the scheduler will create %s: %s", topic, error)
 
 
 def with_known_partitions(

@@ -16,6 +16,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import SendBackTarget
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.durations import format_duration
+from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.rules.send_back import Delayed, decide_send_back
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
@@ -27,7 +28,7 @@ _LINES_A_SECOND: Final = 10
 
 
 class Way(NamedTuple):
-    """What becomes of a failed message by the send-back rule, with the groups as they are.
+    """The way of a failed message by the send-back rule, with the groups as they are.
 
     Attributes:
         target: where it goes.
@@ -54,7 +55,12 @@ def way_of(request: SendBackRequest, groups: Groups) -> Way:
     if config.retry_queue_nums <= 0:
         return dropped_way(request)
     maximum = config.retry_max_times if request.max_reconsume_times is None else request.max_reconsume_times
-    outcome = decide_send_back(times, request.delay_level, maximum, config.policy(groups.table))
+    return _way(times, request.delay_level, maximum, config.policy(groups.table))
+
+
+@lru_cache(maxsize=1_024)
+def _way(times: int, delay_level: int, maximum: int, policy: RetryPolicy) -> Way:
+    outcome = decide_send_back(times, delay_level, maximum, policy)
     if isinstance(outcome, Delayed):
         return Way(SendBackTarget.RETRY, outcome.level, outcome.reconsume_times, outcome.delay_ms, maximum)
     return Way(SendBackTarget.DEAD_LETTER, 0, outcome.reconsume_times, maximum=maximum)
@@ -66,11 +72,11 @@ def dropped_way(request: SendBackRequest) -> Way:
 
 
 class Fate(NamedTuple):
-    """What the log says of a failed message.
+    """The log's text about a failed message.
 
     Attributes:
         text: for people.
-        is_final: the message does not come again.
+        is_final: the message does not return.
     """
 
     text: str
@@ -105,7 +111,7 @@ def _spaced(milliseconds: int) -> str:
 class SendBackLog:
     """Logs what becomes of the failed messages of one group. Safe to use from several threads.
 
-    At most 10 lines a second, and as many of messages that do not come again; the others are logged at DEBUG.
+    At most 10 lines a second, and as many of messages that do not return; the others are logged at DEBUG.
 
     Args:
         group: the consumer group.

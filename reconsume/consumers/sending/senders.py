@@ -8,34 +8,38 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
-from reconsume.bridge.writing.send_back import OnDone, SendBackWriter
+from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks, SendMessageBackContext
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.send_back_log import SendBackLog, dropped_way, fate_of, way_of
+from reconsume.consumers.sending.send_back_log import SendBackLog, Way, dropped_way, fate_of, way_of
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
 logger = logging.getLogger(__name__)
 
 
-class FailedMessage(NamedTuple):
-    """What a listener failed.
+@dataclass(slots=True, eq=False)
+class FailedMessage:
+    """A message that a listener failed, and its way back.
+
+    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
 
     Attributes:
         queue: of the message's partition.
+        message: what failed.
         level: the wish.
         cause: why it failed.
         maximum: how often it may be sent back; None takes the group's.
         on_done: called once when its send-back is acknowledged, or has failed; in another thread.
         counts_here: what failed in its place counts as sent back, as in order it does.
+        request: what is asked for, once it was begun.
     """
 
     queue: ProcessQueue
@@ -43,8 +47,45 @@ class FailedMessage(NamedTuple):
     level: int
     cause: Cause | None
     maximum: int | None
-    on_done: OnDone
+    on_done: Callable[[FailedMessage, SendBackFailed | None], None]
     counts_here: bool = False
+    _sender: Sender = field(init=False)
+    request: SendBackRequest = field(init=False)
+    _way: Way = field(init=False)
+    _begun_ms: float = field(init=False, default=0.0)
+    _has_ended: bool = field(init=False, default=False)
+
+    def begin(self, sender: Sender) -> None:
+        """Decide, and write."""
+        message = self.message
+        request = request_of(sender.log.group, message, self.level, self.maximum, self.cause)
+        if self.counts_here:
+            stored = request.stored._replace(reconsume_times=message.reconsume_times)  # noqa: SLF001 - public
+            request = request._replace(stored=stored)  # noqa: SLF001 - public on named tuples
+        self._sender, self.request = sender, request
+        self._way = dropped_way(request) if sender.groups is None else way_of(request, sender.groups())
+        if sender.hooks is not None:
+            self._begun_ms = sender.hooks.clock()
+        sender.write(self)
+
+    def end(self, error: SendBackFailed | None) -> None:
+        """Tell the listener's side, once."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.on_done(self, error)
+
+    def done(self, error: SendBackFailed | None) -> None:
+        """It is acknowledged or has failed: all who watch are told, once."""
+        if self._has_ended:
+            return
+        self.end(error)
+        sender, way, cause = self._sender, self._way, self.request.cause
+        if error is None and sender.groups is not None:
+            sender.log.tell(self.message, fate_of(way), is_failure=cause is not None)
+        if (hooks := sender.hooks) is not None:
+            elapsed_ms = hooks.clock() - self._begun_ms
+            told = SendMessageBackContext(sender.log.group, self.message, *way[:3], elapsed_ms, cause, error)
+            hooks.tell("send_message_back_after", told)
 
 
 def request_of(group: str, message: Message, level: int, maximum: int | None, cause: Cause | None) -> SendBackRequest:
@@ -97,8 +138,8 @@ class Sender(ABC):
             self._handed_over.put(failed)
 
     @abstractmethod
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
-        """Write the send-back; `on_done` is called once, maybe in another thread."""
+    def write(self, failed: FailedMessage) -> None:
+        """Write the send-back; its `done` is called, maybe in another thread."""
 
     @abstractmethod
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
@@ -111,23 +152,23 @@ class Sender(ABC):
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
         """These were dropped and are given away: settle what is on its way, then commit."""
         if not self.settle(queues, seconds):
-            logger.warning("not all send-backs were acknowledged before a rebalance; they may come twice")
+            logger.warning("send-backs unacknowledged before a rebalance; they may be stored twice")
 
     def serve(self) -> None:  # noqa: B027 - nothing to do for most
         """Called at every turn of the thread that polls."""
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:  # noqa: B027 - nothing to do for most
-        """These belong to somebody else already: nothing may be sent or committed for them."""
+        """These belong to someone else already: nothing may be sent or committed for them."""
 
     def close(self) -> None:
-        """The consumer is about to be closed: what is handed over from now on stays uncommitted and comes again."""
+        """The consumer is about to be closed: messages handed over from now on stay uncommitted and are read again."""
         self._handed_over.put(None)
         if self._writing_thread is not None:
             self._writing_thread.join()
 
     def _wait_until_written(self, seconds: float) -> bool:
-        """Whether all that was handed over until now has been given to `write`."""
-        if self._writing_thread is None:
+        """Whether all that was handed over until now, or until it was closed, has been given to `write`."""
+        if self._writing_thread is None or not self._writing_thread.is_alive():
             return True
         passed = threading.Event()
         self._handed_over.put(passed)
@@ -141,39 +182,16 @@ class Sender(ABC):
                 one.set()
 
     def _begin(self, failed: FailedMessage) -> None:
-        waiting = [failed.on_done]
         try:
-            self._make(failed, waiting)
+            failed.begin(self)
         except BaseException as error:
             with suppress(BaseException):  # the log shows the error, which may raise another one
                 logger.exception("an error while %r was sent back", failed.message)
-                if waiting:
-                    waiting.pop()(SendBackFailed(Cause.of(error).message))
-
-    def _make(self, failed: FailedMessage, waiting: list[OnDone]) -> None:
-        message, hooks = failed.message, self.hooks
-        request = request_of(self.log.group, message, failed.level, failed.maximum, failed.cause)
-        if failed.counts_here:
-            request = replace(request, stored=replace(request.stored, reconsume_times=message.reconsume_times))
-        way = dropped_way(request) if self.groups is None else way_of(request, self.groups())
-        begun = 0.0 if hooks is None else hooks.clock()
-
-        def done(error: SendBackFailed | None) -> None:
-            if not waiting:
-                return
-            waiting.pop()(error)
-            if error is None and self.groups is not None:
-                self.log.tell(message, fate_of(way), is_failure=request.cause is not None)
-            if hooks is not None:
-                elapsed_ms = hooks.clock() - begun
-                told = SendMessageBackContext(self.log.group, message, *way[:3], elapsed_ms, request.cause, error)
-                hooks.tell("send_message_back_after", told)
-
-        self.write(failed.queue, message, request, done)
+                failed.end(SendBackFailed(Cause.of(error).message))
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
-    """What is to be committed of these."""
+    """Return the offsets of these to commit."""
     return {queue: point for queue in queues if (point := queue.to_commit) is not None}
 
 
@@ -194,13 +212,12 @@ class PlainSender(Sender):
     writer: SendBackWriter
     consumer: GroupConsumer
 
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
-        """Write the send-back, for whatever partition."""
-        del queue
-        self.writer.send_back(request, message.key, message.body, on_done)
+    def write(self, failed: FailedMessage) -> None:
+        """Write the send-back."""
+        self.writer.send_back(failed.request, failed.message.key, failed.message.body, failed.done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Commit what was not committed yet; the answer comes with a later poll."""
+        """Commit pending offsets; the answer comes with a later poll."""
         self._commit(uncommitted(queues), wait=False)
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:

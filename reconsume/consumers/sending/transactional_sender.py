@@ -13,12 +13,9 @@ from weakref import WeakSet
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
-from reconsume.bridge.writing.send_back import OnDone
-from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.consumers.sending.senders import Sender, points_of
+from reconsume.consumers.sending.senders import FailedMessage, Sender, points_of
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
-from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
 logger = logging.getLogger(__name__)
 
@@ -30,15 +27,8 @@ _PATIENCE_SECONDS: Final = 60.0
 """For a transaction that another thread writes."""
 
 
-class _Pending(NamedTuple):
-    queue: ProcessQueue
-    message: Message
-    request: SendBackRequest
-    on_done: OnDone
-
-
 class _Unresolved(NamedTuple):
-    batch: Sequence[_Pending]
+    batch: Sequence[FailedMessage]
     points: Mapping[ProcessQueue, Commit]
 
 
@@ -72,7 +62,7 @@ class TransactionalSender(Sender):
     def __post_init__(self) -> None:
         self._unresolved: _Unresolved | None = None
         self._changed = threading.Condition()
-        self._pending: list[_Pending] = []
+        self._pending: list[FailedMessage] = []
         self._to_commit: list[ProcessQueue] = []
         self._forgotten: WeakSet[ProcessQueue] = WeakSet()
         self._writing = threading.Lock()
@@ -83,11 +73,11 @@ class TransactionalSender(Sender):
         self._thread = threading.Thread(target=self._run, name="reconsume-exactly-once", daemon=True)
         self._thread.start()
 
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
+    def write(self, failed: FailedMessage) -> None:
         """Put it in the next transaction."""
         with self._changed:
-            if queue not in self._forgotten:
-                self._pending.append(_Pending(queue, message, request, on_done))
+            if failed.queue not in self._forgotten:
+                self._pending.append(failed)
                 self._changed.notify_all()
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
@@ -108,7 +98,7 @@ class TransactionalSender(Sender):
                 self._changed.notify_all()
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Settle what waits for these now, in the caller's thread; what cannot be is given up and comes again."""
+        """Settle what waits for these now, in the caller's thread; the rest is given up and read again."""
         leaving = set(queues)
         self.settle(leaving, seconds)
         self.forget(leaving)
@@ -139,11 +129,11 @@ class TransactionalSender(Sender):
             self._to_commit = [queue for queue in self._to_commit if queue not in gone]
         if given_up:
             logger.warning(
-                "%d failed messages were not sent back before their partitions went: they come again", given_up
+                "%d failed messages were not sent back before their partitions went: they are read again", given_up
             )
 
     def close(self) -> None:
-        """End the threads; what still waits stays uncommitted and comes again."""
+        """End the threads; waiting messages stay uncommitted and are read again."""
         super().close()
         with self._changed:
             self._closing = True
@@ -157,7 +147,7 @@ class TransactionalSender(Sender):
                     with self._changed:
                         self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
         except BaseException as error:
-            logger.exception("sending back in transactions has ended")
+            logger.exception("thread of transactions ended")
             self._failure = error
 
     def _wait(self) -> bool:
@@ -166,7 +156,7 @@ class TransactionalSender(Sender):
             return not self._closing
 
     def _ask_for_metadata(self) -> Any:
-        """As of now, from the thread that polls; None at the end."""
+        """Return current metadata from the polling thread; None at the end."""
         with self._changed:
             self._metadata, self._asks = None, True
             self._changed.wait_for(lambda: self._metadata is not None or self._closing)
@@ -186,14 +176,14 @@ class TransactionalSender(Sender):
                 return False
             with self._changed:
                 batch = [one for one in self._pending if one.queue.in_reach(one.message)][:_AT_ONCE]
-                taken = set(map(id, batch))
-                self._pending = [one for one in self._pending if id(one) not in taken]
+                taken = set(batch)
+                self._pending = [one for one in self._pending if one not in taken]
                 queues, self._to_commit = self._to_commit, []
             return self._transact(batch, queues, metadata)
         finally:
             self._writing.release()
 
-    def _transact(self, batch: Sequence[_Pending], queues: Iterable[ProcessQueue], metadata: Any) -> bool:
+    def _transact(self, batch: Sequence[FailedMessage], queues: Iterable[ProcessQueue], metadata: Any) -> bool:
         done: dict[ProcessQueue, set[int]] = {queue: set() for queue in queues}
         for one in batch:
             done.setdefault(one.queue, set()).add(one.message.offset)
@@ -217,7 +207,7 @@ class TransactionalSender(Sender):
             self._unresolved = _Unresolved(batch, points)
             return self._resolve()
         except (PartitionLost, KafkaNotReachable) as error:
-            logger.warning("%d failed messages are kept and tried again: %s", len(batch), error)
+            logger.warning("retrying %d failed messages: %s", len(batch), error)
             self._keep(batch)
             return False
         except SendBackFailed as error:
@@ -247,10 +237,10 @@ class TransactionalSender(Sender):
             self._keep(batch)
         return True
 
-    def _refused(self, batch: Sequence[_Pending], metadata: Any, error: SendBackFailed) -> bool:
+    def _refused(self, batch: Sequence[FailedMessage], metadata: Any, error: SendBackFailed) -> bool:
         """Find out which it was: the others must not suffer for it."""
         if not batch:
-            logger.warning("offsets are not committed: %s", error)
+            logger.warning("offsets not committed: %s", error)
             return False
         if len(batch) > 1:
             settled = True
@@ -259,16 +249,16 @@ class TransactionalSender(Sender):
                     self._keep([one])
                 settled = self._unresolved is None and self._transact([one], (), metadata) and settled
             return settled
-        batch[0].on_done(error)
+        batch[0].done(error)
         return True
 
-    def _keep(self, batch: Iterable[_Pending]) -> None:
+    def _keep(self, batch: Iterable[FailedMessage]) -> None:
         with self._changed:
             self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
 
-    def _done(self, batch: Iterable[_Pending], points: Mapping[ProcessQueue, Commit]) -> None:
+    def _done(self, batch: Iterable[FailedMessage], points: Mapping[ProcessQueue, Commit]) -> None:
         self.known.note(points_of(points))
         for queue, point in points.items():
             queue.committed = point
         for one in batch:
-            one.on_done(None)
+            one.done(None)

@@ -52,6 +52,6 @@ class PatternConsumer(GroupConsumer):
         if added:
             logger.info("subscribing to %s", ", ".join(added))
         if gone:
-            logger.info("subscribing no longer to %s, which is gone", ", ".join(gone))
+            logger.info("unsubscribed from %s, which is gone", ", ".join(gone))
         self._subscribed = wanted
         super().subscribe(sorted(wanted))

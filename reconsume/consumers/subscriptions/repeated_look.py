@@ -71,7 +71,7 @@ class RepeatedLook(Generic[T]):
                     self._failure = error
                     self._answered.set()
                     return
-                logger.warning("%s: %s; what was known before still holds", self._what, error)
+                logger.warning("%s: %s; using earlier values", self._what, error)
             except Exception:
                 # Nobody would know that new ones are not found any more.
                 logger.exception("%s: trying again", self._what)

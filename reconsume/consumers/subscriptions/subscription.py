@@ -15,7 +15,7 @@ from reconsume.delay_levels.wire.namespaces import Namespace
 
 @dataclass(frozen=True, slots=True)
 class TagExpression:
-    """`*`, or tags parted by `||`; None means all (RocketMQ: TF-03)."""
+    """`*`, or tags separated by `||`; None means all (RocketMQ: TF-03)."""
 
     tags: frozenset[str] | None
 
@@ -39,7 +39,7 @@ class TagExpression:
 
 
 class Subscriptions:
-    """What a consumer subscribed to: topics by name, and patterns `^…` that have to match the whole name.
+    """The subscription of a consumer: topics by name, and patterns `^…` that match the whole name.
 
     Topics of the installation and Kafka's own (`__…`) never match a pattern. A topic that has a subscription of its
     own has its tags, another one those of the first pattern that matches.
@@ -66,7 +66,7 @@ class Subscriptions:
             try:
                 self._patterns[topic] = (re.compile(topic), tags)
             except re.error as error:
-                raise IllegalSetting(f"pattern {topic!r} is no regular expression: {error}") from None
+                raise IllegalSetting(f"pattern {topic!r} is not a regular expression: {error}") from None
         else:
             kafka_topic = self._namespace.kafka_topic(topic, self._names)
             if kafka_topic != topic and self._names.is_ours(kafka_topic):
@@ -90,7 +90,7 @@ class Subscriptions:
         return self._topics[topic] if topic in self._topics else self._first_match(topic)
 
     def remedy_if_missing(self, topic: str) -> str:
-        """What creates a Kafka topic that is subscribed to."""
+        """Return the command that creates a subscribed Kafka topic."""
         return self._names.remedy_if_missing(topic)
 
     def existing(self, admin: KafkaAdmin, refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:

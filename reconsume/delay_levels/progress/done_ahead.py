@@ -59,8 +59,8 @@ class DoneAhead:
 
     Guarantees:
         1. The offset to commit is the smallest that is not done, or one past the last that was read.
-        2. Whoever starts at that offset with its metadata neither leaves out nor repeats a record. Both must come from
-           one fetch, or they do not fit together.
+        2. A consumer that starts at that offset with its metadata neither skips nor repeats a record. Both must come
+           from one fetch, or they do not fit together.
     Tests: tests/unit/delay_levels/progress/test_done_ahead.py, tests/integration/test_delay_producer.py.
     """
 

@@ -46,7 +46,7 @@ def encode_apart(offset: int, done: Iterable[int]) -> str:
 
 
 def decode_either(offset: int, metadata: str | None) -> frozenset[int]:
-    """What a scheduler has done above a committed offset, as `encode_apart` or `encode_done` wrote it.
+    """Return the finished offsets above a committed one, as `encode_apart` or `encode_done` wrote them.
 
     Raises:
         MalformedProperty: the text is something else.

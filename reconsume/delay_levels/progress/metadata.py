@@ -1,6 +1,6 @@
-"""What a consumer keeps beside a committed offset: what is done above it, and how often what is not done failed.
+"""Metadata beside a committed offset: finished records above it, and how often unfinished ones failed.
 
-The text is `done1:<bitmap>`, as `done_ahead` writes it, then `;failed1:` and `<offsets above>=<times>` parted by
+The text is `done1:<bitmap>`, as `done_ahead` writes it, then `;failed1:` and `<offsets above>=<times>` separated by
 commas. Either part may be missing. Kafka allows 4,096 bytes.
 
 Guarantees: reading stops before the bitmap is full; of counts that do not fit the highest are kept; the metadata of
@@ -27,7 +27,7 @@ _FAILURES: Final = re.compile(r"[0-9]{1,10}=[0-9]{1,10}(,[0-9]{1,10}=[0-9]{1,10}
 
 @dataclass(frozen=True, slots=True)
 class KeptProgress:
-    """What an earlier life left.
+    """The progress that an earlier life left.
 
     Attributes:
         done: offsets above the committed one that are finished.
@@ -58,7 +58,7 @@ def encode_progress(offset: int, done: Iterable[int], failures: Mapping[int, int
 
 
 def decode_progress(offset: int, metadata: str | None) -> KeptProgress:
-    """What `encode_progress` wrote; nothing for an empty text, as another client leaves it.
+    """Read the text of `encode_progress`; an empty text, as other clients leave it, is no progress.
 
     Raises:
         MalformedProperty: the text is something else.

@@ -15,8 +15,8 @@ class OffsetProgress:
         1. `safe_offset` is the smallest unfinished offset, or one past the last begun (RocketMQ: CC-13).
         2. It never goes back (CC-14), and never passes an unfinished record.
         3. Offsets may have gaps: compaction and transaction markers take some.
-        4. What was done before a restart is done after it: whoever starts at `safe_offset` with `done_ahead` begins
-           no finished record again.
+        4. Finished records stay finished over a restart: a consumer that starts at `safe_offset` with `done_ahead`
+           begins none of them again.
 
     Args:
         done: offsets that were finished in an earlier life, as its `done_ahead` said.
@@ -99,7 +99,7 @@ class OffsetProgress:
 
     @property
     def safe_offset(self) -> int | None:
-        """What to commit; None as long as nothing was begun."""
+        """The offset to commit; None until a record was begun."""
         first = self._unfinished.first
         return self._next if first is None else first
 

@@ -15,7 +15,7 @@ MOST_BUCKETS: Final = 10_000
 
 @dataclass(slots=True)
 class _Bucket:
-    """Of one target in one lane.
+    """The budget of one target in one lane.
 
     Attributes:
         tokens: records for which there is room.

@@ -44,12 +44,12 @@ class DelayLevels:
     def parse(cls, text: str) -> Self:
         """Read a table such as `1s 5s 10s`.
 
-        Entries are parted by exactly one space, need not be sorted or distinct, and `0s` is legal
+        Entries are separated by exactly one space, need not be sorted or distinct, and `0s` is legal
         (RocketMQ: LV-02, LV-03, LV-04).
 
         Raises:
             IllegalDelayLevels: naming the entry, its level, and what to write instead.
-            IllegalSetting: the table is no text.
+            IllegalSetting: the table is not a text.
         """
         of_type(text, "delay_levels", str, such_as="'1s 5s 10s'")
         delays: list[int] = []
@@ -86,7 +86,7 @@ class DelayLevels:
         """The delay of a level from 1 to `max_level`, in milliseconds.
 
         Raises:
-            IllegalDelayLevels: there is no such level. RocketMQ would silently wait one second (DP-06).
+            IllegalDelayLevels: the level does not exist. RocketMQ would silently wait one second (DP-06).
         """
         if not 1 <= level <= self.max_level:
             table = "an exponential policy" if self.formula else "the level table"

@@ -31,7 +31,7 @@ def exponential_policy(initial_ms: int = 5_000, max_ms: int = 7_200_000, multipl
     RocketMQ's arithmetic overflows for a large multiplier and then gives a negative delay (GP-05); ours cannot.
 
     Raises:
-        IllegalDelayLevels: a number that cannot be.
+        IllegalDelayLevels: an invalid number.
     """
     if initial_ms < 1 or max_ms < initial_ms or multiplier < 1:
         raise IllegalDelayLevels(
@@ -44,7 +44,7 @@ def exponential_policy(initial_ms: int = 5_000, max_ms: int = 7_200_000, multipl
 
 
 def spell_waits(policy: RetryPolicy, max_times: int) -> str:
-    """Return the wait before each retry of a message for which nobody wishes a level, such as `10s 30s 1m ×3`."""
+    """Return the wait before each retry of a message for which nobody requests a level, such as `10s 30s 1m ×3`."""
     runs: list[tuple[int, int]] = []
     for times in range(max_times):
         level = policy.automatic_level(times)
@@ -66,7 +66,7 @@ def parse_retry_policy(policy: Mapping[str, object]) -> RetryPolicy:
     A missing type, or a type without its parameters, is the default CUSTOMIZED policy (RocketMQ: GP-02, GP-06).
 
     Raises:
-        IllegalDelayLevels: an unknown type or key, or a number that cannot be.
+        IllegalDelayLevels: an unknown type or key, or an invalid number.
     """
     known = {"type", "customizedRetryPolicy", "exponentialRetryPolicy"}
     if unknown := sorted(set(policy) - known, key=repr):

@@ -5,8 +5,8 @@ The counter lives in the record and is raised here, nowhere else (RocketMQ: BR-1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 
@@ -14,8 +14,7 @@ DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 """16 send-backs, so 17 deliveries (RocketMQ: GP-01, SB-03)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(NamedTuple):
     """Wait on `level` for `delay_ms`, then come back on the group's retry topic."""
 
     level: int
@@ -23,14 +22,14 @@ class Delayed:
     reconsume_times: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """Go to the group's dead-letter topic at once."""
 
     reason: str
     reconsume_times: int
 
 
+@lru_cache(maxsize=1_024)
 def decide_send_back(
     reconsume_times: int, delay_level: int, max_reconsume_times: int, policy: RetryPolicy
 ) -> Delayed | DeadLetter:

@@ -1,1 +1,1 @@
-"""What stands in Kafka: names of topics, headers, keys and values."""
+"""The contents of Kafka: names of topics, headers, keys and values."""

@@ -47,7 +47,7 @@ class DeadLetterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterState:
-    """What became of it.
+    """The state of a dead letter.
 
     Attributes:
         state: a key of `STATES`, but not `OPEN`.
@@ -74,7 +74,7 @@ def parse_key(key: bytes | None) -> DeadLetterKey:
     """
     match = _KEY.fullmatch((key or b"").decode(errors="replace"))
     if match is None:
-        raise MalformedProperty(f"key {key!r} is no <topic>/<partition>/<offset>/<stored>")
+        raise MalformedProperty(f"key {key!r} is not <topic>/<partition>/<offset>/<stored>")
     return DeadLetterKey(match[1], int(match[2]), int(match[3]), int(match[4]))
 
 
@@ -97,5 +97,5 @@ def decode_state(value: bytes) -> DeadLetterState:
     if state not in (RESENT, RESOLVED, SUPERSEDED) or type(at_ms) is not int or not 0 <= at_ms <= _LARGEST:
         raise MalformedProperty(f"value {value[:80]!r} needs a state (RESENT, RESOLVED, SUPERSEDED) and a time")
     if not all(isinstance(one, str) for one in texts):
-        raise MalformedProperty(f"value {value[:80]!r} has a by, why, job or newer that is no text")
+        raise MalformedProperty(f"value {value[:80]!r} has a by, why, job or newer that is not a text")
     return DeadLetterState(state, at_ms, *texts)

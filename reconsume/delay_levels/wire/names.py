@@ -2,7 +2,7 @@
 
 Kafka allows letters, digits, `.`, `_` and `-`, at most 249 characters, and counts two topics as colliding when
 they differ only in `.` against `_`. RocketMQ's `%RETRY%<group>` is illegal there, and a consumer group of Kafka
-may be any text, so a group is written byte by byte: what is legal stands for itself, everything else is `.XX`.
+may be any text, so a group is written byte by byte: legal characters stay, everything else is `.XX`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 MAX_TOPIC_LENGTH: Final = 249
 """Kafka's own limit."""
 DOCTOR_GROUP: Final = "reconsume-doctor"
-"""The retry topic of this group takes the doctor's records; nobody reads them."""
+"""The retry topic of this group takes the doctor's records; no consumer reads them."""
 SYSTEM_KEY: Final = "%SYS%"
 """Key of the cluster-wide settings in the GROUPS topic; therefore no group's name."""
 ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
@@ -132,6 +132,11 @@ class TopicNames:
         """The compacted topic of what became of dead letters."""
         return self._topic("DEAD_LETTERS")
 
+    @property
+    def jobs(self) -> str:
+        """The compacted topic of jobs on dead letters."""
+        return self._topic("JOBS")
+
     def delay(self, delay_ms: int) -> str:
         """The delay topic of a duration: `reconsume.DELAY.10s`.
 
@@ -148,12 +153,24 @@ class TopicNames:
         """The Kafka topic of `%DLQ%<group>`."""
         return self._topic("DLQ." + encode_name(check_group(group)), group)
 
+    def parked(self, group: str) -> str:
+        """The topic where due records of a paused group wait."""
+        return self._topic("PARKED." + encode_name(check_group(group)), group)
+
+    def group_parked_in(self, topic: str) -> str:
+        """The group of a parked topic.
+
+        Raises:
+            IllegalName: no group has this topic.
+        """
+        return check_group(decode_name(topic.removeprefix(self.prefix + "PARKED.")))
+
     def is_ours(self, topic: str) -> bool:
         """Whether this is a topic of the installation, and not one of a user."""
         singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
-        if topic in (*singles, self.dead_letter_states):
+        if topic in (*singles, self.dead_letter_states, self.jobs):
             return True
-        return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.")))
+        return topic.startswith(tuple(self.prefix + kind for kind in ("DELAY.", "RETRY.", "DLQ.", "PARKED.")))
 
     def check_consumable(self, topic: str) -> None:
         """Refuse a Kafka topic that no application consumes.
@@ -168,8 +185,8 @@ class TopicNames:
             )
 
     def remedy_if_missing(self, topic: str) -> str:
-        """What creates this Kafka topic, for messages that report it as missing."""
-        if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.")):
+        """Return the command that creates this Kafka topic, for messages that report it as missing."""
+        if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.", self.prefix + "PARKED.")):
             return "a scheduler creates it with its first record"
         if self.is_ours(topic):
             return "run `reconsume topics apply`"
@@ -179,6 +196,14 @@ class TopicNames:
         """Whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""
         return topic == self.send_back or topic.startswith(self.prefix + "DELAY.")
 
+    def is_parked(self, topic: str) -> bool:
+        """Whether this is the parked topic of a group. Scheduler workers read it too."""
+        return topic.startswith(self.prefix + "PARKED.")
+
+    def level_of(self, topic: str) -> str:
+        """Return the label of a scheduled topic in metrics; parked topics share one."""
+        return "PARKED" if self.is_parked(topic) else topic.removeprefix(self.prefix)
+
     @property
     def scheduler_group(self) -> str:
         """The consumer group of the scheduler workers."""
@@ -187,7 +212,7 @@ class TopicNames:
     @property
     def scheduled_pattern(self) -> str:
         """A regular expression, as librdkafka takes it, of all topics that scheduler workers read."""
-        return "^" + re.escape(self.prefix) + r"(SEND_BACK|DELAY\..*)$"
+        return "^" + re.escape(self.prefix) + r"(SEND_BACK|DELAY\..*|PARKED\..*)$"
 
     @property
     def delay_pattern(self) -> str:

@@ -33,7 +33,7 @@ class Namespace:
 
     @property
     def topic_prefix(self) -> str:
-        """What the Kafka topics of the namespace begin with: `shop.25`; empty without a namespace."""
+        """The prefix of the namespace's Kafka topics: `shop.25`; empty without a namespace."""
         return encode_name(self.name + _MARK) if self.name else ""
 
     def wrap(self, resource: str) -> str:

@@ -47,7 +47,7 @@ def partition_of_key(key: bytes | None) -> tuple[str, int]:
     """
     topic, slash, partition = (key or b"").decode(errors="replace").rpartition("/")
     if not (topic and slash and _NUMBER.fullmatch(partition)):
-        raise MalformedProperty(f"key {key!r} is no <topic>/<partition>")
+        raise MalformedProperty(f"key {key!r} is not <topic>/<partition>")
     return topic, int(partition)
 
 

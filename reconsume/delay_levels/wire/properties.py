@@ -43,6 +43,9 @@ REPLAY_ID: Final = "REPLAY_ID"
 REPLAY_TIMES: Final = "REPLAY_TIMES"
 """On a replayed message: how often it was replayed."""
 
+REPLAY_EDITED: Final = "REPLAY_EDITED"
+"""On a message that was sent again with another value or other headers: `value`, `headers` or both; it stays."""
+
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
@@ -56,11 +59,11 @@ DELAY_LEVEL_WHEN_NEXT_CONSUME: Final = "DELAY_LEVEL_WHEN_NEXT_CONSUME"
 """A plain client's wish for one send-back, read from the SEND_BACK inbox only.
 
 DELAY cannot carry it on its own: a client that copies the headers of a failed retry would repeat the level of
-the last wait for ever.
+the last wait forever.
 """
 
 DLQ_ERRORS: Final = "__dlq.errors."
-"""Prefix of the headers that Kafka's own dead-letter queue of share groups writes (KIP-1191)."""
+"""Prefix of the headers that Kafka's share groups write to dead-letter topics (KIP-1191)."""
 
 OUR_PROPERTIES: Final = frozenset(
     {
@@ -154,7 +157,7 @@ def json_object(value: bytes) -> dict[str, Any]:
     try:
         found = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON: {error}") from None
+        raise MalformedProperty(f"value {value[:80]!r} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise MalformedProperty(f"value {value[:80]!r} is no JSON object")
+        raise MalformedProperty(f"value {value[:80]!r} is not a JSON object")
     return found

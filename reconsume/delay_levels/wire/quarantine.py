@@ -39,7 +39,7 @@ def release_marker(offset: int) -> list[Header]:
 
 
 def released_offset(headers: Headers) -> int | None:
-    """What a marker tells; None of a record that is none."""
+    """Return the offset in a marker; None for other records."""
     if len(headers) != 1 or headers[0][0] != QUARANTINE_RELEASED:
         return None
     value = headers[0][1] or b""
@@ -48,7 +48,7 @@ def released_offset(headers: Headers) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """What the headers of a record in the quarantine tell.
+    """The headers of a record in the quarantine.
 
     Attributes:
         headers: as the record had them before.

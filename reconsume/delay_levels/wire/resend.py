@@ -6,12 +6,13 @@ for those that a person picks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeVar
 
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESENT, RESOLVED
+from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -20,8 +21,10 @@ from reconsume.delay_levels.wire.properties import (
     FIRST_FAILURE_TIMESTAMP,
     MAX_RECONSUME_TIMES,
     ORIGIN_MESSAGE_ID,
+    REAL_QID,
     REAL_TOPIC,
     RECONSUME_TIME,
+    REPLAY_EDITED,
     REPLAY_ID,
     REPLAY_TIMES,
     RETRY_TOPIC,
@@ -41,19 +44,20 @@ REASONS: Final = {
     SEND: "will be sent",
     "superseded": "the same message has a newer dead letter; that one counts",
     "replayed": "it was sent again since it died",
-    "resolved": "somebody has resolved it; `reconsume dlq reopen` opens it",
+    "resolved": "someone has resolved it; `reconsume dlq reopen` opens it",
     "capped": "it was sent again as often as is allowed, and died each time",
     "damaged": "a header that tells its identity or its count does not hold what it must",
 }
-"""What may be said of a dead letter that somebody wants to send again."""
+"""What may be said of a dead letter that someone wants to send again."""
 _MOST: Final = 100_000
+_UNCHANGED: Final = LetterEdit()
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
 _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterInfo:
-    """What the headers of a dead letter tell; None where they say nothing, or nothing that can be read.
+    """The headers of a dead letter; None where they are absent or unreadable.
 
     Attributes:
         group: whose dead letter it is.
@@ -115,7 +119,7 @@ class DeadLetterInfo:
 
 
 class Replayed(NamedTuple):
-    """A record of `DELAY.0s` by which somebody has sent a dead letter again."""
+    """A record of `DELAY.0s` by which someone has sent a dead letter again."""
 
     origin_message_id: str
     real_topic: str
@@ -136,7 +140,7 @@ def replayed_of(headers: Headers) -> Replayed | None:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What else is known of a message.
+    """Further facts about a message.
 
     Attributes:
         newest: where its newest dead letter stands: stored (ms), partition, offset.
@@ -182,30 +186,53 @@ def resend_status(
     return SEND
 
 
-def resend_headers(headers: Headers, letter: DeadLetterInfo, replay_id: str, times: int) -> Sequence[Header]:
-    """Of the copy for `DELAY.0s`: the user's as they were, then ours; the message has all its attempts again.
+def resend_headers(
+    headers: Headers,
+    letter: DeadLetterInfo,
+    replay_id: str,
+    times: int,
+    *,
+    to_origin: bool = False,
+    edit: LetterEdit = _UNCHANGED,
+) -> Sequence[Header]:
+    """Return the headers of the copy for `DELAY.0s`: the user's, then ours; the message has all its attempts again.
 
     Args:
         headers: of the dead letter.
-        letter: what they tell.
+        letter: what they tell; its origin topic, to send it there.
         replay_id: of this resend.
         times: how often the message was sent again before.
+        to_origin: to the origin topic in place of the group's retry topic.
+        edit: what is changed in the message.
     """
-    kept: Mapping[str, str | None] = {
-        RETRY_TOPIC: letter.origin_topic,
-        MAX_RECONSUME_TIMES: _text(headers, MAX_RECONSUME_TIMES),
-        BORN_TIMESTAMP: None if letter.born_ms is None else str(letter.born_ms),
-    }
-    properties = {name: text for name, text in kept.items() if text is not None} | {
+    properties: dict[str, str | None] = {
         ORIGIN_MESSAGE_ID: letter.origin_message_id,
-        REAL_TOPIC: RETRY_PREFIX + letter.group,
-        RECONSUME_TIME: "0",
-        DELAY: "0",
+        BORN_TIMESTAMP: None if letter.born_ms is None else str(letter.born_ms),
         REPLAY_ID: replay_id,
         REPLAY_TIMES: str(times + 1),
     }
-    users = [header for header in headers if header[0] not in _OF_REPLAYS]
-    return replace_properties(users, properties)
+    if to_origin:
+        properties |= {REAL_TOPIC: letter.origin_topic, REAL_QID: _origin_partition(letter)}
+    else:
+        properties |= {
+            RETRY_TOPIC: letter.origin_topic,
+            MAX_RECONSUME_TIMES: _text(headers, MAX_RECONSUME_TIMES),
+            REAL_TOPIC: RETRY_PREFIX + letter.group,
+            RECONSUME_TIME: "0",
+            DELAY: "0",
+        }
+    users = [header for header in headers if header[0] not in _OF_REPLAYS and header[0] not in edit.headers]
+    users += [(name, text.encode()) for name, text in edit.headers.items() if text is not None]
+    if edit.parts:
+        users = [header for header in users if header[0] != REPLAY_EDITED]
+        users.append((REPLAY_EDITED, edit.parts.encode()))
+    return replace_properties(users, {name: text for name, text in properties.items() if text is not None})
+
+
+def _origin_partition(letter: DeadLetterInfo) -> str | None:
+    """Return the partition of the first copy, if its id names it."""
+    topic, slash, place = letter.origin_message_id.rpartition("/")[0].rpartition("/")
+    return place if slash and topic == letter.origin_topic and place.isdecimal() else None
 
 
 def _text(headers: Headers, name: str) -> str | None:

@@ -6,7 +6,7 @@ import re
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.foreign_values import plain_text, type_name
@@ -36,8 +36,7 @@ _MESSAGE_BYTES: Final = 1024
 _STACKTRACE_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where a record stands; its text `<topic>/<partition>/<offset>` is the origin message id."""
 
     topic: str
@@ -83,7 +82,7 @@ class Cause:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What an exception tells; never raises, whatever the exception does when it is asked."""
+        """Read an exception; never raises, whatever the exception does."""
         kind = type(error)
         text = plain_text(lambda: str(error)) or _without_text(error)
         name = plain_text(lambda: f"{kind.__module__}.{kind.__qualname__}") or type_name(kind)
@@ -91,7 +90,7 @@ class Cause:
 
     @classmethod
     def saying(cls, text: str) -> Self:
-        """What a user says."""
+        """Return the cause with a user's text."""
         return cls(plain_text(lambda: text))
 
 
@@ -103,9 +102,8 @@ def _without_text(error: BaseException) -> str:
         return f"{name}, whose __str__ raised {type_name(type(second))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What a record says of its own past.
+class Stored(NamedTuple):
+    """The history of a record, from its headers.
 
     Attributes:
         origin_topic: where it was first published, None if its headers do not tell.
@@ -150,8 +148,7 @@ class Stored:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SendBackRequest:
+class SendBackRequest(NamedTuple):
     """One failed message, as RocketMQ's request CONSUMER_SEND_MSG_BACK names it (SB-02).
 
     Attributes:
@@ -168,8 +165,7 @@ class SendBackRequest:
     cause: Cause | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SendBackCopy:
+class SendBackCopy(NamedTuple):
     """The record to write: key and value are the failed record's own."""
 
     topic: str
@@ -231,7 +227,7 @@ def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[st
 
 
 def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> dict[str, str]:
-    """The headers that Kafka's own dead-letter queue writes (KIP-1191), and the exception."""
+    """The headers that Kafka's share groups write to dead-letter topics (KIP-1191), and the exception."""
     properties = {}
     origin_topic = request.stored.origin_topic
     if origin_topic is not None:

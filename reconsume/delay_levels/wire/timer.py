@@ -115,7 +115,7 @@ def rolled(headers: Headers) -> list[Header]:
     """The headers for the next lane of the cascade: one roll more (RocketMQ: TM-08), everything else as it is.
 
     Raises:
-        MalformedProperty: the count is no number.
+        MalformedProperty: the count is not a number.
     """
     count = str((count_property(headers, TIMER_ROLL_TIMES) or 0) + 1).encode()
     return [*(header for header in headers if header[0] != TIMER_ROLL_TIMES), (TIMER_ROLL_TIMES, count)]

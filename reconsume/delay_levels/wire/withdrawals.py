@@ -69,10 +69,10 @@ def withdrawal_id(uniq_key: str) -> bytes:
 def requested_withdrawal(headers: Headers, stored_ms: int) -> tuple[bytes, int]:
     """Return the id and the due moment of a record of the CANCEL topic.
 
-    Without its due moment, or with one that cannot be, a withdrawal is due when the longest delay ends.
+    Without its due moment, or with an invalid one, a withdrawal is due when the longest delay ends.
 
     Raises:
-        MalformedProperty: the record names no message, or its moment is no number.
+        MalformedProperty: the record names no message, or its moment is not a number.
     """
     uniq_key = text_property(headers, TIMER_DEL_UNIQKEY)
     if not uniq_key:

@@ -43,7 +43,7 @@ class CauseLabels:
             try:
                 self._rules.append((re.compile(pattern), label))
             except re.error as error:
-                raise IllegalSetting(f"cause_labels: {pattern!r} is no regular expression: {error}") from None
+                raise IllegalSetting(f"cause_labels: {pattern!r} is not a regular expression: {error}") from None
             if not label.strip():
                 raise IllegalSetting(f"cause_labels: the label of {pattern!r} is blank; give it a name")
 

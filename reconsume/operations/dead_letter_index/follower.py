@@ -28,7 +28,7 @@ _TOGETHER_BYTES: Final = 32 * 1024 * 1024
 
 
 class _Unread(NamedTuple):
-    """What was not read yet of a partition.
+    """The unread part of a partition.
 
     Attributes:
         first: the first offset that Kafka keeps.
@@ -61,7 +61,7 @@ class DeadLetterIndex:
 
     def __init__(self, cluster: Cluster, store: DeadLetterStore, labels: CauseLabels) -> None:
         self._cluster = cluster
-        self._labels = labels
+        self.labels = labels
         self._states = cluster.names.dead_letter_states
         self._refused = ""
         self.store = store
@@ -120,7 +120,7 @@ class DeadLetterIndex:
         self.left, self.is_complete = 0, True
 
     def _group_of(self, topic: str) -> str | None:
-        """Whose dead-letter topic it is."""
+        """Return the group of a dead-letter topic."""
         try:
             name = self._cluster.names.rocketmq_name(topic)
         except IllegalName:
@@ -128,7 +128,7 @@ class DeadLetterIndex:
         return name.removeprefix(DLQ_PREFIX) if name.startswith(DLQ_PREFIX) else None
 
     def _new(self, partitions: list[Partition]) -> dict[Partition, _Unread]:
-        """Return what was not read yet of each partition; of a topic that was made again all is new."""
+        """Return the unread part of each partition; a recreated topic is all new."""
         admin, progress = self._cluster.admin, self.store.progress()
         ids = admin.topic_ids({topic for topic, _ in partitions})
         starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
@@ -190,7 +190,7 @@ class DeadLetterIndex:
         letter = one.letter
         return IndexedLetter(
             *(one.key_of_state, group, letter.origin_message_id, letter.origin_topic, one.key),
-            *(self._labels.label(letter.exception_class, letter.cause), letter.exception_class, letter.cause),
+            *(self.labels.label(letter.exception_class, letter.cause), letter.exception_class, letter.cause),
             *(letter.attempt, letter.replay_times, one.size),
             {
                 name: value.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What is known of dead letters, in SQLite: a cache that Kafka can fill again at any time."""
+"""The index of dead letters in SQLite: a cache that Kafka can fill again at any time."""
 
 from __future__ import annotations
 
@@ -64,6 +64,15 @@ _SUPERSEDE: Final = (
     'WHERE newer.message_id = letters.message_id AND newer."group" = letters."group" AND '
     "(newer.stored_ms, newer.partition, newer.offset) > (letters.stored_ms, letters.partition, letters.offset))"
 )
+_NEW_BY_HOUR: Final = """
+WITH RECURSIVE every(name) AS (
+    SELECT min("group") FROM letters
+    UNION ALL
+    SELECT (SELECT min("group") FROM letters WHERE "group" > every.name) FROM every WHERE every.name IS NOT NULL
+)
+SELECT every.name, stored_ms / 3600000, count(*) FROM every CROSS JOIN letters INDEXED BY by_group
+WHERE letters."group" = every.name AND stored_ms >= ? GROUP BY 1, 2
+"""
 _HOUR_MS: Final = 3_600_000
 _MOST_OF_HEADERS: Final = 4_096
 _MOST_OF_CAUSE: Final = 2_000
@@ -93,6 +102,24 @@ class DeadLetterStore:
                 self._file = None
                 logger.warning("index of dead letters is in memory file=%s: %s", file, error)
         self._database = self._open()
+        # Counting all letters takes a second; a search for one must not wait for it.
+        self._counting = threading.Lock() if self._file is not None else self._lock
+        self._counts = self._database if self._file is None else sqlite3.connect(self._file, check_same_thread=False)
+
+    @classmethod
+    def reading(cls, file: Path) -> Self | None:
+        """Open a file that another process may keep, to read it; None where there is none of this version."""
+        try:
+            database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                database.close()
+                return None
+        except sqlite3.DatabaseError:
+            return None
+        store = cls()
+        store._database.close()
+        store._database = database
+        return store
 
     def _open(self) -> sqlite3.Connection:
         if self._file is None:
@@ -125,6 +152,8 @@ class DeadLetterStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._counting:
+            self._counts.close()
         with self._lock:
             self._database.close()
         if self._alone is not None:
@@ -172,7 +201,7 @@ class DeadLetterStore:
             f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
             map(_row, added),
         )
-        # The newest dead letter of a message counts, whoever has sent it again.
+        # The newest dead letter of a message counts, whichever way it was resent.
         database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
         database.executemany(
             f"UPDATE letters SET ({_STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
@@ -216,12 +245,27 @@ class DeadLetterStore:
 
     def open_by_group(self, now_ms: float) -> dict[str, OpenLetters]:
         """Count the open dead letters of each group; groups without one are left out."""
-        rows = self._rows(
+        rows = self._counted(
             'SELECT "group", count(*), sum(stored_ms > ?), sum(stored_ms > ?), min(stored_ms) FROM letters '
             'WHERE state = ? GROUP BY "group"',
             (now_ms - _HOUR_MS, now_ms - 24 * _HOUR_MS, OPEN),
         )
         return {group: OpenLetters(*numbers) for group, *numbers in rows}
+
+    def new_by_hour(self, now_ms: float, hours: int = 24) -> dict[str, list[int]]:
+        """Count the dead letters of each group that the last hours have brought, by hour, the oldest hour first."""
+        first = int(now_ms) // _HOUR_MS - hours + 1
+        rows = self._counted(_NEW_BY_HOUR, (first * _HOUR_MS,))
+        found: dict[str, list[int]] = {}
+        for group, hour, number in rows:
+            found.setdefault(group, [0] * hours)[min(hour - first, hours - 1)] = number
+        return found
+
+    @property
+    def changes(self) -> int:
+        """A number that grows with each change."""
+        with self._lock:
+            return self._database.total_changes
 
     def count_by(self, column: str, wanted: LetterFilter, *, limit: int = 1_000) -> list[Counted]:
         """Count by `group`, `label`, `state`, `origin_topic` or `hour`, the largest count first; `hour` by time."""
@@ -240,6 +284,10 @@ class DeadLetterStore:
             (*values, limit),
         )
         return [Counted(str(value), *numbers) for value, *numbers in rows]
+
+    def _counted(self, query: str, values: Iterable[Any]) -> list[Any]:
+        with self._counting:
+            return self._counts.execute(query, tuple(values)).fetchall()
 
     def _rows(self, query: str, values: Iterable[Any]) -> list[Any]:
         with self._lock:

@@ -82,7 +82,7 @@ class Inspector(KafkaAdmin):
         return self._broker_settings(min(self._patiently(self._brokers)))
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
-        """What this client may do to each topic, as ACLs name it; nothing to one that it may not see."""
+        """Return this client's rights on each topic, as ACLs name them; none on a topic that it may not see."""
         asked = TopicCollection(list(topics))
         request = self._request(
             self._client.describe_topics, asked, seconds=_TIMEOUT, include_authorized_operations=True
@@ -100,7 +100,7 @@ class Inspector(KafkaAdmin):
         return found
 
     def rights_on_group(self, group: str) -> set[str]:
-        """What this client may do to a group."""
+        """Return this client's rights on a group."""
         try:
             return _names(self._patiently(lambda: self._describe_group(group)).authorized_operations)
         except KafkaRefused:

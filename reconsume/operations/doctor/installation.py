@@ -88,7 +88,7 @@ def _check_state(
 
 
 def check_transactions(cluster: InspectedCluster, report: Report) -> None:
-    """Look for partitions that nobody reads to their end, because a transaction was never ended there."""
+    """Look for partitions that no consumer can read to their end, because a transaction was never ended there."""
     ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
     partitions = all_partitions(ours)
     found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
@@ -105,7 +105,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
 
 
 def check_groups(groups: Groups, report: Report) -> None:
-    """What the GROUPS topic says, and what of it cannot be read."""
+    """Check the GROUPS topic and report unreadable records."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
         mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"
@@ -120,6 +120,12 @@ def check_groups(groups: Groups, report: Report) -> None:
             )
         if not config.consume_enable:
             report.warning("groups", f"group {name} may not consume", f"reconsume groups set {name} --consume-enable")
+        if config.retry_paused:
+            report.warning(
+                "groups",
+                f"group {name}: its retries are paused, so those that are due wait",
+                f"reconsume groups set {name} --no-retry-paused",
+            )
     if len(report.findings) == before:
         report.passed.append(f"groups: {len(groups.by_name)} registered; level table {groups.table}")
 
@@ -127,7 +133,8 @@ def check_groups(groups: Groups, report: Report) -> None:
 def check_workers(cluster: InspectedCluster, report: Report) -> bool:
     """Whether all partitions of scheduled topics have a worker; one that has just begun gets 15 s."""
     group = cluster.names.scheduler_group
-    topics = {topic: count for topic, count in cluster.admin.topics().items() if cluster.names.is_scheduled(topic)}
+    names, listed = cluster.names, cluster.admin.topics()
+    topics = {topic: count for topic, count in listed.items() if names.is_scheduled(topic) or names.is_parked(topic)}
     scheduled = set(all_partitions(topics))
     deadline = time.monotonic() + _JOINING_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""What the doctor found."""
+"""The findings of the doctor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Finding:
         check: which part of the examination found it.
         weight: a `problem` breaks something now or breaks a guarantee, a `warning` may be meant so.
         what: what is wrong, and where.
-        mend: the command or the setting that mends it.
+        mend: the command or the setting that fixes it.
     """
 
     check: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """All findings, what was in order, and what could not be looked at."""
+    """All findings, passed checks and skipped checks."""
 
     findings: list[Finding] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Report:
 
     @contextmanager
     def looking_at(self, what: str) -> Iterator[None]:
-        """What the cluster refuses to show is skipped and said so; no answer at all ends the examination."""
+        """Report a refusal by the cluster as skipped; no answer at all ends the examination."""
         try:
             yield
         except KafkaNotReachable:

@@ -25,7 +25,7 @@ def examine(cluster: Cluster, role: str, rights: Sequence[Right], *, send_record
         cluster: with the settings of the client.
         role: what the client is, for the words.
         rights: that the role needs.
-        send_record: whether to put a record on the shortest level; it comes to a retry topic that nobody reads.
+        send_record: whether to put a record on the shortest level; it goes to a retry topic without readers.
     """
     report, inspected = Report(), InspectedCluster(cluster.settings, cluster.clock)
     if not check_connection(inspected, report):

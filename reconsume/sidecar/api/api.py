@@ -37,14 +37,14 @@ from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
 
 _DESCRIPTION: Final = (
-    "Retries for a consumer in any language: send a record that failed back, and it comes again on the group's retry "
+    "Retries for a consumer in any language: send a failed record back, and it returns on the group's retry "
     "topic after a delay, or rests in its dead-letter topic. A 2xx means that Kafka has acknowledged it."
 )
 _PROBLEMS: Final = {
     400: "The body is no JSON",
     401: "A token is needed",
     403: "The token does not open it, the group may not consume, or schedulers do not deliver to the topic",
-    404: "There is no such group, record or topic",
+    404: "The group, record or topic does not exist",
     409: "The record was sent back a different number of times",
     413: "The body, or the record, is too large",
     415: "The body is not declared as JSON",
@@ -59,7 +59,7 @@ _NOT_ALLOWED: Final = 405
 
 
 class Backend(NamedTuple):
-    """What the routes ask; all but `require_ready` may raise `Problem` and `ReconsumeError`.
+    """The questions of the routes; all but `require_ready` may raise `Problem` and `ReconsumeError`.
 
     Attributes:
         require_ready: raises `Problem` 503 while calls of a process before this one could not be recognised.
@@ -169,7 +169,7 @@ async def _all_of(
 
 
 def _caller(request: Request) -> Caller:
-    """As the guard in front of the API has found."""
+    """Return the caller that the guard in front of the API has found."""
     caller: Caller = request.scope["caller"]
     return caller
 
@@ -224,10 +224,10 @@ def _not_json(kind: str) -> Problem:
 
 
 def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:
-    """What is wrong, by field; never what stood there, which may be a payload."""
+    """Return the errors by field; never the values, which may be a payload."""
     if any(one["type"] == "json_invalid" for one in errors):
         why = "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in errors)
-        return Problem("no-json", f"the body is no JSON: {why}; send application/json")
+        return Problem("no-json", f"the body is not JSON: {why}; send application/json")
     wrong = [
         {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"].removeprefix("Value error, ")}
         for one in errors

@@ -72,7 +72,7 @@ class DelayedMessages:
         return await self._once.run(owner, key, subject, lambda: asyncio.ensure_future(sending()))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._producer.close()
 
     def _send(self, message: NewMessage) -> SentMessage:

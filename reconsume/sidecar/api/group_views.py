@@ -1,4 +1,4 @@
-"""What the API tells of groups, and the making of their retry topics."""
+"""The API's views of groups, and the creation of their retry topics."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GroupViews:
         return config
 
     def view(self, group: str) -> GroupView:
-        """What its consumers have to know.
+        """Return the view of a group for its consumers.
 
         Raises:
             Problem: as `config_of`.

@@ -1,4 +1,4 @@
-"""What goes over the wire of the API, in both directions; names as in RocketMQ's request CONSUMER_SEND_MSG_BACK."""
+"""Requests and answers of the API; names as in RocketMQ's request CONSUMER_SEND_MSG_BACK."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ SendBackBody = Annotated[
 
 
 class Outcome(StrEnum):
-    """What became of a record."""
+    """The outcome for a record."""
 
     DELAYED = "DELAYED"
     """It waits, and comes back on the retry topic when it is due."""
@@ -189,7 +189,7 @@ class Outcome(StrEnum):
 
 
 class Answer(_Told):
-    """What became of a record; it is given when Kafka has acknowledged it."""
+    """The outcome for a record, once Kafka has acknowledged it."""
 
     outcome: Outcome
     topic: Annotated[str | None, Field(description="the Kafka topic that it will be on")] = None
@@ -206,7 +206,7 @@ class Answers(_Told):
 
 
 class GroupView(_Told):
-    """What a consumer of the group has to know."""
+    """The facts that a consumer of the group needs."""
 
     group: str
     retry_topic: Annotated[str, Field(description="to subscribe to, beside the group's own topics")]
@@ -241,7 +241,7 @@ class NewMessage(_Asked):
 
 
 class SentMessage(_Told):
-    """What was stored."""
+    """The stored message."""
 
     message_id: Annotated[str, Field(description="its UNIQ_KEY")]
     topic: Annotated[str, Field(description="where consumers get it")]

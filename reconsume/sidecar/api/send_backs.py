@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _CLIENT_ID: Final = "reconsume-sidecar"
 _LINGER_MS: Final = 1
-"""Somebody waits for each; benchmarks/sidecar.py."""
+"""Someone waits for each; benchmarks/sidecar.py."""
 _READS: Final = 64
 """Records that are read again at a time."""
 
@@ -54,7 +54,7 @@ class _Failed(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """As `Message.msg_id` has it."""
+        """Return the id, as in `Message.msg_id`."""
         with suppress(MalformedProperty):
             if unique := text_property(self.request.headers, UNIQ_KEY):
                 return unique
@@ -110,7 +110,7 @@ class SendBacks:
 
         Raises:
             Problem: 409, 413 or 503.
-            RecordNotFound: there is no such record.
+            RecordNotFound: the record does not exist.
             SendBackFailed: the brokers refused it both ways.
         """
         owner = group_owner(group)
@@ -134,11 +134,11 @@ class SendBacks:
             held.give_back()
 
     def close(self, seconds: float) -> None:
-        """Wait so long for what is not acknowledged; the rest is given up, its callers were answered 503."""
+        """Wait so long for acknowledgements; the rest is given up, its callers were answered 503."""
         self._reader.close()
         left = self._writer.flush(seconds)
         if left:
-            logger.warning("%d send-backs were not acknowledged; their callers were not told otherwise", left)
+            logger.warning("%d send-backs unacknowledged; their callers got no success", left)
         self._writer.close()
 
     async def _carry_out(
@@ -180,8 +180,8 @@ class SendBacks:
                 failed.key,
                 failed.value,
                 lambda error: tell(answers[-1] if error is None else error),
-                lambda copy, record: answers.append(
-                    self._written(request.group, copy, record.timestamp()[1], failed.message_id)
+                lambda copy, stored_ms: answers.append(
+                    self._written(request.group, copy, stored_ms, failed.message_id)
                 ),
             )
 
@@ -246,7 +246,7 @@ class SendBacks:
         return self._answer(group, level, due_ms, outcome.reconsume_times, message_id)
 
     def _answer(self, group: str, level: int | None, due_ms: int | None, times: int, message_id: str) -> Answer:
-        """What is told of a copy; without a level it is dead, without a time it is in the inbox."""
+        """The answer about a copy; without a level it is dead, without a time it is in the inbox."""
         if due_ms is None:
             return Answer(outcome=Outcome.ACCEPTED, message_id=message_id)
         return Answer(

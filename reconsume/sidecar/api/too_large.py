@@ -1,4 +1,4 @@
-"""What a caller is told of a record that its topic does not take: how large it is, the limit, the way out."""
+"""The answer for a record that its topic does not accept: how large it is, the limit, the way out."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who may call, how often and with how much."""
+"""The limits on callers: who, how often, how much."""

@@ -1,4 +1,4 @@
-"""Who calls the API: tokens, and the groups and topics that each of them opens."""
+"""Callers of the API: tokens, and the groups and topics that each of them opens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BEARER: Final = b"bearer "
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who has shown a token.
+    """A caller who has shown a token.
 
     Attributes:
         name: in the settings.
@@ -65,7 +65,7 @@ class Callers:
         self._by_hash = {sha256(token.encode()).digest(): caller for token, caller in by_token.items()}
 
     def of(self, authorization: bytes) -> Caller | None:
-        """Who shows this header; None if nobody may show it."""
+        """Return the caller of this header; None if it is unknown."""
         if not self._by_hash:
             return ANYBODY
         shown = authorization[len(_BEARER) :] if authorization[: len(_BEARER)].lower() == _BEARER else b""

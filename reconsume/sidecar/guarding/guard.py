@@ -36,7 +36,7 @@ class Rate:
         self._at_ms: float | None = None
 
     def wait_seconds(self, now_ms: float) -> float:
-        """0 if a call may be made now, which it then counts; else when to come again."""
+        """0 if a call may be made now, which it then counts; else when to call again."""
         passed = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
         self._at_ms = now_ms
         self._left = min(self._full, self._left + passed / 1000 * self._per_second)
@@ -110,7 +110,7 @@ class ApiGuard:
             raise _Refused(
                 Problem(
                     "too-many-requests",
-                    "more requests per second than sidecar.limits.requests_per_second allows; come again, or send "
+                    "more requests per second than sidecar.limits.requests_per_second allows; call later, or send "
                     "several records in one call",
                     retry_after=wait,
                 )
@@ -121,7 +121,7 @@ class ApiGuard:
         return declared
 
     async def _limited(self, scope: Scope, receive: Receive, held: Held, declared: int) -> Receive:
-        """What gives the body, as long as it is not too large and has room in memory."""
+        """Return a receiver that limits the body's size and its share of memory."""
         if not held.take(BODY_TIMES * declared):
             # Of a connection that is closed while they send, clients read no answer: the body passes first.
             while (await receive()).get("more_body", False):
@@ -153,7 +153,7 @@ class ApiGuard:
 
 
 def _owner(scope: Scope) -> str:
-    """Whose share of the memory a request takes: that of the group in its path, or of all messages."""
+    """Return the owner of the memory for a request: the group in its path, or all messages."""
     path = str(scope["path"])
     group = path.removeprefix("/v1/groups/").removesuffix("/send-back")
     return path if group == path else group_owner(group)

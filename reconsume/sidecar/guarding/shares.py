@@ -120,7 +120,7 @@ class Held:
         self._count += await self._shares.wait(self._owner, count)
 
     def pass_on(self) -> Held:
-        """The same places for somebody else to give back; this one has none any more."""
+        """The same places for someone else to give back; this one has none any more."""
         passed = Held(self._shares, self._owner)
         passed._count, self._count = self._count, 0
         return passed
@@ -146,7 +146,7 @@ class Threads:
         self._executor = ThreadPoolExecutor(most, "reconsume-api-call")
 
     async def run(self, owner: str, call: Callable[[], T]) -> T:
-        """Run it; its thread is free when it has returned, whether somebody waits for it or not.
+        """Run it; its thread is free when it has returned, whether someone waits for it or not.
 
         Args:
             owner: the group or topic whose call it is.

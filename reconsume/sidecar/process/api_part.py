@@ -102,7 +102,7 @@ class ApiPart:
         self._follower.close()
 
     def checks(self) -> dict[str, str | None]:
-        """What is wrong, by the name of the check."""
+        """Return the problems by the name of the check."""
         return self._watch.checks() | {"earlier-send-backs": None if self._ready.is_set() else self._preparing}
 
     def is_alive(self) -> bool:
@@ -153,10 +153,10 @@ class ApiPart:
             try:
                 self._views.prepare(group)
             except (Problem, ReconsumeError) as error:
-                logger.warning("group %s: its retry topic is not made now: %s", group, error)
+                logger.warning("group %s: retry topic not created: %s", group, error)
 
     def _read_earlier(self, begun_ms: float) -> None:
-        """What was answered before may be asked again now; the answer stands on the delay topics."""
+        """Read earlier answers from the delay topics: callers may ask for them again."""
         settings, sidecar = self._settings, self._settings.sidecar
         minutes = sidecar.remember_minutes
         if minutes <= 0:

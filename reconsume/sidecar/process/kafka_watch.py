@@ -43,10 +43,10 @@ class KafkaWatch:
         self._stop.set()
 
     def checks(self) -> dict[str, str | None]:
-        """What is wrong with Kafka, None where nothing is."""
+        """Return the problems with Kafka, None where there is none."""
         since = None if self._answered_ms is None else self._clock() - self._answered_ms
         away = since is None or since > _WINDOW_MS
-        missing = f"missing: {', '.join(self._missing)}; make them: reconsume topics apply" if self._missing else None
+        missing = f"missing: {', '.join(self._missing)}; create them: reconsume topics apply" if self._missing else None
         return {"kafka": f"no answer for {_WINDOW_MS / 1000:.0f} s: {self._error}" if away else None, "topics": missing}
 
     def ask_once(self) -> None:

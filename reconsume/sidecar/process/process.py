@@ -24,7 +24,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class Sidecar:
-    """What `reconsume sidecar` runs; addresses are taken at once, work begins with `run`.
+    """The process of `reconsume sidecar`; addresses are taken at once, work begins with `run`.
 
     Args:
         settings: of the process.
@@ -73,7 +73,7 @@ class Sidecar:
             self._life.quiesce()
             deadline = time.monotonic() + self._settings.sidecar.drain_seconds
             if not self._life.wait_drained(self._settings.sidecar.drain_seconds):
-                logger.warning("%d deliveries have not ended; their records come again", self._life.in_flight)
+                logger.warning("%d deliveries did not end; their records are read again", self._life.in_flight)
             # The API last: what the app is still doing may need it.
             for part in reversed(started):
                 part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))

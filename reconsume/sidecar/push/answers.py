@@ -1,4 +1,4 @@
-"""What an app's answer means, by one table with a column for each profile, and what the app says more in it."""
+"""The meaning of an app's answer: one table with a column for each profile, and refinements in the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LARGEST: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class AppAnswer:
-    """What came back.
+    """The answer of an app.
 
     Attributes:
         headers: names in lower case.
@@ -61,7 +61,7 @@ class NoAnswer:
 
 
 class Meaning(enum.Enum):
-    """What is done."""
+    """The action for an answer."""
 
     ACK = "ack"
     RETRY = "retry"
@@ -112,7 +112,7 @@ _OTHERWISE: Final[dict[Profile, dict[Row, Meaning]]] = {
 
 @dataclass(frozen=True, slots=True)
 class PushVerdict:
-    """What is done with the messages of a request.
+    """The action for the messages of a request.
 
     Attributes:
         level: of a retry.
@@ -140,7 +140,7 @@ def judge(
     policy: Callable[[], RetryPolicy],
     dead_letter_on: Collection[str] = (),
 ) -> PushVerdict:
-    """What becomes of a request.
+    """Return the verdict on a request.
 
     Args:
         answer: what came back.
@@ -270,7 +270,7 @@ def _retry_after(text: str | None, now_ms: float) -> float | None:
 
 
 def _number(answer: AppAnswer, header: str, key: str | None = None) -> int | None:
-    """What a header says, or else a key of the body."""
+    """Return the number in a header, or else in a key of the body."""
     said = _whole(answer.headers.get(header))
     return _whole((answer.json or {}).get(key)) if said is None and key is not None else said
 

@@ -171,7 +171,7 @@ class AppGate:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of one message.
+    """The known facts about one message.
 
     Attributes:
         times: how often it was cut off.
@@ -230,14 +230,14 @@ class CutOffs:
         seen.answers = self._answers
         if seen.counted < _ATTEMPT_AFTER:
             return False
-        seen.counted = _ATTEMPT_AFTER - 1  # when it comes again, it is known
+        seen.counted = _ATTEMPT_AFTER - 1  # when it returns, it is known
         return True
 
 
 class MissingRoutes:
     """Tells how long a 404 is held: until the message, or its whole route, has had nothing else for the grace.
 
-    An app that says 404 to some messages of a route that it has must not hold those for ever, and a route that stays
+    An app that says 404 to some messages of a route that it has must not hold those forever, and a route that stays
     away must not hold every message for the whole grace again.
 
     Args:
@@ -263,7 +263,7 @@ class MissingRoutes:
         self._asked.pop(message, None)
 
     def _since(self, asked: str | _Place, now_ms: float) -> float:
-        """When a route, or a message, was missing for the first time; what was not asked for long is forgotten."""
+        """When a route or message was missing for the first time; those not asked for long are forgotten."""
         horizon = now_ms - self._forgotten_after_ms
         for one in [one for one, (_, last) in self._asked.items() if last < horizon]:
             del self._asked[one]

@@ -1,4 +1,4 @@
-"""What an app of Dapr says that it subscribes to."""
+"""The subscriptions that an app of Dapr declares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS: Final = 5.0
 
 
 async def asked_routes(settings: PushSettings) -> dict[str, DaprRoute]:
-    """What the app of a subscription says that it subscribes to.
+    """Return the routes that the app of a subscription declares.
 
     Raises:
         ConnectionError: it cannot be asked now.

@@ -123,7 +123,7 @@ class PushDelivery:
         entry = await self._gate.enter(messages[0].msg_id)
         try:
             with self._life.delivery():
-                # Asked inside, so that whoever waits for deliveries to end sees all that began.
+                # Asked inside, so that a thread that waits for deliveries sees all that began.
                 if self._life.is_quiescing:
                     raise self._quiescing()
                 request = self._requests.of(messages, current_trace())
@@ -203,7 +203,7 @@ class PushDelivery:
         away = self._gate.is_away(reason, probe=entry.probe)
         if was_cut_off(answer) and self._gate.cut_off(messages[0].msg_id, entry):
             logger.warning(
-                "group %s: the app ends on a message and answers others, the message is sent back: %s/%d/%d",
+                "group %s: the app ends on one message and answers others, sending it back: %s/%d/%d",
                 *(self._settings.group, *messages[0].kafka[:3]),
             )
             reason = f"the app ended again and again when it had this message alone, and answered others: {reason}"
@@ -215,7 +215,7 @@ class PushDelivery:
         return NotNow(self._clock() + _NEVER_MS, acknowledged)
 
     def _warn(self, row: Row) -> None:
-        """What is wrong with the app or the settings is said once; the counters go on. No payload goes into the log."""
+        """Log a problem of the app or the settings once; the counters go on. No payload goes into the log."""
         counters = {Row.UNKNOWN: self._metrics.unknown_statuses, Row.REDIRECT: self._metrics.redirects}
         if row not in counters:
             return

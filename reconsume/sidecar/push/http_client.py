@@ -112,7 +112,7 @@ class AppClient:
         """The request line and headers.
 
         Raises:
-            ConnectionEnded: a header would break out of its line; whoever made it has not encoded it.
+            ConnectionEnded: a header would break out of its line; its maker has not encoded it.
         """
         target = quote(self._url.path + request.path, safe=_IN_A_PATH) or "/"
         headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
@@ -170,7 +170,7 @@ class Http1Connection(asyncio.Protocol):
         return await self._answer
 
     def cut_off(self) -> AppAnswer | None:
-        """What has come of an answer that is not waited for any longer; None without a status."""
+        """Return the received part of an answer that is no longer awaited; None without a status."""
         status = self._parser.get_status_code()
         return None if status < _FIRST_FINAL else answer_of(status, self._headers, self._body, cut_off=True)
 
@@ -180,11 +180,11 @@ class Http1Connection(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Of `asyncio.Protocol`."""
+        """Called by asyncio."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Of `asyncio.Protocol`."""
+        """Called by asyncio."""
         if self._answer is None or self._answer.done():
             self.close()  # nobody has asked for it
             return
@@ -201,7 +201,7 @@ class Http1Connection(asyncio.Protocol):
                 self._fail("the head of its answer is too large")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Of `asyncio.Protocol`."""
+        """Called by asyncio."""
         self.reusable = False
         if self._answer is None or self._answer.done():
             return
@@ -212,15 +212,15 @@ class Http1Connection(asyncio.Protocol):
             self._fail("cut off" if exc is None else f"cut off ({type(exc).__name__})")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Of httptools."""
+        """Called by httptools."""
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Of httptools."""
+        """Called by httptools."""
         self._head_is_complete = self._parser.get_status_code() >= _FIRST_FINAL
 
     def on_body(self, body: bytes) -> None:
-        """Of httptools."""
+        """Called by httptools."""
         if len(self._body) < BODY_LIMIT:
             self._body += body[: BODY_LIMIT - len(self._body)]
             if len(self._body) >= BODY_LIMIT:
@@ -228,7 +228,7 @@ class Http1Connection(asyncio.Protocol):
                 self.close()
 
     def on_message_complete(self) -> None:
-        """Of httptools."""
+        """Called by httptools."""
         if self._head_is_complete:
             if not self._parser.should_keep_alive():
                 self.close()

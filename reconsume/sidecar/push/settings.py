@@ -37,7 +37,7 @@ class Profile(StrEnum):
 
 
 class Order(StrEnum):
-    """What is delivered one after the other."""
+    """The messages that are delivered one after the other."""
 
     NONE = "none"
     KEY = "key"
@@ -45,7 +45,7 @@ class Order(StrEnum):
 
 
 class Drop(StrEnum):
-    """What becomes of a message that the app answers with DROP."""
+    """The action for a message that the app answers with DROP."""
 
     DLQ = "dlq"
     DISCARD = "discard"
@@ -59,7 +59,7 @@ class PushSettings(BaseModel):
         topics: a list, or a table of topic and tags such as `"TagA || TagB"`; may be empty with `dapr`, where the app
             says what it wants.
         url: of the app, without a route (with `knative`: of the target itself).
-        consume_from_where: where a partition without a committed offset starts; None takes `auto.offset.reset` of
+        consume_from_where: where a partition without a committed offset starts; None uses `auto.offset.reset` of
             `kafka`, else the last offset. Topics and partitions that appear later are read from their beginning.
         unix_socket: where the app listens instead; the URL then only gives the `Host` header.
         allow_remote_app: a URL that is not loopback must be allowed.

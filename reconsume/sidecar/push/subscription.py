@@ -40,10 +40,10 @@ class PushSubscription:
         kafka_conf: librdkafka's, `bootstrap.servers` among them.
         life: of the process.
         metrics: one of these serves all subscriptions of a process.
-        topic_prefix: of the installation's topics.
+        topic_prefix: the prefix of the installation's topics.
 
     Raises:
-        IllegalSetting: one that cannot be, or a file that cannot be read.
+        IllegalSetting: an invalid one, or an unreadable file.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class PushSubscription:
                 self._thread.join()
                 self._consumer.shutdown()
         except ReconsumeError as error:
-            logger.warning("group %s: it had ended before: %s", self._settings.group, error)
+            logger.warning("group %s: push had ended: %s", self._settings.group, error)
         finally:
             late.cancel()
 

@@ -1,4 +1,4 @@
-"""What an attempt is judged by: the moments, the tolerances, the level tables, how far the schedulers have come."""
+"""The measures for attempts: the moments, the tolerances, the level tables, the schedulers' progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FOLLOWED_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """What is still taken for right.
+    """The tolerances of a judgement.
 
     Attributes:
         late: a delivery is late, and a waiting record overdue, by more than this.
@@ -56,7 +56,7 @@ class LevelTables:
 
     Attributes:
         table: of all groups.
-        since_ms: when it was set, 0 for ever.
+        since_ms: when it was set, 0 forever.
         of_group: policy of the groups that have their own, and since when.
         without_retries: groups whose send-backs are dropped (`retryQueueNums` ≤ 0).
     """
@@ -73,7 +73,7 @@ class LevelTables:
         return max(max(policy.distinct_delays_ms()) for policy in policies)
 
     def wanted_ms(self, group: Column, level: Column, sent: Column) -> Column:
-        """What the level lasts; null where it is not known, or was perhaps changed since then."""
+        """Return the duration of the level; null if it is unknown, or was perhaps changed since then."""
         found = _wanted(self.table, self.since_ms, level, sent)
         for name, (policy, since_ms) in self.of_group.items():
             found = F.when(group == name, _wanted(policy, since_ms, level, sent)).otherwise(found)
@@ -88,7 +88,7 @@ def _wanted(policy: RetryPolicy, since_ms: int, level: Column, sent: Column) -> 
 
 
 def read_level_tables(source: TopicSource, own: str | None) -> LevelTables:
-    """What the GROUPS topic says now; RocketMQ's own table where it says nothing.
+    """Return the current contents of the GROUPS topic; RocketMQ's own table where it has none.
 
     Args:
         source: what is read.
@@ -125,7 +125,7 @@ def _tables(newest: Mapping[str, Any]) -> LevelTables:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """Of one reading.
+    """The facts of one reading.
 
     Attributes:
         handled: for each partition that schedulers read, the offset before which all was handled.

@@ -1,4 +1,4 @@
-"""What became of records that a person released from the quarantine: their send-back counts on, as one attempt.
+"""The fate of records that a person released from the quarantine: their send-back goes on, as one attempt.
 
 Such a record may have another name than it had, for its headers are mended. The mark of the release says where it went.
 Test: tests/spark/test_released.py.
@@ -49,7 +49,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands where.
+    """The records at their places.
 
     Attributes:
         stamps: of key and value, by `<topic>/<partition>/<offset>`.
@@ -69,7 +69,7 @@ class Standing:
 
 @dataclass(slots=True)
 class Fates:
-    """What is done with the rows.
+    """The actions for the rows.
 
     Attributes:
         moves: where a send-back was first, None if that is not known, and where it is now.
@@ -148,7 +148,7 @@ def fates_of(
 
 
 def _standing(source: TopicSource, places: Collection[str]) -> Standing:
-    """What stands at these places; it reads their topics whole."""
+    """Return the records at these places; it reads their topics whole."""
     topics = sorted({place.split("/")[0] for place in places})
     raw = source.of_clients().raw(pattern="|".join(map(re.escape, topics)))
     place = place_of("topic", "partition", "offset")

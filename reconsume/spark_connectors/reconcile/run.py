@@ -53,7 +53,7 @@ _LOOK_BACK_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What was found; its DataFrames are kept in Spark until `close`.
+    """The result of a reconcile; its DataFrames are kept in Spark until `close`.
 
     Attributes:
         ledger: one row for each attempt.
@@ -110,7 +110,7 @@ def reconcile(
             lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
         delay_levels: the level table, in place of what the GROUPS topic says.
         tolerances: what is still taken for right.
-        origins: read the origin topics too, and note what is not there any more.
+        origins: read the origin topics too, and note messages that are gone.
         ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
             judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
             may write to it.
@@ -154,7 +154,7 @@ def reconcile(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What the steps of a reconcile have in common.
+    """The common data of the steps of a reconcile.
 
     Attributes:
         now_ms: send-backs before it are judged.
@@ -208,7 +208,7 @@ class _Run:
         return pairs.unionByName(self.keep(pair_copies(attempts.where("many")), kept))
 
     def deletions(self) -> DeletedRecords:
-        """What is gone of the topics, of the time that was read."""
+        """Return the deleted records of the topics, for the time that was read."""
         ends = self.grown.ends() if self.grown is not None and self.extents is not None else None
         lossy = {name.lower(): value for name, value in self.source.options.items()}.get("failondataloss", "true")
         return DeletedRecords(
@@ -274,7 +274,7 @@ def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
 
 
 def _nowhere(*, scheduler_is_known: bool) -> Column:
-    """Whether an attempt may be lost; of one that is overdue nobody knows without the scheduler's offsets."""
+    """Whether an attempt may be lost; an overdue one cannot be judged without the scheduler's offsets."""
     lost = F.col("outcome") == "lost"
     return lost if scheduler_is_known else lost | F.array_contains("findings", "OVERDUE")
 
@@ -298,7 +298,7 @@ def _has(ledger: DataFrame, wanted: Column) -> bool:
 
 
 def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Partition, int] | None) -> Mapping[Partition, Extent]:
-    """What the partitions hold; where a ledger knows how far it has come, what was deleted before does not count."""
+    """Return the extents of the partitions; records deleted before the ledger's progress do not count."""
     if ends is None:
         return extents(from_ms)
     return {place: one if one.first > ends.get(place, 0) else Extent(0, one.end) for place, one in extents(0).items()}

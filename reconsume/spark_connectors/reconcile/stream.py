@@ -55,7 +55,7 @@ def reconcile_stream(
             "a stream of reconcile needs a Spark of its own; over Spark Connect call reconcile(ledger=…)"
         )
     if every is not None and every <= dt.timedelta(0):
-        raise IllegalSetting(f"every {every}: runs cannot follow each other faster than at once; use more than 0")
+        raise IllegalSetting(f"every {every}: must be more than 0")
 
     def run(batch: DataFrame, _number: int) -> None:
         found = reconcile(

@@ -150,7 +150,7 @@ def _sent_ms() -> Column:
 
 
 def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:
-    """Of n messages that came back for the k-th time, those that were sent back once more did not succeed."""
+    """Return the successes by try: messages that were sent back once more after their k-th return did not succeed."""
     came_back: Counter[int] = Counter()
     again: Counter[int] = Counter()
     for row in counts:

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.headers import present_texts
+from reconsume.spark_connectors.names import place_of
 from reconsume.spark_connectors.reconcile.judged import SETTLED_MS, AttemptFacts, LevelTables, Tolerances
 from reconsume.spark_connectors.reconcile.releases import place_now
 
@@ -62,10 +63,12 @@ class AttemptJudge:
     def _outcome(self) -> Column:
         arrived = F.col("arrived_kind")
         sent_handled, taken_in = (self.facts.is_handled(place_now(side)) for side in ("sent", "inbox"))
+        let_go = self.facts.is_handled(place_of("arrived_topic", "arrived_partition", "arrived_offset"))
         dropped = F.col("group").isin(list(self.tables.without_retries))
         return (
             F.when(arrived == "quarantine", "quarantined")
-            .when(_delivered() & ~(_has("sent") | _has("inbox")), "unexplained")
+            .when(arrived == "parked", F.when(let_go, "lost").otherwise("waiting"))
+            .when(_delivered() & ~(_has("sent") | _has("inbox") | F.col("parked")), "unexplained")
             .when(arrived == "retry", "moved")
             .when(arrived == "dead_letter", "dead")
             .when(_released_to_nowhere(), "lost")
@@ -85,11 +88,11 @@ class AttemptJudge:
         before = F.col("arrived_appended") < self._moment()
         return {
             "LOST": outcome == "lost",
-            "OVERDUE": (outcome == "waiting") & (waits_for > self.tolerances.late_ms) & ~_untimed(),
+            "OVERDUE": (outcome == "waiting") & ~F.col("parked") & (waits_for > self.tolerances.late_ms) & ~_untimed(),
             "DUPLICATE": unexplained & (F.col("copies_sent") > 0),
-            "ORPHAN": unexplained & (F.col("copies_sent") == 0) & F.col("arrived_damage").isNull(),
+            "ORPHAN": unexplained & ~F.col("parked") & (F.col("copies_sent") == 0) & F.col("arrived_damage").isNull(),
             "EARLY": _delivered() & before & (late_ms < -_CLOCK_SKEW_MS),
-            "LATE": _delivered() & (late_ms > self.tolerances.late_ms),
+            "LATE": _delivered() & ~F.col("parked") & (late_ms > self.tolerances.late_ms),
             "WRONG_LEVEL": self._wrong_level(),
             "WRONG_GROUP": F.col("paired") == "WRONG_GROUP",
             "WRONG_TOPIC": _delivered() & _has("sent") & (F.col("sent_dead") != F.col("arrived_dead")),

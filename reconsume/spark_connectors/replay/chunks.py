@@ -17,14 +17,14 @@ class ReplayChunk(NamedTuple):
 
 
 def chunk_size(rate: float | None) -> int:
-    """What may be sent at once: one second's worth of a rate in records per second, at most 200,000 records."""
+    """Return the number of records to send at once: one second of the rate, at most 200,000."""
     return _LARGEST if rate is None else max(1, min(_LARGEST, int(rate)))
 
 
 def pause_seconds(rate: float | None) -> float:
     """How long after the end of a chunk the next one begins, so that no second has more records than the rate.
 
-    Nobody knows when within a chunk its records were stored, so a second without any follows each.
+    It is unknown when within a chunk its records were stored, so a second without any follows each.
     """
     if rate is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Run a plan: send what was not sent yet, chunk by chunk.
+"""Run a plan: send its unsent records, chunk by chunk.
 
 Guarantees:
     1. What was sent is read back from `DELAY.0s`, never remembered: the topic is the only truth that survives a kill.
@@ -54,7 +54,7 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         sent: by this run.

@@ -50,7 +50,7 @@ _KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a plan's folder says of itself.
+    """The description in a plan's folder.
 
     Attributes:
         folder: any path that Spark writes to.
@@ -154,7 +154,7 @@ def plan_from(
     dead = candidates.withColumn("chosen", _filter(candidates, where))
     if others is not None:
         dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
-    # What is not sent is listed without its contents.
+    # Unsent records are listed without their contents.
     dead = with_identity(_contents_where(dead, F.col("chosen")), target, group)
     with small_methods(source.spark):
         judged = with_status(dead, read_replays(source), read_states(source), max_replays, size)
@@ -222,7 +222,7 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
 
 
 def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """What replays have written to `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
+    """Return replays' records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
     not see it while a scheduler has a transaction open before it. A send-back of a replayed message has its headers
@@ -248,7 +248,7 @@ def _check(spark: SparkSession, folder: str, plan_id: str, target: str, group: s
     if target not in _TARGETS:
         raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
     if max_replays < 1:
-        raise IllegalSetting(f"max_replays {max_replays}: at 0 nothing could ever be replayed; use 1 or more")
+        raise IllegalSetting(f"max_replays {max_replays}: must be 1 or more")
     if not _PLAN_ID.fullmatch(plan_id):
         raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
     if group is not None:
@@ -262,7 +262,7 @@ def _filter(dead: DataFrame, where: str) -> Column:
         wanted = F.expr(where)
         _ = dead.where(wanted).schema  # Spark Connect looks at an expression only when it must
     except (ParseException, AnalysisException) as error:
-        raise IllegalSetting(f"the filter {where!r} is no SQL expression over the dead letters: {error}") from error
+        raise IllegalSetting(f"the filter {where!r} is not an SQL expression over the dead letters: {error}") from error
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""What became of each dead letter of a plan, read from the topics."""
+"""The outcome of each dead letter of a plan, read from the topics."""
 
 from __future__ import annotations
 

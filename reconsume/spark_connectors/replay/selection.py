@@ -22,7 +22,7 @@ STATUSES: Final = {
     "damaged": "a header that tells its identity or its count does not hold what it must",
     "superseded": "the same message has a newer dead letter",
     "replayed": "another plan has replayed it",
-    "resolved": "somebody has resolved it",
+    "resolved": "someone has resolved it",
     "capped": "it was replayed as often as is allowed",
 }
 """What a plan says of each dead letter."""

@@ -1,4 +1,4 @@
-"""What became of dead letters, as Spark reads and writes the DEAD_LETTERS topic."""
+"""The states of dead letters, as Spark reads and writes the DEAD_LETTERS topic."""
 
 from __future__ import annotations
 

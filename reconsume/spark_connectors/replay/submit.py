@@ -39,7 +39,7 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
     how: dict[str, Any] = {"rate": said.rate, "bulk_partitions": said.bulk_partition}
     if said.stream is not None:
         if not said.yes:
-            raise IllegalSetting("--stream sends what it finds: say --yes")
+            raise IllegalSetting("--stream sends what it finds: pass --yes")
         with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
             query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, **how, **choice)
             query.awaitTermination()
@@ -72,12 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bootstrap-servers", required=True, help="host:port of Kafka")
     parser.add_argument("--plan", required=True, metavar="FOLDER", help="made there, or gone on with")
     parser.add_argument("--where", default="true", metavar="SQL", help="which dead letters")
-    parser.add_argument("--group", action="append", help="of this group; may be given several times")
+    parser.add_argument("--group", action="append", help="consumer group; may be given several times")
     parser.add_argument("--topic", action="append", help="a dead-letter topic to read in place of the groups'")
     parser.add_argument("--to", default="retry", choices=("retry", "origin"))
-    parser.add_argument("--for-group", help="for dead letters that do not tell their group")
-    parser.add_argument("--max-replays", type=int, default=2, help="what was replayed so often is refused")
-    parser.add_argument("--rate", type=float, help="records per second at most")
+    parser.add_argument("--for-group", help="group of dead letters that do not name one")
+    parser.add_argument("--max-replays", type=int, default=2, help="leave out messages that were replayed this often")
+    parser.add_argument("--rate", type=float, help="maximum records per second")
     parser.add_argument(
         "--bulk-partition", type=int, action="append", default=[], help="of DELAY.0s, behind the normal ones; several"
     )

@@ -97,7 +97,7 @@ def _head(summary: Mapping[str, Any], words: Words, servers: str, prefix: str) -
 
 
 def _open_questions(summary: Mapping[str, Any], words: Words) -> str:
-    """What the verdict does not cover: records that wait for a person, and those that could not be judged."""
+    """Return the questions that the verdict leaves open: records that wait for a person, or were not judged."""
     notes = summary["notes"]
     told = [words[f"beside_{kind}"].format(count=f"{notes[kind]:,}") for kind in _BESIDE if notes.get(kind)]
     return "".join(f'<p class="verdict open">{_text(one)}</p>\n' for one in told)

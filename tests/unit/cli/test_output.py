@@ -15,8 +15,9 @@ import pytest
 from reconsume.cli import main as main_module
 from reconsume.cli import output
 from reconsume.cli.common import confirm
-from reconsume.cli.output import Coloured, csv_writer, json_line_writer, opened, print_facts
+from reconsume.cli.output import Coloured, opened, print_facts
 from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused
+from reconsume.operations.jobs.letter_files import csv_writer, json_line_writer
 from tests.support.hostile import HOSTILE, assert_harmless
 
 SHOWS = "cannot open [/data/in.csv], missing [orders] [red]x[/red]"

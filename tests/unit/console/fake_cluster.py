@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -11,16 +12,24 @@ from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
 from reconsume.console.cluster import ConsoleCluster
-from reconsume.delay_levels.errors import RecordNotFound, TopicNotReady
+from reconsume.console.snapshot import Snapshot, Snapshots
+from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.dead_letter_index.letters import Counted, LetterFilter, OpenLetters
+from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.operations.jobs.planning import JobPlan
+from reconsume.operations.jobs.records import Job
+from reconsume.operations.jobs.selection import JobDraft
+from reconsume.operations.lives.group_waits import GroupWaits
+from reconsume.operations.lives.message_life import LifeStep, MessageLife
+from reconsume.operations.quarantine import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resend import SEND, ResendVerdict
 from reconsume.operations.resolve import Changed
@@ -94,6 +103,12 @@ class FakeCluster(ConsoleCluster):
     by: list[str] = field(default_factory=list)
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
+    jobs: dict[str, Job] = field(default_factory=dict)
+    held: list[QuarantineRecord] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.snapshots = Snapshots(self.latest)
+
     def _letters(self, group: str) -> list[DeadLetterRecord]:
         if self.error is not None:
             raise self.error
@@ -101,19 +116,79 @@ class FakeCluster(ConsoleCluster):
             raise TopicNotReady(f"group {group!r} has no dead-letter topic")
         return self.letters[group]
 
-    def status(self) -> Status:
+    def latest(self) -> Snapshot:
         if self.error is not None:
             raise self.error
-        return self.report
+        letters = None if self.store is None else self.store.open_by_group(NOW)
+        by_hour = None if self.store is None else self.store.new_by_hour(NOW)
+        return Snapshot(self.report, self.known, letters, by_hour, list(self.jobs.values()), NOW, ["worker-1"])
 
-    def groups(self) -> Groups:
-        return self.known
+    def fresh(self) -> Snapshot:
+        return self.latest()
+
+    def plan_job(self, draft: JobDraft) -> JobPlan:
+        letters = [
+            one
+            for one in self._letters(draft.group)
+            if draft.wanted.text is None or draft.wanted.text in (one.letter.cause or "")
+        ]
+        causes = [Counted(one.letter.cause or "", 1, one.stored_ms, one.stored_ms) for one in letters]
+        hours = [Counted(str(NOW - 3_600_000), len(letters), NOW - 3_600_000, NOW)]
+        return JobPlan(len(letters), len(letters), collections.Counter(send=len(letters)), causes, hours)
+
+    def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
+        self._letters(draft.group)
+        spec = JobSpec(
+            *(draft.kind, draft.group, NOW, by, why, f"reconsume.DLQ.{draft.group}", "id", {0: (0, 9)}, draft.wanted),
+            count=count,
+            rate=draft.rate,
+            target=draft.target,
+        )
+        job = Job(f"{draft.kind}-{len(self.jobs)}", spec)
+        self.jobs[job.name] = job
+        return job
+
+    def job(self, name: str) -> Job:
+        if name not in self.jobs:
+            raise IllegalSetting(f"job {name!r} does not exist")
+        return self.jobs[name]
+
+    def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:
+        job = self.job(name)
+        event = JobEvent(NOW, by, "run" if wish == "resume" else wish, why)
+        self.jobs[name] = replace(job, events=(*job.events, event))
+        return self.jobs[name]
+
+    def waits(self, group: str) -> GroupWaits:
+        return GroupWaits({"reconsume.DELAY.10s": len(self._letters(group))}, 7, is_whole=False)
+
+    def life(self, group: str, one: DeadLetterRecord) -> MessageLife:
+        steps = [
+            LifeStep("waited", NOW - 9_000, "reconsume.DELAY.10s", 0, 4, 1, None, one.letter.cause),
+            LifeStep("delivered", NOW - 8_000, f"reconsume.RETRY.{group}", 0, 2, 1, "console-1", None),
+            LifeStep("died", one.stored_ms, one.topic, *one.place, 17, None, one.letter.cause),
+        ]
+        return MessageLife(steps, 99, is_whole=False)
+
+    def hours(self, group: str) -> list[int] | None:
+        return None if self.store is None else [0] * 71 + [self.store.count(LetterFilter(group=group))]
+
+    def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
+        wanted = LetterFilter(group=group, message_id=message_id)
+        return [] if self.store is None else self.store.find(wanted)
+
+    def label(self, group: str, one: DeadLetterRecord) -> str | None:
+        return None if self.store is None else f"{group}: {one.letter.cause}"
+
+    def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
+        return self.held[:limit], len(self.held) > limit
+
+    def release(self, places: Collection[RecordAddress]) -> int:
+        self.held = [one for one in self.held if one.place not in places]
+        return len(places)
 
     def left_to_index(self) -> int | None:
         return self.left
-
-    def open_letters(self, now_ms: float) -> dict[str, OpenLetters] | None:
-        return None if self.store is None else self.store.open_by_group(now_ms)
 
     def causes(self, group: str) -> list[Counted] | None:
         return None if self.store is None else self.store.count_by("label", LetterFilter(group=group, state="OPEN"))

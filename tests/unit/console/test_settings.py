@@ -10,6 +10,7 @@ import pytest
 from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.cli.actions.processes import run_console
 from reconsume.console.settings import ConsoleProcessSettings
+from reconsume.console.sign_in.sign_in import SignIn
 from reconsume.delay_levels.errors import IllegalSetting
 
 TOKEN = "0123456789abcdef"
@@ -41,7 +42,7 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
         ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
         (
             "[console]\nreadonly = true",
-            "unknown setting; known here: allowed_hosts, cause_labels, hide_values, index_folder, index_mib, listen",
+            "unknown setting; known here: access, allowed_hosts, cause_labels, hide_values,",
         ),
         ("[console.listen]\nhost = '::'", "there is no token; name a file that holds one with --token-file"),
     ],
@@ -52,6 +53,24 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(IllegalSetting) as error:
         load_settings(ConsoleProcessSettings, file, {}, {}).console.read_token()
     assert why in str(error.value)
+
+
+def test_sign_in_comes_from_the_environment_too(tmp_path: Path) -> None:
+    tokens, key = tmp_path / "tokens", tmp_path / "key"
+    tokens.write_text(f"anna {TOKEN}\n")
+    key.write_text("x" * 32)
+    environment = {
+        "RECONSUME_CONSOLE__ACCESS": '[{"role": "operator", "teams": ["sre"], "groups": ["billing-*"]}]',
+        "RECONSUME_CONSOLE__PROXY": '{"addresses": ["10.0.0.0/8"]}',
+        "RECONSUME_CONSOLE__TOKENS_FILE": str(tokens),
+        "RECONSUME_CONSOLE__SESSION_KEY_FILE": str(key),
+        "RECONSUME_CONSOLE__LISTEN": '{"host": "::"}',
+    }
+    settings = load_settings(ConsoleProcessSettings, None, environment)
+    console = settings.console
+    assert (console.access[0].groups, console.read_token()) == (["billing-*"], None), "people show tokens of theirs"
+    assert not SignIn(console, lambda: 0).is_open
+    assert TOKEN not in repr(settings)
 
 
 def test_on_this_machine_no_token_is_needed() -> None:

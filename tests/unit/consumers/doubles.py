@@ -23,7 +23,7 @@ from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
-from reconsume.consumers.sending.senders import Sender
+from reconsume.consumers.sending.senders import FailedMessage, Sender
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
@@ -97,7 +97,7 @@ class RecordingWriter(Sender):
 
     Attributes:
         answers: what the next send-backs get at once: None for acknowledged, or an error; without one they wait.
-        waiting: the `on_done` of those that wait.
+        waiting: the `done` of those that wait.
     """
 
     log: SendBackLog = field(default_factory=lambda: SendBackLog("departures"), kw_only=True)
@@ -106,14 +106,13 @@ class RecordingWriter(Sender):
     keys_and_values: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     waiting: list[OnDone] = field(default_factory=list)
 
-    def write(self, queue: ProcessQueue, message: Message, request: SendBackRequest, on_done: OnDone) -> None:
-        del queue
-        self.requests.append(request)
-        self.keys_and_values.append((message.key, message.body))
+    def write(self, failed: FailedMessage) -> None:
+        self.requests.append(failed.request)
+        self.keys_and_values.append((failed.message.key, failed.message.body))
         if self.answers:
-            on_done(self.answers.pop(0))
+            failed.done(self.answers.pop(0))
         else:
-            self.waiting.append(on_done)
+            self.waiting.append(failed.done)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Nothing to commit to."""

@@ -266,7 +266,7 @@ def test_no_thread_of_a_pool_dies_whatever_it_runs(closing: list[Any], caplog: p
     pool = ThreadListenerPool(2, consume)
     closing.append(pool)
     pool.submit_all(iter([SystemExit(1), KeyboardInterrupt(), ValueError("x"), Mute(), MemoryError()]))
-    wait_until(lambda: caplog.text.count("an error in a thread for listeners") == 5, 10, "all have raised")
+    wait_until(lambda: caplog.text.count("error in a listener thread") == 5, 10, "all have raised")
     pool.submit(None)
     assert done.wait(10)
     assert all(thread.is_alive() for thread in pool._threads)

@@ -23,6 +23,7 @@ FAMILY = {
     "KafkaLoginFailed": ("KafkaNotReachable",),
     "KafkaRefused": ("ReconsumeError",),
     "RecordTooLarge": ("KafkaRefused",),
+    "WriterReplaced": ("KafkaRefused",),
     "SendBackFailed": ("ReconsumeError",),
     "OffsetStoreUnusable": ("ReconsumeError",),
     "PartitionLost": ("ReconsumeError",),

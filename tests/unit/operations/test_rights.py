@@ -33,7 +33,11 @@ def test_no_role_may_delete_or_change_settings_and_only_schedulers_write_dead_le
     operations = {operation for right in rights for operation in right.operations}
     # `topics apply` adds partitions, for which Kafka asks Alter; settings would need AlterConfigs.
     changes = {"Alter"} if role == Role.ADMIN else set()
-    assert operations <= {"Read", "Write", "Create", "Describe", "DescribeConfigs"} | changes
+    # Delivered records of parked topics are deleted: no retention may do it.
+    parked = {"Delete"} if role == Role.SCHEDULER else set()
+    assert operations <= {"Read", "Write", "Create", "Describe", "DescribeConfigs"} | changes | parked
+    deleting = [right.name for right in rights if "Delete" in right.operations]
+    assert deleting == ["reconsume.PARKED."] * (role == Role.SCHEDULER)
     writes = [right for right in rights if right.resource == "topic" and "Write" in right.operations]
     reaches = [right for right in writes if NAMES.dead_letter("departures").startswith(right.name)]
     assert bool(reaches) == (role in (Role.SCHEDULER, Role.ADMIN))
@@ -46,14 +50,16 @@ def test_a_consumer_may_read_no_group_but_its_own() -> None:
     assert not any(name.startswith("reconsume.DLQ") for name in names)
 
 
-def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane() -> None:
+def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_and_withdraws() -> None:
     looks, resends = rights_of(Role.CONSOLE, NAMES), rights_of(Role.RESENDER, NAMES)
     assert {operation for right in looks for operation in right.operations} == {"Read", "Describe"}
     assert resends[: len(looks)] == looks
     assert [(right.resource, right.name, right.operations, right.prefixed) for right in resends[len(looks) :]] == [
         ("topic", "reconsume.DELAY.0s", ("Write",), False),
         ("topic", "reconsume.DEAD_LETTERS", ("Write",), False),
-        ("transactional-id", "reconsume.dlq-resend", ("Write",), False),
+        ("topic", "reconsume.CANCEL", ("Write",), False),
+        ("topic", "reconsume.JOBS", ("Write",), False),
+        ("transactional-id", "reconsume.dlq-resend.", ("Write",), True),
     ]
 
 

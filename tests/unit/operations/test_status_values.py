@@ -41,6 +41,8 @@ def test_what_waits_and_what_is_dead() -> None:
             "retry_lag_exact": True,
             "dead_letters": 1,
             "dead_letters_exact": True,
+            "parked": 0,
+            "parked_exact": True,
         }
     ]
     assert told["waiting"][0] == {

@@ -7,10 +7,10 @@
 {{- $wrong = append $wrong "kafka.bootstrapServers is empty: set it to host:port of your brokers, or name a settings file with existingConfigMap" -}}
 {{- end -}}
 {{- if and $values.kafka.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]+(,[^\\s,]+:[0-9]+)*$" $values.kafka.bootstrapServers)) -}}
-{{- $wrong = append $wrong (printf "kafka.bootstrapServers is %q: write host:port, more of them parted by commas" $values.kafka.bootstrapServers) -}}
+{{- $wrong = append $wrong (printf "kafka.bootstrapServers is %q: write host:port, comma-separated" $values.kafka.bootstrapServers) -}}
 {{- end -}}
 {{- if and $values.delayLevels (not (regexMatch "^[1-9][0-9]*[smhd]( [1-9][0-9]*[smhd])*$" $values.delayLevels)) -}}
-{{- $wrong = append $wrong (printf "delayLevels is %q: write durations parted by single spaces, each a whole number and s, m, h or d, such as 1s 5s 10s" $values.delayLevels) -}}
+{{- $wrong = append $wrong (printf "delayLevels is %q: write durations separated by single spaces, each a whole number and s, m, h or d, such as 1s 5s 10s" $values.delayLevels) -}}
 {{- end -}}
 {{- if and $values.image.digest (not (regexMatch "^sha256:[0-9a-f]{64}$" $values.image.digest)) -}}
 {{- $wrong = append $wrong (printf "image.digest is %q: write sha256: and 64 hexadecimal digits" $values.image.digest) -}}
@@ -89,8 +89,14 @@
 {{- $wrong = append $wrong "console.ingress or console.httpRoute is enabled, and there is no console: set console.enabled" -}}
 {{- end -}}
 {{- if .enabled -}}
-{{- if not .auth.existingSecret -}}
+{{- if not (or .auth.existingSecret .auth.proxy) -}}
 {{- $wrong = append $wrong "console.enabled is set: name the Secret with its token in console.auth.existingSecret; make one with kubectl create secret generic reconsume-console --from-literal=token=$(openssl rand -hex 32)" -}}
+{{- end -}}
+{{- if and (or .auth.proxy .auth.oidc) (not .auth.access) -}}
+{{- $wrong = append $wrong "console.auth.proxy or console.auth.oidc is set: say who may do what in console.auth.access, such as [{role: viewer, people: ['*']}]" -}}
+{{- end -}}
+{{- if and .auth.oidc (gt (int .replicas) 1) (not .auth.sessionKey) -}}
+{{- $wrong = append $wrong "console.auth.oidc is set and console.replicas is above 1: name the key that signs sessions in console.auth.sessionKey" -}}
 {{- end -}}
 {{- if has (int .managementPort) (list (int .port) (int .service.port)) -}}
 {{- $wrong = append $wrong (printf "console.managementPort is %d, and so is console.port or console.service.port: they must differ" (int .managementPort)) -}}

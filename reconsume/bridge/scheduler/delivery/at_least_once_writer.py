@@ -59,12 +59,12 @@ class AtLeastOnceWriter:
         """Nothing to register."""
 
     def ask_time(self) -> None:
-        """Nobody can be asked without leaving a record: the clock stays as far back as it was seen."""
+        """Leave the clock as far back as it was seen: asking for the time would leave a record."""
         if self._time is not None:
             self._time.is_in_doubt = False
 
     def recover(self) -> None:
-        """Nothing is in doubt here: what is not acknowledged is written again."""
+        """Nothing is in doubt here: unacknowledged records are written again."""
 
     def write(
         self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer

@@ -25,7 +25,7 @@ _SURE_MS: Final = 1_000.0
 
 
 def end_transactions(base: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> None:
-    """Abort what is open under this transactional id, and shut out whoever uses it.
+    """Abort what is open under this transactional id, and fence its user.
 
     Raises:
         ReconsumeError: it was not ended.
@@ -75,7 +75,7 @@ class OrphanedTransactions:
     its partitions. The brokers end it by themselves only after its timeout and up to 10 s more
     (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
 
-    The group decides who is gone: a worker that is no member may not commit offsets. One that lives all the same, such
+    The group decides who is gone: only members may commit offsets. One that lives all the same, such
     as one that was paused, registers anew.
 
     Args:
@@ -102,7 +102,7 @@ class OrphanedTransactions:
         self._thread.start()
 
     def noticed(self, has_new_partitions: bool) -> None:
-        """Look at the group after a rebalance; whoever gets partitions ends what their former owners left open."""
+        """Look at the group after a rebalance; the new owner of partitions ends what their former owners left open."""
         self._has_new_partitions |= has_new_partitions
         self._rebalanced.set()
 
@@ -142,4 +142,4 @@ class OrphanedTransactions:
             except ReconsumeError as error:
                 logger.warning("transaction not ended worker=%s: it ends by its timeout: %s", name, error)
             else:
-                logger.info("transactions ended of a worker that is gone worker=%s", name)
+                logger.info("transactions of a lost worker ended worker=%s", name)

@@ -95,7 +95,7 @@ class PositionLog:
         return self._ids.get(topic)
 
     def records(self, offsets: Iterable[TopicPartition]) -> list[PositionRecord]:
-        """What to write with a batch that commits these offsets."""
+        """Return the records to write with a batch that commits these offsets."""
         return [
             PositionRecord(
                 self._topic,

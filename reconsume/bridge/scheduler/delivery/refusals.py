@@ -45,7 +45,7 @@ class TrialWriter(Protocol):
 
 @dataclass(slots=True)
 class _Refused:
-    """What is known of a target.
+    """The known facts about a target.
 
     Attributes:
         reason: why it refused a record.
@@ -164,7 +164,7 @@ class Refusals:
         return self._doubt(where, one, size)
 
     def _doubt(self, where: Where, one: Delivery, size: int) -> Delivery | None:
-        """What was remembered has to be found out anew."""
+        """Find out anew what a target accepts."""
         if not size:
             self._asked.add(one.topic)
         elif self._trials is None:
@@ -182,7 +182,7 @@ class Refusals:
         try:
             found = self._unwritable(topics)
         except ReconsumeError as error:
-            logger.warning("cannot ask which topics may be written: %s", error)
+            logger.warning("rights to write topics unknown: %s", error)
             return False
         for topic, reason in found.items():
             self._remember(topic, _Refused(reason, 0, now_ms + _FRESH_MS))
@@ -266,12 +266,12 @@ class Refusals:
         self._forget_target(topic)
 
     def _ask(self, now_ms: float) -> None:
-        """A target of which nobody tells is written to; then the brokers tell."""
+        """A target whose state is unknown is written to; then the brokers tell."""
         found: Mapping[str, str] = {}
         try:
             found = self._unwritable(self._asked)
         except ReconsumeError as error:
-            logger.warning("cannot ask which topics may be written: %s", error)
+            logger.warning("rights to write topics unknown: %s", error)
         for topic in self._asked:
             if topic in found:
                 self._remember(topic, _Refused(found[topic], 0, now_ms + _FRESH_MS))

@@ -64,7 +64,7 @@ class Trials:
         return reports[0] if reports else KafkaError(KafkaError._TIMED_OUT, "no delivery report")
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Release the producer."""
         if self._transactions is not None:
             self._transactions.close()
             self._transactions = None

@@ -70,7 +70,7 @@ class BatchInDoubt(Exception):
     """All of the batch counts, or nothing; `recover` has the brokers decide it, then the committed offsets tell.
 
     Attributes:
-        error: why nobody knows.
+        error: why it is unknown.
     """
 
     def __init__(self, error: ReconsumeError) -> None:
@@ -79,7 +79,7 @@ class BatchInDoubt(Exception):
 
 
 class WriterBroken(Exception):
-    """The producer is of no use any more; what was not committed is read again by a new one.
+    """The producer is unusable; uncommitted records are read again by a new one.
 
     Attributes:
         error: why.
@@ -108,7 +108,7 @@ class BatchWriter(Protocol):
         """After `BatchInDoubt`: have the brokers decide; raises `KafkaNotReachable` while they do not answer."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connections."""
 
 
 class TransactionalWriter:
@@ -186,7 +186,7 @@ class TransactionalWriter:
             why = translate(cause, _ASKING)
             if not is_refusal(cause):
                 raise KafkaNotReachable(str(why))
-            logger.warning("due times go by what is known until the next delivery: %s", why)
+            logger.warning("brokers' time unknown until the next delivery: %s", why)
             self._time.is_in_doubt = False
         self._ask_at = monotonic_ms() + _ASK_AGAIN_MS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -39,6 +40,7 @@ class Assignment:
         names: of the installation.
         refused: is asked for each topic.
         due_of: the due moment of a record of `DELAY.0s`.
+        is_paused: whether the retries of a group are paused now.
         clock: milliseconds that only grow.
     """
 
@@ -51,6 +53,7 @@ class Assignment:
         names: TopicNames,
         refused: Refused,
         due_of: Callable[[Message], float],
+        is_paused: Callable[[str], bool],
         clock: Clock = monotonic_ms,
     ) -> None:
         self._consumer = consumer
@@ -59,6 +62,7 @@ class Assignment:
         self._names = names
         self._refused = refused
         self._due_of = due_of
+        self._is_paused = is_paused
         self._clock = clock
         self._new: set[Partition] = set()
         self._waiting: dict[Partition, list[Message]] = {}
@@ -83,15 +87,18 @@ class Assignment:
         self._owners.meet(topics)
         for topic in topics:
             try:
-                delay_ms, reason = self._names.delay_ms(topic), self._refused(topic)
+                group = self._names.group_parked_in(topic) if self._names.is_parked(topic) else None
+                delay_ms, reason = 0 if group else self._names.delay_ms(topic), self._refused(topic)
             except IllegalName as error:
-                delay_ms, reason = 0, str(error)
+                group, delay_ms, reason = None, 0, str(error)
             if reason is not None:
                 logger.error("not scheduling from %s: %s", topic, reason)
                 continue
             for where in ((one.topic, one.partition) for one in partitions if one.topic == topic):
                 if topic == self._names.delay(0):
                     self._read_ahead.assign_held(*where, self._due_of)
+                elif group is not None:
+                    self._read_ahead.assign_parked(*where, partial(self._is_paused, group))
                 else:
                     self._read_ahead.assign(*where, delay_ms)
                 self._new.add(where)
@@ -105,7 +112,7 @@ class Assignment:
         self._refused_partitions.update((one.topic, one.partition) for one in refused)
 
     def revoke(self, gone: set[Partition]) -> None:
-        """Let go of partitions: another worker begins with them."""
+        """Release partitions: another worker begins with them."""
         self._read_ahead.revoke(gone)
         self._owners.forget(gone)
         self._refused_partitions -= gone
@@ -118,7 +125,7 @@ class Assignment:
         """Ask where partitions go on of which the first record, or the end, has come.
 
         Raises:
-            ReconsumeError: the committed offsets are not to be had.
+            ReconsumeError: the committed offsets are unavailable.
         """
         read = {(one.topic() or "", one.partition() or 0) for one in messages if _is_record_or_end(one)}
         if come := self._new & read:
@@ -153,7 +160,7 @@ class Assignment:
     def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
         """Commit positions that the group's coordinator has lost, and read on from there."""
         logger.warning(
-            "the group's coordinator has lost offsets, going on at positions: %s",
+            "coordinator lost offsets of the group, continuing at positions: %s",
             ", ".join(f"{topic}-{number}@{one.offset}" for (topic, number), one in sorted(positions.items())),
         )
         commits = [TopicPartition(*where, one.offset, one.metadata) for where, one in positions.items()]

@@ -1,4 +1,4 @@
-"""What earlier owners of a partition have committed, and what they have done above that."""
+"""The committed offsets of a partition's earlier owners, and the records above that they have finished."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATIENCE_MS: Final = 30_000.0
 
 
 class EarlierProgress(NamedTuple):
-    """Of one commit or position: the next record to deliver, and what is delivered from there on.
+    """The next record to deliver by one commit or position, and the records above that are delivered.
 
     Attributes:
         is_restored: whether the group's coordinator has lost it.
@@ -100,7 +100,7 @@ class EarlierOwners:
         After 30 s the committed offset holds.
 
         Raises:
-            ReconsumeError: the committed offsets are not to be had.
+            ReconsumeError: the committed offsets are unavailable.
         """
         if not partitions:
             return {}, set()

@@ -66,7 +66,7 @@ class GroupMember:
         """Ask Kafka for partitions."""
 
         def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            # First, because a dead owner's open transaction holds up whoever asks where to begin.
+            # First, because a dead owner's open transaction holds up a worker that asks where to begin.
             self._noticed(bool(partitions))
             on_assign(consumer, partitions)
             if self._joins_again:

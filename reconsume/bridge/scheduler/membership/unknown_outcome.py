@@ -1,4 +1,4 @@
-"""A batch of which nobody knows yet whether it was committed.
+"""A batch whose commit is in doubt.
 
 Guarantees: it is looked up before anything else is delivered: by the committed offsets, or by the worker's positions,
 because a coordinator that has just started may not have read all that it has committed. Meanwhile the worker stays in
@@ -46,12 +46,12 @@ class UnknownOutcome:
     ) -> list[CommittedRun]:
         """The committed part; the rest is still to be delivered.
 
-        A transaction changes all or nothing, but each partition is judged by itself: one may have gone to somebody who
+        A transaction changes all or nothing, but each partition is judged by itself: one may have gone to someone who
         went on there.
 
         Args:
             asked: `partitions` of now.
-            left: where these go on, if somebody has committed there.
+            left: where these go on, if someone has committed there.
         """
         deliveries = iter(self.batch)
         counted = list[CommittedRun]()

@@ -1,1 +1,1 @@
-"""What a worker has read ahead, ordered by when it is due."""
+"""The records that a worker has read ahead, ordered by due time."""

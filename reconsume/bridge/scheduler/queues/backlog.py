@@ -1,4 +1,4 @@
-"""What waits in a worker's partitions, by level: from its memory, and from offsets for what it has not read yet."""
+"""The waiting records of a worker's partitions, by level: from its memory, and from offsets for unread ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.metrics.registry import LevelWaiting
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.wire.names import TopicNames
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +46,12 @@ class WorkerBacklog:
     Two threads write to it, each its own part; a third one, a scrape, reads.
 
     Args:
-        prefix: of our topics; the rest of a topic's name is the level in the metrics.
+        names: of the topics; they tell the level in the metrics.
         clock: of this process.
     """
 
-    def __init__(self, prefix: str, clock: Clock) -> None:
-        self._prefix = prefix
+    def __init__(self, names: TopicNames, clock: Clock) -> None:
+        self._names = names
         self._clock = clock
         self._heads: tuple[PartitionHead, ...] = ()
         self._ends: Mapping[Partition, int] = {}
@@ -58,7 +59,7 @@ class WorkerBacklog:
 
     @property
     def heads(self) -> tuple[PartitionHead, ...]:
-        """As last seen."""
+        """The heads, as last seen."""
         return self._heads
 
     def seen(self, heads: Iterable[PartitionHead]) -> None:
@@ -70,10 +71,10 @@ class WorkerBacklog:
         self._ends, self._due_ends = ends, due_ends
 
     def levels(self) -> dict[str, LevelWaiting]:
-        """What waits on each level now."""
+        """Return the waiting records of each level."""
         now, found = self._clock(), dict[str, LevelWaiting]()
         for head in self._heads:
-            level = head.where[0].removeprefix(self._prefix)
+            level = self._names.level_of(head.where[0])
             before = found.get(level, LevelWaiting(0, 0, 0.0))
             late = 0.0 if head.head_due_ms is None else max(0.0, (now - head.head_due_ms) / 1000)
             found[level] = LevelWaiting(
@@ -83,6 +84,15 @@ class WorkerBacklog:
             )
         return found
 
+    def parked(self) -> dict[str, int]:
+        """How many records wait in the parked topic of each group now; groups without any are left out."""
+        found = {
+            self._names.group_parked_in(head.where[0]): head.in_memory + _beyond(head, self._ends)
+            for head in self._heads
+            if self._names.is_parked(head.where[0])
+        }
+        return {group: count for group, count in found.items() if count}
+
 
 def _beyond(head: PartitionHead, ends: Mapping[Partition, int]) -> int:
     """Offsets from what is read next to that end."""
@@ -91,7 +101,7 @@ def _beyond(head: PartitionHead, ends: Mapping[Partition, int]) -> int:
 
 
 class Offsets(Protocol):
-    """Who is asked for offsets."""
+    """Answers questions about offsets."""
 
     def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
         """The offset after the last committed record."""
@@ -126,7 +136,7 @@ class EndsSampler:
                 if sampling:
                     self.run_once()
             except ReconsumeError as error:
-                logger.debug("the backlog is not measured: %s", error)
+                logger.debug("backlog not measured: %s", error)
             sampling = True
 
     def run_once(self) -> None:

@@ -26,7 +26,7 @@ class BatchSize:
     grows slowly, because on a link with long round trips small batches are not quick either. So on a narrow link the
     limit swings below the size at which transactions fail, and after an outage it is back within a dozen batches.
 
-    Guarantees: no batch is tried for ever because it cannot be written within a transaction's time.
+    Guarantees: no batch is tried forever because it cannot be written within a transaction's time.
     Tests: tests/unit/bridge/scheduler/queues/test_batch_size.py, tests/integration/test_narrow_link.py.
 
     Args:

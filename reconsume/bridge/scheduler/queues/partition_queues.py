@@ -6,7 +6,7 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, takewhile
-from math import ceil
+from math import ceil, inf
 from operator import itemgetter
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
@@ -27,7 +27,7 @@ _RECORD_OVERHEAD_BYTES = 1_000
 
 
 def offset_of(message: Message) -> int:
-    """Of a record that was read."""
+    """Return the offset of a record that was read."""
     offset = message.offset()
     assert offset is not None
     return offset
@@ -111,7 +111,7 @@ class PartitionQueue:
         self._end, self.is_at_end = offset, not self._paused
 
     def look(self, now_ms: float) -> PartitionHead:
-        """What waits here."""
+        """Return the waiting records."""
         records = self._records
         head_due_ms = records[0][0] if records else None
         due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
@@ -164,6 +164,63 @@ class PartitionQueue:
         if self._done:
             offset = offset_of(self._records[0][1]) if self._records else self._next
             self._done = frozenset(one for one in self._done if one >= offset)
+
+
+class ParkedQueue(PartitionQueue):
+    """The records of a group's parked topic: none is due while the group is paused, then all are.
+
+    While the group is paused no more than what was read at once is held in memory.
+
+    Tests: tests/unit/bridge/scheduler/queues/test_parked_queue.py, tests/integration/test_paused_groups.py.
+
+    Args:
+        topic: the parked topic.
+        partition: of it.
+        is_paused: asks whether the group is paused now.
+        clock: gives milliseconds.
+    """
+
+    __slots__ = ("_is_paused", "_lifted_ms")
+
+    def __init__(self, topic: str, partition: int, is_paused: Callable[[], bool], clock: Clock = now_ms) -> None:
+        super().__init__(topic, partition, 0, clock)
+        self._is_paused = is_paused
+        self._lifted_ms = inf
+
+    def _waits(self) -> bool:
+        """Whether the group is paused; remembers when it stopped to be, for lateness counts from then."""
+        if self._is_paused():
+            self._lifted_ms = inf
+            return True
+        if self._lifted_ms == inf:
+            self._lifted_ms = ceil(self._clock())
+        return False
+
+    def look(self, now_ms: float) -> PartitionHead:  # noqa: ARG002 - all or nothing is due
+        """Describe the waiting records."""
+        where, count, waits = (self.topic, self.partition), len(self), self._waits()
+        if waits or not count:
+            return PartitionHead(where, None if waits else 0, count, 0, None, self._read_to(), self.paused)
+        head_due_ms = max(self._records[0][0], self._lifted_ms)
+        return PartitionHead(where, 0, count, count, head_due_ms, self._read_to(), self.paused)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the group is paused, and it is known from the first record on where this worker begins."""
+        return bool(self._records) and self._waits()
+
+    @property
+    def next_due_ms(self) -> float | None:
+        """When the head is due; None while the group is paused."""
+        due = super().next_due_ms
+        return None if due is None or self._waits() else max(due, self._lifted_ms)
+
+    def due(self, now_ms: float, limit: int) -> list[Waits]:
+        """Up to `limit` records from the head, due since the pause was lifted; they stay here."""
+        if self._waits():
+            return []
+        lifted_ms = int(self._lifted_ms)
+        return [(max(due, lifted_ms), message) for due, message in super().due(now_ms, limit)]
 
 
 class TimerQueue(PartitionQueue):
@@ -220,7 +277,7 @@ class TimerQueue(PartitionQueue):
             insort(self._held, (ceil(self._due_of(message)), offset_of(message), message))
 
     def look(self, now_ms: float) -> PartitionHead:
-        """What waits here; what is out of reach is counted as not due."""
+        """Return the waiting records; those out of reach count as not due."""
         head_due_ms = self._held[0][0] if self._held else None
         due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
         where = self.topic, self.partition

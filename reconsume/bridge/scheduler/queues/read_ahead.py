@@ -15,7 +15,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, TimerQueue, Waits
+from reconsume.bridge.scheduler.queues.partition_queues import ParkedQueue, PartitionQueue, TimerQueue, Waits
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class DueRun:
 
     @property
     def position(self) -> TopicPartition:
-        """What to commit when they are all delivered."""
+        """Return the position to commit when all of them are delivered."""
         offset, metadata = self.queue.after(self.records)
         return TopicPartition(self.queue.topic, self.queue.partition, offset, metadata)
 
@@ -118,6 +118,10 @@ class ReadAhead:
         """The same for a partition whose records have due moments of their own."""
         self._queues[topic, partition] = TimerQueue(topic, partition, due_of)
 
+    def assign_parked(self, topic: str, partition: int, is_paused: Callable[[], bool]) -> None:
+        """The same for a partition whose records are due as soon as their group is not paused."""
+        self._queues[topic, partition] = ParkedQueue(topic, partition, is_paused, self._clock)
+
     def revoke(self, partitions: Iterable[Partition]) -> None:
         """Forget partitions that another worker owns now; it reads their records again."""
         for partition in partitions:
@@ -140,7 +144,7 @@ class ReadAhead:
             queue.extend(messages)
 
     def learn(self, partition: Partition, done: Iterable[int]) -> None:
-        """What an earlier owner of a partition has delivered out of turn."""
+        """Take note of records that an earlier owner of a partition has delivered out of turn."""
         queue = self._queues.get(partition)
         if queue is not None:
             queue.learn(done)
@@ -165,7 +169,7 @@ class ReadAhead:
         large, self._did_not_fit = self._did_not_fit, None
         if large in ready:
             return [DueRun(large, large.due(now_ms, 1))]
-        # The most overdue partitions are served first, so none waits for ever when the limit is small.
+        # The most overdue partitions are served first, so none waits forever when the limit is small.
         ready.sort(key=lambda queue: queue.next_due_ms or 0.0)
         del ready[limit:]
         runs: dict[PartitionQueue, DueRun] = {}
@@ -221,6 +225,6 @@ class ReadAhead:
         return len(queue) >= max(self._records_per_partition, queue.least_room) * part
 
     def _share(self, part: float) -> float:
-        """What a partition may have of this part of the memory, in bytes; infinity while that is not all taken."""
+        """Return the bytes of this part of the memory that a partition may use; infinity until it is full."""
         total = self._total_bytes * part
         return total / len(self._queues) if sum(queue.bytes for queue in self) >= total else inf

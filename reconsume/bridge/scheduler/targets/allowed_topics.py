@@ -20,7 +20,7 @@ _AGAIN_SECONDS: Final = 5.0
 def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: threading.Event) -> None:
     """Write this worker's `allowed_real_topics` to the GROUPS topic, unless it says the same already.
 
-    Only at the start: of workers with different settings the last one counts, and they do not write for ever.
+    Only at the start: of workers with different settings the last one counts, and they do not write forever.
     """
     while not stop.is_set():
         try:
@@ -29,7 +29,7 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
             if follower.groups.allowed_real_topics != tuple(settings.allowed_real_topics):
                 write_allowed_topics(Cluster(settings))
         except KafkaNotReachable as error:
-            logger.warning("allowed_real_topics is not published yet: %s", error)
+            logger.warning("allowed_real_topics not published yet: %s", error)
             stop.wait(_AGAIN_SECONDS)
         except ReconsumeError as error:
             logger.warning(

@@ -1,4 +1,4 @@
-"""When a topic that somebody has deleted may be made again."""
+"""When a topic that someone has deleted may be made again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeletedTopics:
     """A topic that was deleted is not made again before its readers have noticed.
 
     One that finds a topic of the same name at its next question goes on at its old offset: librdkafka (2.16) resets it
-    only where the new topic is shorter. What was stored before that offset would stay there for ever.
+    only where the new topic is shorter. What was stored before that offset would stay there forever.
 
     Args:
         clock: milliseconds that only grow.
@@ -46,5 +46,5 @@ class DeletedTopics:
         left = self._missed_since.setdefault(topic, now) + _NOTICED_MS - now
         if left > 0:
             raise KafkaNotReachable(
-                f"topic {topic} was deleted; it is made again in {left / 1000:.0f} s, when its readers have noticed"
+                f"topic {topic} was deleted; it is created again in {left / 1000:.0f} s, when its readers have noticed"
             )

@@ -1,4 +1,4 @@
-"""What failing look-ups of topics may cost a worker: each is remembered for a while, all share a budget of time."""
+"""The cost of failing look-ups of topics: each is remembered for a while, all share a budget of time."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""What to write for one due record: its delivery, the copy of a send-back, or a record for the quarantine."""
+"""The record to write for a due one: its delivery, the copy of a send-back, or one for the quarantine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from confluent_kafka import Message
 
-from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.brokers_clock import stored_ms
@@ -33,8 +34,8 @@ class Delivery(NamedTuple):
         partition: -1 lets the partitioner choose by key, as a Java client would.
         key: of a withdrawn message, of which nothing is written, the id of its withdrawal.
         headers: as they go out.
-        outcome: `delivered`, `dead_lettered`, `sent_back`, `rolled` (to the next lane), `quarantined`, or one of
-            `UNWRITTEN`: `dropped`, `cancelled`.
+        outcome: `delivered`, `dead_lettered`, `sent_back`, `rolled` (to the next lane), `parked`, `quarantined`, or one
+            of `UNWRITTEN`: `dropped`, `cancelled`.
         group: the consumer group it is for, empty where there is none.
     """
 
@@ -70,19 +71,29 @@ class Router:
     timers: Timers
 
     def meet(self, messages: Callable[[], Iterable[Message]]) -> None:
-        """A batch begins: targets of it that nobody knows are looked up, and made, together."""
+        """A batch begins: its unknown targets are looked up, and created, together."""
         self.targets.expect(lambda: (_real_topic(headers_of(message)) for message in messages()))
 
-    def route(self, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
+    def route(self, messages: Iterable[Message], batch: list[Delivery], topic: str) -> None:
         """Append to a batch what to write for each due record; what cannot be delivered goes to the quarantine.
 
         What was routed before an error stays in the batch.
 
+        Args:
+            messages: of one topic.
+            batch: gets what to write.
+            topic: their topic.
+
         Raises:
             KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
-            CancelsNotRead: the record is a delayed message of which nobody knows yet whether it was withdrawn.
+            CancelsNotRead: the record is a delayed message that may have been withdrawn.
         """
-        decide = self._take_in if inbox else self._deliver
+        # What comes from a parked topic is never parked again: it would go behind what was parked after it.
+        decide = (
+            self._take_in
+            if topic == self.names.send_back
+            else partial(self._deliver, known={} if self.names.is_parked(topic) else self.groups().by_name)
+        )
         for message in messages:
             headers = headers_of(message)
             try:
@@ -99,7 +110,7 @@ class Router:
             self.names.quarantine, ANY_PARTITION, message.key(), message.value(), kept, "quarantined", group
         )
 
-    def _deliver(self, message: Message, headers: Headers) -> Delivery:
+    def _deliver(self, message: Message, headers: Headers, known: Mapping[str, SubscriptionGroupConfig]) -> Delivery:
         real_topic = real_qid = None
         # Our headers are the last ones, and of duplicates the last counts.
         for name, value in reversed(headers):
@@ -109,9 +120,12 @@ class Router:
             if name == REAL_QID and real_qid is None:
                 real_qid = value
         if real_topic is None:
-            raise Undeliverable("header REAL_TOPIC is missing, so nobody knows where this record goes")
+            raise Undeliverable("header REAL_TOPIC is missing, so the target of this record is unknown")
         target = self.targets.find(real_topic)
         key = message.key()
+        if target.kind == "retry" and (group := known.get(target.group)) is not None and group.retry_paused:
+            topic = self.targets.parked(target.group)
+            return Delivery(topic, 0, key, message.value(), headers, "parked", target.group)
         partition = 0 if target.partitions == 1 else _partition(target, key, real_qid)
         if target.kind == "topic" and (other := self._not_yet(message, headers, target.topic)) is not None:
             return other
@@ -121,7 +135,7 @@ class Router:
         )
 
     def _not_yet(self, message: Message, headers: Headers, topic: str) -> Delivery | None:
-        """What happens to a delayed message in place of its delivery: withdrawn, or on to the next lane."""
+        """Return the fate of a delayed message that is not delivered now: withdrawn, or on to the next lane."""
         now, cancels = self.timers.clock(), self.timers.cancels
         deliver_ms = deliver_ms_of(headers, now)
         waits = deliver_ms is not None and deliver_ms > now
@@ -198,7 +212,7 @@ def _group_of(headers: Headers) -> str:
 
 
 def _uniq_key(headers: Headers) -> str | None:
-    """The id by which a message can be withdrawn; one that is no text is the user's own affair."""
+    """The id by which a message can be withdrawn; one that is not a text is the user's own affair."""
     try:
         return text_property(headers, UNIQ_KEY)
     except MalformedProperty:

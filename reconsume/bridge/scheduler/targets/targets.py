@@ -141,6 +141,18 @@ class Targets:
             self._lanes[topic] = self._partitions(topic, lambda: self._find_or_make_lane(topic))
         return self._lane_partitions.choose(topic, self._lanes[topic], target, key)
 
+    def parked(self, group: str) -> str:
+        """The parked topic of a group; it is made with its first record.
+
+        Raises:
+            Undeliverable: it cannot be made.
+            KafkaNotReachable: ask again later.
+        """
+        topic = self.names.parked(group)
+        if topic not in self._lanes:
+            self._lanes[topic] = self._partitions(topic, lambda: self._find_or_make_lane(topic, group))
+        return topic
+
     def forget(self) -> None:
         """Look everything up again: a topic that was known may be gone. Failures of a moment ago are remembered."""
         self._unsure = {one.topic for one in self._known.values()} | self._lanes.keys()
@@ -188,7 +200,7 @@ class Targets:
                 kind, group = of_kind, name.removeprefix(prefix)
         if kind == "topic" and not self._is_allowed(name):
             raise Undeliverable(
-                f"REAL_TOPIC {name!r} is no %RETRY% or %DLQ% name and matches no pattern of allowed_real_topics"
+                f"REAL_TOPIC {name!r} is neither a %RETRY% or %DLQ% name nor allowed by allowed_real_topics"
             )
         return NamedTopic(topic, kind, group)
 
@@ -197,7 +209,7 @@ class Targets:
         return not name.startswith(self.names.prefix) and is_allowed(name, self.allowed_real_topics)
 
     def _partitions(self, topic: str, ask: Callable[[], int]) -> int:
-        """As listed, or as the cluster answers."""
+        """Return the partitions as listed, or as the cluster answers."""
         found = self._there.get(topic)
         if found is None:
             try:
@@ -232,7 +244,7 @@ class Targets:
         return outcome
 
     def _others(self) -> dict[str, NamedTopic]:
-        """Of the batch in hand, by their Kafka topics: unknown ones, which are looked up and made with this one."""
+        """The batch's unknown targets, by their Kafka topics; they are looked up and created with this one."""
         found: dict[str, NamedTopic] = {}
         for real_topic in dict.fromkeys(self._coming()):
             if real_topic is not None and real_topic not in self._known:
@@ -251,11 +263,12 @@ class Targets:
             return True
         return False
 
-    def _find_or_make_lane(self, topic: str) -> int:
+    def _find_or_make_lane(self, topic: str, parked_of: str = "") -> int:
         found = self._found(topic)
         if found is not None:
             return found
         self.deletions.missed(topic)
-        lane = self.maker.delay_topic(self.names.delay_ms(topic))
+        parked = self.names.is_parked(topic)
+        lane = self.maker.parked_topic(parked_of) if parked else self.maker.delay_topic(self.names.delay_ms(topic))
         self.maker.make(lane)
         return lane.partitions

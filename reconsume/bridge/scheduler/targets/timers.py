@@ -64,7 +64,7 @@ class DelayTopics:
         try:
             existing = self.admin.partitions(self.names.delay(delay) for delay in wanted)
         except ReconsumeError as error:
-            logger.warning("delay topics cannot be looked for: %s", error)
+            logger.warning("delay topics not listed: %s", error)
             self._delays = tuple(delay for delay in self._delays if delay in wanted)
             self._look_at = now + _LOOK_AGAIN_MS
             return self._delays
@@ -79,7 +79,7 @@ class DelayTopics:
 
 @dataclass(slots=True)
 class Timers:
-    """What a worker must know of delayed messages.
+    """The facts about delayed messages that a worker needs.
 
     Args:
         names: the installation's topics.

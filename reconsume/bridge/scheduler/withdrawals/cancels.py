@@ -27,7 +27,7 @@ _AGAIN_SECONDS: Final = 2.0
 
 
 class CancelsNotRead(KafkaNotReachable):
-    """The worker has not read the CANCEL topic lately, so nobody knows whether this message was withdrawn."""
+    """The worker has not read the CANCEL topic lately, so it is unknown whether this message was withdrawn."""
 
 
 class CancelsFollower(TopicFollower):
@@ -86,7 +86,7 @@ class CancelsFollower(TopicFollower):
                     self._forget(reader)
 
     def _failed(self, error: ReconsumeError) -> None:
-        logger.warning("withdrawn messages cannot be read, delayed messages wait: %s", error)
+        logger.warning("withdrawals not read, delayed messages wait: %s", error)
 
     def _forget(self, reader: WithdrawalsReader) -> None:
         now = self._clock()

@@ -128,7 +128,7 @@ class WithdrawalsReader:
             self._writer.done(withdrawals)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._writer is not None:
             self._writer.close()
         self._reader.close()
@@ -192,5 +192,5 @@ class WithdrawalsReader:
 def _partitions(admin: KafkaAdmin, topic: str) -> list[Partition]:
     count = admin.partitions([topic]).get(topic)
     if count is None:
-        raise TopicNotReady(f"topic {topic} does not exist; `reconsume topics apply` makes what is missing")
+        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
     return [(topic, one) for one in range(count)]

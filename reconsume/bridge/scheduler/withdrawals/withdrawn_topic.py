@@ -101,7 +101,7 @@ class WithdrawnTopicWriter:
             logger.debug("tombstones in %s are left out: %s", self._topic, error)
 
     def close(self) -> None:
-        """Let go; what is not written is read again at the next start."""
+        """Close; unwritten requests are read again at the next start."""
         discard_producer(self._producer)
 
     def _is_time(self) -> bool:

@@ -162,7 +162,7 @@ class ChaosCluster:
         return self
 
     def remove_data(self) -> None:
-        """Of brokers that have ended; their logs stay."""
+        """Remove the data of brokers that have ended; their logs stay."""
         for one in self.folders:
             shutil.rmtree(one / "log")
 

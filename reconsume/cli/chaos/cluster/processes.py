@@ -30,12 +30,12 @@ class UnderTest:
 
     @property
     def log(self) -> Path:
-        """What all its lives have written."""
+        """Return the output of all its lives."""
         return self.folder / f"{self.name}.log"
 
     @property
     def pid(self) -> int | None:
-        """Of the life that it lives now."""
+        """Return the process id of its current life."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -102,7 +102,7 @@ class Processes:
             one.kill()
 
     def all(self) -> list[UnderTest]:
-        """Whatever it is."""
+        """Return all processes under test."""
         return [*self.schedulers, *self.consumers, *self.sidecars, *self.apps, *self.poisoned]
 
     def revive(self) -> None:

@@ -57,7 +57,7 @@ class Proxy:
         self._do(self._passing.clear)
 
     def speak(self) -> None:
-        """What was withheld goes through."""
+        """Let the withheld data through."""
         self._do(self._passing.set)
 
     def cut(self) -> None:

@@ -1,1 +1,1 @@
-"""What a pushed message looks like."""
+"""Pushed messages as HTTP requests."""

@@ -35,7 +35,7 @@ class CloudEvent:
 
     Attributes:
         attributes: all but `datacontenttype`; text.
-        content_type: None if nobody says.
+        content_type: None if unknown.
         data: None for a tombstone.
     """
 
@@ -137,7 +137,7 @@ def _refuse(constant: str) -> None:
 
 
 def _guessed_type(data: bytes | None) -> str:
-    """For data of which nobody says the type: an object or array in JSON, text, or anything."""
+    """For data of an undeclared type: an object or array in JSON, text, or anything."""
     if data is None:
         return OCTETS
     if data[:1] in (b"{", b"[") and parsed(data) is not _NO_JSON:
@@ -167,7 +167,7 @@ def header_value(value: str | bytes) -> str:
 
 
 def header_name(name: str) -> str:
-    """What may stand in a header's name; underscores go too, because common proxies drop headers with them."""
+    """Return a legal header name; underscores go too, because common proxies drop headers with them."""
     return _NOT_IN_NAME.sub(_escaped, name.encode(errors="surrogateescape")).decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""What is sent to the app, by profile."""
+"""The requests to an app, by profile."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class ReconsumeHeaders:
         self._same = [("reconsume-group", header_value(group)), ("reconsume-deadline-ms", str(deadline_ms))]
 
     def of_request(self) -> HttpHeaders:
-        """What holds for all messages of a request."""
+        """Return the headers for all messages of a request."""
         return [*self._same, ("reconsume-max-times", str(self._max_times()))]
 
     def of_message(self, message: Message) -> HttpHeaders:
-        """What holds for one message."""
+        """Return the headers for one message."""
         headers = [
             ("reconsume-topic", header_value(message.topic)),
             ("reconsume-times", str(message.reconsume_times)),
@@ -127,7 +127,7 @@ class NativeRequests:
 
 
 class KnativeRequests(NativeRequests):
-    """What Knative's Kafka source sends."""
+    """The requests of Knative's Kafka source."""
 
     __slots__ = ()
     untyped = None

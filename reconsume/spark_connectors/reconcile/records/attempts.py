@@ -3,7 +3,7 @@
 Guarantees: the work grows with the records, also where all are copies of one attempt, or all messages are alike.
 Test: tests/spark/test_pairing.py.
 
-A fault may tear the two apart: then there is a missing delivery, and one that nobody asked for.
+A fault may tear the two apart: then there is a missing delivery, and one without a send-back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FAULTS: Final = ("WRONG_COUNT", "WRONG_GROUP", "DAMAGED")
 """In the order in which they are tried."""
 _PLACE: Final = ("topic", "partition", "offset")
 _FEW_PAIRS: Final = 1_000
-"""Of alike send-backs and deliveries all are compared with all, as long as that makes no more pairs."""
+"""Compare all alike send-backs and deliveries with each other, while that makes no more pairs."""
 _LATEST_MS: Final = 1 << 62
 
 
@@ -77,13 +77,16 @@ def gather_attempts(records: DataFrame) -> DataFrame:
 def pair_attempts(attempts: DataFrame) -> DataFrame:
     """One row for each send-back with its delivery, and for each delivery that no send-back explains.
 
-    Columns: those of `gather_attempts`; `copy`, 0 for the first pair of an attempt; `copies_sent`.
+    Columns: those of `gather_attempts`; `copy`, 0 for the first pair of an attempt; `copies_sent`; `parked`, whether
+    the message waited for the end of a pause, or does.
 
     Args:
         attempts: of `gather_attempts`, without those that have many records.
     """
     copies = F.when(F.col("sent_offset").isNotNull(), 1).otherwise(0).alias("copies_sent")
-    return attempts.select(*IDENTITY, F.lit(0).alias("copy"), copies, "retried", *_flat_names())
+    return attempts.select(
+        *IDENTITY, F.lit(0).alias("copy"), copies, _parked().alias("parked"), "retried", *_flat_names()
+    )
 
 
 def pair_copies(records: DataFrame) -> DataFrame:
@@ -96,23 +99,43 @@ def pair_copies(records: DataFrame) -> DataFrame:
         records: of `gather_attempts`, those of attempts that have many.
     """
     attempt = Window.partitionBy(*IDENTITY)
-    sent, arrived = (F.count(f"{side}_offset").over(attempt) for side in ("sent", "arrived"))
+    sent, delivered = (
+        F.count(one).over(attempt) for one in ("sent_offset", F.when(~_parked(), F.col("arrived_offset")))
+    )
     # Of more deliveries than send-backs those come first that were not before their time, nor on another topic.
     timely = F.coalesce(F.col("arrived_appended") >= F.min("sent_due").over(attempt), F.lit(False))
-    unlikely = (sent > 0) & (arrived > sent) & (F.col("arrived_astray") | ~timely)
+    unlikely = (sent > 0) & (delivered > sent) & (F.col("arrived_astray") | ~timely)
     side = F.when(F.col("inbox_offset").isNotNull(), 0).when(F.col("sent_offset").isNotNull(), 1).otherwise(2)
-    rows = records.withColumns({"copies_sent": sent, "unlikely": F.coalesce(unlikely, F.lit(False)), "side": side})
+    rows = records.withColumns(
+        {
+            "copies_sent": sent,
+            "unlikely": F.coalesce(unlikely, F.lit(False)),
+            "side": side,
+            "parked": F.max(_parked()).over(attempt),
+            "kept": F.greatest(sent, delivered, F.lit(1)),
+        }
+    )
     places = [F.coalesce(*(f"{side}_{name}" for side in _FIELDS)) for name in ("appended", *_PLACE)]
-    in_order = Window.partitionBy(*IDENTITY, "side").orderBy("unlikely", "arrived_astray", "sent_due", *places)
-    told = (*("copies_sent", "retried"), *_flat_names())
-    paired = rows.withColumn("copy", F.row_number().over(in_order) - 1).groupBy(*IDENTITY, "copy")
+    in_order = Window.partitionBy(*IDENTITY, "side").orderBy(
+        _parked(), "unlikely", "arrived_astray", "sent_due", *places
+    )
+    told = (*("copies_sent", "parked", "retried"), *_flat_names())
+    # A parked record counts as the delivery of a send-back that has no other one yet.
+    numbered = rows.withColumn("copy", F.row_number().over(in_order) - 1)
+    kept = numbered.where(~_parked() | (F.col("copy") < F.col("kept")))
+    paired = kept.groupBy(*IDENTITY, "copy")
     return paired.agg(*(F.first(name, ignorenulls=True).alias(name) for name in told)).withColumn(
         "copies_sent", F.col("copies_sent").cast("int")
     )
 
 
+def _parked() -> Column:
+    """Whether a record waits in its group's parked topic, or did."""
+    return F.coalesce(F.col("arrived_kind") == "parked", F.lit(False))
+
+
 def _flat() -> list[tuple[str, str, str]]:
-    """Of each field its side, its name there, and that of its column."""
+    """Return for each field its side, its name there, and that of its column."""
     return [(side, name, f"{side}_{name.removeprefix('kafka_')}") for side, names in _FIELDS.items() for name in names]
 
 

@@ -29,7 +29,7 @@ _LATE_MS: Final = 3_600_000
 
 
 class Extent(NamedTuple):
-    """What a partition of our topics holds.
+    """The records that a partition of our topics holds.
 
     Attributes:
         first: the first offset that is kept; 0 where nothing was deleted of the time that is looked at.
@@ -41,7 +41,7 @@ class Extent(NamedTuple):
 
 
 ExtentsSince = Callable[[int], Mapping[Partition, Extent]]
-"""Given the moment (ms) from which on topics are looked at, 0 for ever: the extent of each partition that there is."""
+"""Given the moment (ms) from which on topics are looked at, 0 forever: the extent of each partition that there is."""
 
 
 class First(NamedTuple):
@@ -65,7 +65,7 @@ class ExpiredLanes:
 
     @property
     def latest_ms(self) -> int:
-        """Of all durations; 0 if nothing may be gone."""
+        """Return the latest moment of all durations; 0 if nothing may be gone."""
         return max(self.until_ms.values(), default=0) or self.otherwise_ms
 
     def of(self, delay_ms: Column) -> Column:
@@ -120,7 +120,7 @@ def expired_lanes(until: Mapping[str, int], names: TopicNames, otherwise_ms: int
 
 @dataclass(frozen=True)
 class DeletedRecords:
-    """What is gone of our topics; Kafka is asked once, and only where something seems wrong.
+    """The deleted records of our topics; Kafka is asked once, and only if something seems wrong.
 
     Attributes:
         names: of the installation.
@@ -172,7 +172,7 @@ class DeletedRecords:
         return expired_lanes(until, self.names, self.now_ms + _LATE_MS if unknown else 0)
 
     def with_expired(self, rows: DataFrame, pairs: DataFrame, unsure: Column) -> DataFrame:
-        """What went nowhere, as far as can be seen, is `expired` where its delivery may have been deleted.
+        """Mark attempts without a visible delivery as `expired` if the delivery may have been deleted.
 
         Args:
             rows: of `as_ledger`.
@@ -186,7 +186,7 @@ class DeletedRecords:
                 targets[group] = self.names.retry(group), self.names.dead_letter(group)
         topics = {topic for both in targets.values() for topic in both}
         if self._extents is not None:
-            topics.add(self.names.quarantine)  # kept for ever; that it begins late, after an abort, says nothing
+            topics.add(self.names.quarantine)  # kept forever; that it begins late, after an abort, says nothing
         known = None if self._extents is None else {at: one for at, one in self._extents.items() if at[0] in topics}
         there = pairs.where(F.col("arrived_topic").isin(list(topics))).groupBy("arrived_topic", "arrived_partition")
         begins = there.agg(F.min("arrived_offset"), F.min(F.unix_millis("arrived_appended"))).collect()

@@ -54,7 +54,7 @@ class GrownLedger:
             topic_prefix: of the installation.
             now_ms: of the run that is added; later runs are looked for too.
             longest_ms: the longest delay.
-            keep_ms: how long runs are kept; 0 for ever.
+            keep_ms: how long runs are kept; 0 means forever.
 
         Raises:
             IllegalSetting: the ledger is of another installation, or the folder holds something else.
@@ -87,7 +87,7 @@ class GrownLedger:
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
             F.broadcast(known), place_of("kafka_topic", "partition", "offset") == F.col("place"), "left_anti"
         )
-        held = F.col("outcome") == "quarantined"
+        held = (F.col("outcome") == "quarantined") | _is_parked()
         for side, rows in (("inbox", left), ("sent", left), ("target", left.where(held))):
             new = new.unionByName(_as_records(rows, side, records))
         return new
@@ -165,7 +165,7 @@ def append_run(
         now_ms: of this run.
         topic_prefix: of the installation.
         extents: what the topics held before the run read them, where that is known.
-        keep_ms: how long runs are kept; 0 for ever.
+        keep_ms: how long runs are kept; 0 means forever.
 
     Raises:
         LedgerTaken: another run was added meanwhile.
@@ -195,7 +195,7 @@ def _places(rows: DataFrame, from_ms: int = 0) -> DataFrame:
 
 
 def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
-    """What stands on one side of a ledger, as `read_records` gave it, as far as that side is asked for it."""
+    """Return the records of one side of a ledger, as `read_records` gave them, as far as they are asked for."""
     sent, moment = side == "sent", F.col(_SIDES[side])
     told = (*IDENTITY, "level", "delay_ms", "replayed", "damage", "stamp", "deliveries", "cause")
     # An attempt that was taken in from the inbox keeps that record beside the delay topic's.
@@ -204,7 +204,9 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
         **{name: F.col(f"{side}_{name}") for name in ("partition", "offset")},
         "kafka_topic": F.col(f"{side}_topic"),
         "side": F.lit("arrived" if side == "target" else side),
-        "kind": F.lit({"inbox": "inbox", "sent": "delay", "target": "quarantine"}[side]),
+        "kind": F.when(_is_parked() & (F.lit(side) == "target"), "parked").otherwise(
+            {"inbox": "inbox", "sent": "delay", "target": "quarantine"}[side]
+        ),
         "appended": moment,
         "due": F.col("due") if sent else moment,
         "dead": F.col("dead") if sent else F.lit(False),
@@ -218,6 +220,11 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
     rows = left.where(F.col(f"{side}_offset").isNotNull())
     fields = records.schema.fields
     return rows.select(*(known[field.name].cast(field.dataType).alias(field.name) for field in fields))
+
+
+def _is_parked() -> Column:
+    """Whether a row's record waits for the end of a pause."""
+    return (F.col("outcome") == "waiting") & F.col("target_offset").isNotNull()
 
 
 def ledger_runs(spark: SparkSession, folder: str) -> list[dt.datetime]:

@@ -110,11 +110,11 @@ class LedgerLog:
         return self.runs[-1]
 
     def path(self, table: str, run: int) -> str:
-        """Of a run's rows."""
+        """Return the path of a run's rows."""
         return f"{self.folder}/{table}/day={_day(run)}/run={run}"
 
     def settled(self, runs: Iterable[LoggedRun]) -> DataFrame | None:
-        """What these runs have settled; None of no runs."""
+        """Return the settled state of these runs; None without runs."""
         wanted = list(runs)
         if not wanted:
             return None
@@ -123,7 +123,7 @@ class LedgerLog:
         return rows.where(F.col("run").isin([one.run for one in wanted])) if whole else rows
 
     def left_open(self, run: int) -> DataFrame:
-        """What a run left waiting, lost or in the quarantine."""
+        """Return the records that a run left waiting, lost or in the quarantine."""
         return self.spark.read.parquet(self.path("open", run))
 
     def begin(self, run: int, topic_prefix: str) -> None:

@@ -58,7 +58,7 @@ def read_records(source: TopicSource) -> DataFrame:
 
 
 def _nowhere() -> Column:
-    """A delay record without REAL_TOPIC: nobody knows where it goes."""
+    """A delay record without REAL_TOPIC: its target is unknown."""
     return (F.col("kind") == "delay") & F.col("target").isNull() & (F.col("damage") == "")
 
 
@@ -66,7 +66,7 @@ def _columns(topic_prefix: str) -> list[Column]:
     kind, damage = F.col("kind"), F.col("damage")
     inbox = kind == "inbox"
     taken_in = inbox | ((kind == "quarantine") & F.col("source").startswith(topic_prefix + "SEND_BACK/"))
-    # Without its identity a record stands for itself, and is paired by what it carries.
+    # A record without its identity is alone, and is paired by its contents.
     nameless = F.col("attempt").isNull() | F.coalesce(F.col("origin_message_id").contains(_BROKEN), F.lit(False))
     place = F.coalesce("source", place_of("kafka_topic", "partition", "offset"))
     origin = F.when(nameless, place).otherwise(F.coalesce("origin_message_id", place))

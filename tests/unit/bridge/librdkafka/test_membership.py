@@ -1,4 +1,4 @@
-"""A consumer that is no member of its group, and becomes none, is told from one that waits for a rebalance."""
+"""A consumer that is not a member of its group, and becomes none, is told from one that waits for a rebalance."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ class FakeRouter:
 
     def meet(self, _messages: object) -> None: ...
 
-    def route(self, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
-        assert not inbox
+    def route(self, messages: Iterable[Message], batch: list[Delivery], topic: str) -> None:
+        assert topic == TOPIC
         batch.extend(map(self.decide, messages))
 
     def decide(self, message: Message) -> Delivery:

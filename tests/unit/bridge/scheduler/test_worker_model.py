@@ -271,8 +271,8 @@ class Routes:
 
     def meet(self, _messages: object) -> None: ...
 
-    def route(self, messages: Iterable[Message], batch: list[Delivery], *, inbox: bool) -> None:
-        assert not inbox
+    def route(self, messages: Iterable[Message], batch: list[Delivery], topic: str) -> None:
+        assert topic
         batch += [self._written(message, "delivered") for message in messages]
 
     def quarantine(self, message: Message, reason: str) -> Delivery:

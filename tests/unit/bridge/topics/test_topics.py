@@ -29,7 +29,7 @@ def test_all_topics_of_the_table_the_policies_and_the_groups_are_wanted(monkeypa
     )
     names = [topic.name.removeprefix("reconsume.") for topic in wanted_topics(maker(monkeypatch), groups)]
     delays = ["DELAY.0s", "DELAY.1s", "DELAY.1500ms", "DELAY.5s", "DELAY.1m"]
-    single = ["GROUPS", "SEND_BACK", "QUARANTINE", "CANCEL", "POSITIONS", "WITHDRAWN", "DEAD_LETTERS"]
+    single = ["GROUPS", "SEND_BACK", "QUARANTINE", "CANCEL", "POSITIONS", "WITHDRAWN", "DEAD_LETTERS", "JOBS"]
     assert names == [*single, *delays, "RETRY.g", "DLQ.g"]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Message
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.writing.send_back import SendBackWriter
@@ -46,7 +46,7 @@ class Full:
 
     def __init__(self) -> None:
         self.room = False
-        self.taken: list[Callable[[None, None], None]] = []
+        self.taken: list[Callable[[None, Message], None]] = []
         self.partitions: list[int] = []
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Full:
         _value: bytes | None,
         _key: bytes | None,
         partition: int,
-        on_delivery: Callable[[None, None], None],
+        on_delivery: Callable[[None, Message], None],
         **_more: object,
     ) -> None:
         if not self.room:
@@ -68,7 +68,7 @@ class Full:
 
     def poll(self, _seconds: float) -> None:
         while self.taken:
-            self.taken.pop()(None, None)
+            self.taken.pop()(None, Message())
 
     def flush(self, _seconds: float) -> int:
         return len(self)
@@ -110,7 +110,7 @@ def test_send_back_waits_for_no_lookup_and_what_waits_is_counted(writer: SendBac
     assert (outcomes, writer.flush(0)) == ([], 3)
     lookups.answer.set()
     wait_until(lambda: len(outcomes) == 3, what="all failed, the inbox does not exist either")
-    missing = "topic {} does not exist; make it: reconsume topics apply"
+    missing = "topic {} does not exist; create it: reconsume topics apply"
     both = "; then ".join(missing.format(topic) for topic in (NAMES.delay(10_000), NAMES.send_back))
     assert {str(one) for one in outcomes} == {both}
     assert lookups.asked == [NAMES.delay(10_000), NAMES.send_back], "one lookup serves all that wait for it"
@@ -138,7 +138,7 @@ def test_a_topic_that_nobody_tells_of_holds_up_no_other(writer: SendBackWriter, 
     lookups.found = {NAMES.delay(30_000): 1}
     outcomes = send_back(writer)
     later: list[SendBackFailed | None] = []
-    writer.send_back(replace(REQUEST, delay_level=4), b"key", b"value", later.append)
+    writer.send_back(REQUEST._replace(delay_level=4), b"key", b"value", later.append)
     lookups.answer.set()
     wait_until(lambda: NAMES.delay(30_000) not in writer._waiting, what="the other is in the producer")
     assert lookups.asked[:2] == [hidden, NAMES.delay(30_000)]

@@ -79,3 +79,38 @@ def test_older_ones_of_the_index_are_a_link_away(browser: Browser, cluster: Fake
 def test_a_group_without_open_letters(browser: Browser, cluster: FakeCluster) -> None:
     cluster.store = DeadLetterStore()
     assert "No dead letter of this group is open." in browser.get("/groups/departures").seen.words
+
+
+def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
+    browser: Browser, cluster: FakeCluster
+) -> None:
+    fill(cluster)
+    assert cluster.store is not None
+    sent = DeadLetterState("RESENT", NOW - 1, "<b>anna</b>", job="resend-1")
+    cluster.store.add((), {indexed(1, NOW - 89 * MINUTE_MS, "x").key: sent}, {})
+    page = browser.get(LETTERS + "/0/1")
+    assert 'hx-trigger="load"' in page.text
+    assert "/jobs/resend-1" in page.seen.links
+    assert any("label=departures" in link and "state=OPEN" in link for link in page.seen.links)
+    life = browser.get(LETTERS + "/0/1/life")
+    for text in (
+        "waited on reconsume.DELAY.10s/0/4 (sent back 1 times)",
+        "delivered by reconsume.RETRY.departures/0/2",
+        "became a dead letter 0/1",
+        "sent again: <b>anna</b>",
+        "Found among 99 records",
+        "There are more records than were read",
+    ):
+        assert text in life.seen.words, text
+    assert "b" not in life.seen.tags
+
+
+def test_a_group_shows_its_hours_and_what_of_it_waits(browser: Browser, cluster: FakeCluster) -> None:
+    fill(cluster)
+    page = browser.get("/groups/departures")
+    assert "72 hours: 52 dead letters, at most 52 in an hour" in page.seen.words
+    assert page.seen.tags.count("svg") == 1
+    assert browser.get("/").seen.tags.count("svg") == 1
+    waits = browser.get("/groups/departures/waits").seen.words
+    assert "Counted among 7 waiting records of all groups. More wait than were read" in waits
+    assert "1 3 10s 10s 2 7 reconsume.DELAY.10s" in waits

@@ -1,7 +1,8 @@
-"""What the pages show, made of what Kafka tells; and that several who ask at once ask Kafka once."""
+"""What the pages show, made of what Kafka tells; and that no page waits for it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,44 +10,52 @@ import pytest
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.reading.counting import Count
-from reconsume.console.cluster import Shared
-from reconsume.console.pages.views import SHOWN_GROUPS, causes_of, group_view, ladder, overview_of
+from reconsume.console.pages.views import SHOWN_GROUPS, Overview, causes_of, group_view, ladder, overview_of, visible_to
+from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole, Grant
+from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.console.web.faults import status_of
+from reconsume.console.web.rendering import bars
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import exponential_policy
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.operations.dead_letter_index.letters import OpenLetters
 from reconsume.operations.resend import new_replay_id
+from reconsume.operations.status import Status
 from tests.unit.console.fake_cluster import NOW, letter, status_of_groups
 
 NAMES = TopicNames()
 
 
+def seen(report: Status, part_of_name: str = "") -> Overview:
+    return overview_of(Snapshot(report, Groups()), part_of_name)
+
+
 def test_groups_that_need_a_human_stand_first() -> None:
     report = status_of_groups(quiet=0, few=1, many=9, lagging=0)
     report.groups[3] = replace(report.groups[3], retry_lag=Count(50, exact=True))
-    assert [one.group for one in overview_of(report).groups] == ["many", "few", "lagging", "quiet"]
+    assert [one.group for one in seen(report).groups] == ["many", "few", "lagging", "quiet"]
 
 
 def test_a_filter_narrows_the_table_and_not_the_totals() -> None:
     report = status_of_groups(departures=2, arrivals=3, Department=4)
-    found = overview_of(report, "DEPART")
+    found = seen(report, "DEPART")
     assert [one.group for one in found.groups] == ["Department", "departures"]
     assert (found.found_groups, found.all_groups, found.dead_letters) == (2, 3, Count(9, exact=True))
 
 
 def test_what_is_estimated_says_so_in_the_total_too() -> None:
     report = status_of_groups(departures=2, arrivals=600)
-    assert overview_of(report).is_exact
+    assert seen(report).is_exact
     report.groups[1] = replace(report.groups[1], dead_letters=Count(600, exact=False))
-    found = overview_of(report)
+    found = seen(report)
     assert [str(one.dead_letters) for one in found.groups] == ["~600", "2"]
     assert (str(found.dead_letters), found.is_exact) == ("~602", False)
 
 
 def test_a_table_of_very_many_groups_is_cut_and_says_so() -> None:
-    found = overview_of(status_of_groups(**{f"g{number}": 1 for number in range(SHOWN_GROUPS + 1)}))
+    found = seen(status_of_groups(**{f"g{number}": 1 for number in range(SHOWN_GROUPS + 1)}))
     assert (len(found.groups), found.found_groups) == (SHOWN_GROUPS, SHOWN_GROUPS + 1)
 
 
@@ -110,31 +119,84 @@ def test_a_cause_of_numbers_alone_is_found_by_its_class() -> None:
     assert [row.needle for row in causes_of([letter(1, "404")])] == ["builtins.ValueError"]
 
 
-def test_an_answer_is_shared_for_a_moment_and_so_is_an_error() -> None:
-    now = [0.0]
-    answers: Iterator[int | Exception] = iter([1, 2, KafkaNotReachable("away"), 3, 4])
-    calls = []
+def test_an_old_reading_is_shown_where_the_next_one_fails_and_says_so() -> None:
+    found = Snapshot(status_of_groups(departures=1), Groups())
+    answers: Iterator[Snapshot | Exception] = iter([KafkaNotReachable("away"), found, KafkaNotReachable("again")])
 
-    def fetch() -> int:
-        calls.append(now[0])
-        found = next(answers)
-        if isinstance(found, Exception):
-            raise found
-        return found
+    def read() -> Snapshot:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    shared = Shared(fetch, lambda: now[0])
-    assert [shared.get(), shared.get()] == [1, 1]
-    now[0] = 2.0
-    assert shared.get() == 2
-    now[0] = 4.0
+    snapshots = Snapshots(read)
+    assert snapshots.latest() is None, "nothing was read yet"
+    snapshots.look()
     for _ in range(2):
         with pytest.raises(KafkaNotReachable, match="away"):
-            shared.get()
-    now[0] = 6.0
-    assert shared.get() == 3
-    shared.forget()
-    assert shared.get() == 4
-    assert calls == [0.0, 2.0, 4.0, 6.0, 6.0]
+            snapshots.latest()
+    snapshots.look()
+    assert snapshots.latest() == found
+    snapshots.look()
+    assert snapshots.latest() == replace(found, trouble="again")
+
+
+def test_what_the_last_reading_did_not_have_is_read_at_once_but_not_again_and_again() -> None:
+    now, read = [0.0], list[float]()
+
+    def look() -> Snapshot:
+        read.append(now[0])
+        return Snapshot(status_of_groups(), Groups())
+
+    snapshots = Snapshots(look, lambda: now[0])
+    for now[0] in (0.0, 1.0, 2.0, 2.5, 3.0):
+        snapshots.fresh()
+    assert read == [0.0, 2.5]
+
+
+def test_an_installation_is_read_less_often_while_nobody_looks() -> None:
+    now, waits, stop = [0.0], list[float](), threading.Event()
+
+    def read() -> Snapshot:
+        now[0] += 3.0
+        return Snapshot(status_of_groups(), Groups())
+
+    class Wake(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            now[0] += timeout or 0
+            if len(waits) == 1:
+                snapshots.latest()
+            if len(waits) == 9:
+                stop.set()
+            return True
+
+    snapshots = Snapshots(read, lambda: now[0])
+    snapshots._wake = Wake()
+    snapshots.run(stop)
+    assert waits == [15.0, *[6.0] * 7, 15.0]
+
+
+def test_what_a_person_may_not_see_is_left_out() -> None:
+    store_of = {"departures": OpenLetters(2, 1, 2, NOW), "billing": OpenLetters(1, 0, 1, NOW)}
+    hours = {group: [0] * 24 for group in store_of}
+    snapshot = Snapshot(status_of_groups(departures=2, billing=1), Groups(), store_of, hours)
+    anna = ConsoleCaller("anna", (Grant(ConsoleRole.VIEWER, ("dep*",)),))
+    found = visible_to(anna, snapshot)
+    assert ([one.group for one in found.status.groups], [*(found.open_letters or {})]) == (["departures"],) * 2
+    assert [*(found.new_by_hour or {})] == ["departures"]
+
+
+def test_the_record_that_is_due_for_longest_tells_how_late_schedulers_are() -> None:
+    report = status_of_groups()
+    assert seen(report).late_ms == 0, "it is due in 8 s"
+    report.waiting.append(replace(report.waiting[0], next_due_ms=NOW - 5_000))
+    assert seen(report).late_ms == 5_000
+
+
+def test_bars_show_every_number_above_nothing() -> None:
+    assert bars([0, 1, 1_000]) == "M4 20v-1h3v1zM8 20v-20h3v20z"
+    assert bars([0, 0]) == ""
 
 
 @pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "ReconsumeError"])

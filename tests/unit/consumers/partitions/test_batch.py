@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconsume.bridge.reading.by_partition import by_partition
-from reconsume.consumers.partitions.batch import PolledBatch, Reading, bytes_of, sorted_offsets
+from reconsume.consumers.partitions.batch import PolledBatch, Reading
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue, chunks_of
 from reconsume.delay_levels.progress.metadata import KeptProgress
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
@@ -79,9 +79,6 @@ def test_its_parts_are_all_of_it_in_order(offsets: set[int], size: int) -> None:
     parts = list(chunks_of(ProcessQueue("flights", 0), read, size))
     assert [message.offset for part in parts for message in part] == sorted(offsets)
     assert all(len(part) == size for part in parts[:-1])
-    polled = [one for part in reversed(parts) for one in read.polled[part.start : part.end]]
-    assert sorted_offsets(polled) == sorted(offsets)
-    assert bytes_of(polled) == sum(one % 7 for one in offsets)
 
 
 def test_offsets_without_a_gap_are_a_range() -> None:
@@ -271,3 +268,25 @@ BatchesAgainstAModel.TestCase.settings = settings(max_examples=60, stateful_step
 TestBatchesAgainstAModel = pytest.mark.rule("CC-13", "CC-17", "T-15", "T-27")(
     cast("type", BatchesAgainstAModel.TestCase)
 )
+
+
+@given(st.lists(st.sets(st.integers(0, 20), min_size=1), min_size=1, max_size=3), st.integers(1, 5), st.data())
+def test_parts_that_succeed_in_any_order_are_finished_once(
+    batches: list[set[int]], size: int, data: st.DataObject
+) -> None:
+    queue, left, parts = ProcessQueue("flights", 0), set[int](), list[Chunk]()
+    for number, offsets in enumerate(batches):
+        read = batch_at([100 * number + one for one in sorted(offsets)])
+        assert queue.begin(read) is read
+        parts += chunks_of(queue, read, size)
+        left |= {message.offset for message in read}
+    for part in data.draw(st.permutations(parts)):
+        queue.start(part, 0)
+        queue.succeed(part)
+        left -= {message.offset for message in part}
+        if data.draw(st.booleans()):
+            assert queue.size == len(left)
+            assert queue.commit_point() is not None
+            assert not left or safe_offset(queue) == min(left)
+    assert queue.size == 0
+    assert not queue.is_full(1, 1, 1), "no bytes are left"

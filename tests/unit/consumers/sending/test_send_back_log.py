@@ -71,7 +71,7 @@ def send_back(writer: RecordingWriter, one: SendBackRequest, clock: Clock | None
     past: list[Header] = [("RETRY_TOPIC", b"flights"), ("RECONSUME_TIME", b"%d" % one.stored.reconsume_times)]
     message, queue = message_at(42, topic=RETRY_TOPIC, headers=past), ProcessQueue(RETRY_TOPIC, 0)
     writer.send_back(
-        FailedMessage(queue, message, one.delay_level, one.cause, one.max_reconsume_times, lambda _error: None)
+        FailedMessage(queue, message, one.delay_level, one.cause, one.max_reconsume_times, lambda *_: None)
     )
 
 

@@ -13,10 +13,10 @@ import pytest
 from reconsume.bridge.writing.exactly_once import Failed, Offsets, OutcomeUnknown
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import SendBackLog
+from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
-from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 from tests.support.waiting import wait_until
 from tests.unit.consumers.doubles import message_at
 
@@ -149,12 +149,12 @@ def fail(sender: TransactionalSender, queue: ProcessQueue, *offsets: int) -> Res
     for offset in offsets:
         message = message_at(offset, partition=queue.partition, body=b"%d" % offset)
 
-        def done(error: SendBackFailed | None, message: Any = message) -> None:
-            results.told[message.kafka.offset] = error
+        def done(failed: FailedMessage, error: SendBackFailed | None) -> None:
+            results.told[failed.message.offset] = error
             if error is None:
-                queue.finish(message)
+                queue.finish(failed.message)
 
-        sender.write(queue, message, SendBackRequest("departures", [], message.stored), done)
+        FailedMessage(queue, message, 0, None, None, done).begin(sender)
     return results
 
 

@@ -54,7 +54,7 @@ def test_a_first_question_that_is_refused_is_raised() -> None:
 def test_what_was_known_holds_while_the_cluster_refuses(caplog: pytest.LogCaptureFixture) -> None:
     found = RepeatedLook(saying("one", KafkaRefused("no right")), "topics")
     found.start(threading.Event())
-    wait_until(lambda: "topics: no right; what was known before still holds" in caplog.text, what="the refusal")
+    wait_until(lambda: "topics: no right; using earlier values" in caplog.text, what="the refusal")
     assert found.latest == "one"
     found.close()
 

@@ -74,5 +74,5 @@ def test_whether_there_are_any_and_whether_they_depend_on_what_there_is() -> Non
 
 @pytest.mark.parametrize("pattern", ["^(", "^[", "^*"])
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
-    with pytest.raises(IllegalSetting, match="is no regular expression"):
+    with pytest.raises(IllegalSetting, match="is not a regular expression"):
         subscribed((pattern, "*"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -176,7 +175,7 @@ def test_later_send_backs_keep_origin_and_birth_and_count_from_the_record() -> N
     ids=["first failure", "through the inbox", "later", "of a version that did not write it"],
 )
 def test_the_first_failure_is_written_once_and_never_guessed(times: int, kept: int | None, written: str | None) -> None:
-    stored = replace(FIRST, reconsume_times=times, first_failed_ms=kept)
+    stored = FIRST._replace(reconsume_times=times, first_failed_ms=kept)
     for level in (0, -1):
         request = SendBackRequest("departures", [("FIRST_FAILURE_TIMESTAMP", b"left over")], stored, level)
         copy = send_back_copy(request, NAMES, TABLE, failed_ms=BORN + 5.9)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -226,7 +224,7 @@ def test_what_the_inbox_accepts_can_be_copied_and_read_again(headers: list[Heade
     first_failed = before.first_failed_ms
     if first_failed is None and before.reconsume_times == 0:
         first_failed = NOW
-    assert again == replace(before, reconsume_times=before.reconsume_times + 1, first_failed_ms=first_failed)
+    assert again == before._replace(reconsume_times=before.reconsume_times + 1, first_failed_ms=first_failed)
     assert user_headers(copy.headers) == user_headers(headers)
 
 

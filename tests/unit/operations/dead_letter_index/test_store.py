@@ -117,6 +117,22 @@ def test_open_letters_are_counted_by_group_and_all_by_cause() -> None:
     assert store.open_by_group(now) == {}
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_new_letters_are_counted_by_hour_whatever_became_of_them(tmp_path: Path, kept: bool) -> None:
+    hour, now = 3_600_000, 100 * 3_600_000 + 5
+    times = {1: now, 2: now - 1, 3: now - hour, 4: now - 22 * hour, 5: now - 30 * hour}
+    letters = [letter(offset, key=DeadLetterKey("t", 0, offset, at)) for offset, at in times.items()]
+    other = letter(9, key=DeadLetterKey("u", 0, 9, now), group="arrivals")
+    with DeadLetterStore(tmp_path / "x.db" if kept else None) as store:
+        before = store.changes
+        filled(store, *letters, other)
+        found = store.new_by_hour(now)
+        assert store.changes > before
+    assert set(found) == {letters[0].group, "arrivals"}
+    hours = found[letters[0].group]
+    assert (len(hours), hours[-1], hours[-2], hours[-23], sum(hours)) == (24, 2, 1, 1, 4)
+
+
 def test_what_kafka_has_deleted_is_forgotten() -> None:
     store = filled(DeadLetterStore(), *map(letter, range(4)))
     store.forget(TOPIC, 0, before=2)

@@ -16,7 +16,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
 ONE = [TopicPartition(NAMES.delay(1_000), 0)]
-EVERYTHING, DELAY_TOPICS = r"^reconsume\.(SEND_BACK|DELAY\..*)$", r"^reconsume\.DELAY\..*$"
+EVERYTHING, DELAY_TOPICS = r"^reconsume\.(SEND_BACK|DELAY\..*|PARKED\..*)$", r"^reconsume\.DELAY\..*$"
 FENCED = (
     "Fatal error: Broker: Static consumer fenced by other consumer with same group.instance.id: Fatal consumer error: "
     "Broker: Static consumer fenced by other consumer with same group.instance.id"

@@ -14,6 +14,7 @@ from reconsume.bridge.scheduler.queues.backlog import EndsSampler, PartitionHead
 from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, TimerQueue
 from reconsume.bridge.scheduler.service import FencedLives
 from reconsume.delay_levels.errors import KafkaNotReachable, WorkerFenced
+from reconsume.delay_levels.wire.names import TopicNames
 
 WHERE = ("reconsume.DELAY.1s", 0)
 
@@ -72,7 +73,7 @@ def test_a_lane_of_own_moments_counts_by_them() -> None:
 
 def test_overdue_seconds_grow_while_the_worker_hangs() -> None:
     clock = Clock(2_000)
-    waiting = WorkerBacklog("reconsume.", clock)
+    waiting = WorkerBacklog(TopicNames(), clock)
     waiting.seen([head(in_memory=3, due=1, head_due_ms=1_500, read_to=3)])
     assert waiting.levels() == {"DELAY.1s": LevelWaiting(3, 1, 0.5)}
     clock.now = 62_000
@@ -80,7 +81,7 @@ def test_overdue_seconds_grow_while_the_worker_hangs() -> None:
 
 
 def test_partitions_of_a_level_are_added_up_and_the_worst_counts() -> None:
-    waiting = WorkerBacklog("reconsume.", Clock(10_000))
+    waiting = WorkerBacklog(TopicNames(), Clock(10_000))
     waiting.seen(
         PartitionHead((WHERE[0], number), 1_000, 2, number, due, 5) for number, due in enumerate((9_000.0, 4_000.0))
     )
@@ -89,7 +90,7 @@ def test_partitions_of_a_level_are_added_up_and_the_worst_counts() -> None:
 
 def test_what_is_not_read_yet_is_counted_by_offsets_and_only_asked_for_behind_due_records() -> None:
     clock = Clock(100_000)
-    waiting = WorkerBacklog("reconsume.", clock)
+    waiting = WorkerBacklog(TopicNames(), clock)
     offsets = FakeOffsets(ends={WHERE: 5_000}, due={99_000: 3_000})
     sampler = EndsSampler(waiting, offsets, clock)
     waiting.seen([head(in_memory=2_000, due=2_000, head_due_ms=90_000, read_to=2_000)])
@@ -103,7 +104,7 @@ def test_what_is_not_read_yet_is_counted_by_offsets_and_only_asked_for_behind_du
 
 @pytest.mark.parametrize("read_to", [None, 7])
 def test_the_end_marks_of_transactions_behind_the_last_record_do_not_wait(read_to: int | None) -> None:
-    waiting = WorkerBacklog("reconsume.", Clock())
+    waiting = WorkerBacklog(TopicNames(), Clock())
     waiting.seen([head(in_memory=0, due=0, head_due_ms=None, read_to=read_to)])
     EndsSampler(waiting, FakeOffsets(ends={WHERE: 7}), Clock()).run_once()
     assert waiting.levels() == {"DELAY.1s": LevelWaiting(0, 0, 0.0)}

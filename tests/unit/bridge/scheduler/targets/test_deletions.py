@@ -48,5 +48,7 @@ def test_the_error_says_how_long_it_takes() -> None:
     bench.deletions.saw(TOPIC)
     bench.may_be_made(0)
     bench.now = 8_000
-    with pytest.raises(KafkaNotReachable, match=r"topic reconsume\.DELAY\.10s was deleted; it is made again in 12 s"):
+    with pytest.raises(
+        KafkaNotReachable, match=r"topic reconsume\.DELAY\.10s was deleted; it is created again in 12 s"
+    ):
         bench.deletions.missed(TOPIC)

@@ -264,7 +264,7 @@ def test_after_an_aborted_batch_an_old_list_tells_nothing(admin: FakeAdmin) -> N
     targets.find(b"%RETRY%g")
     targets.forget()
     admin.missing = (NAMES.retry("g"),)
-    with pytest.raises(KafkaNotReachable, match="was deleted; it is made again in 20 s"):
+    with pytest.raises(KafkaNotReachable, match="was deleted; it is created again in 20 s"):
         targets.find(b"%RETRY%g")
     assert admin.asked == [1]
     listed.topics = {NAMES.retry("g"): 2}

@@ -1,0 +1,1 @@
+"""Screenshots for the docs, taken from the running software by `make pictures`."""

@@ -1,0 +1,83 @@
+"""Records of parked topics that were delivered: they are kept as long as those of delay topics, then deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
+from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.wire.names import TopicNames
+
+logger = logging.getLogger(__name__)
+
+_EVERY_MS: Final = 600_000.0
+
+
+class ParkedOffsets(Protocol):
+    """Questions and requests about parked partitions, as `KafkaAdmin` has them."""
+
+    def committed(self, group: str, partitions: Iterable[Partition], /) -> dict[Partition, int]:
+        """Return the committed offsets."""
+
+    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int, /) -> dict[Partition, int]:
+        """Return the first offset with that timestamp or a later one."""
+
+    def delete_before(self, offsets: dict[Partition, int], /) -> None:
+        """Delete records."""
+
+
+class DeliveredParked:
+    """Deletes delivered records of parked topics, because their retention is unlimited.
+
+    A record of a paused group must outlive any retention, so the brokers cannot delete by age alone.
+
+    Guarantees: no record is deleted before the schedulers have committed its offset.
+    Test: tests/unit/bridge/scheduler/delivery/test_delivered_parked.py.
+
+    Args:
+        admin: is asked, and deletes.
+        names: of the topics.
+        kept_ms: gives how long delivered records stay.
+        clock: the brokers' time.
+        elapsed: milliseconds that only grow.
+    """
+
+    def __init__(
+        self,
+        admin: ParkedOffsets,
+        names: TopicNames,
+        kept_ms: Callable[[], float],
+        clock: Clock,
+        elapsed: Clock = monotonic_ms,
+    ) -> None:
+        self._admin = admin
+        self._names = names
+        self._kept_ms = kept_ms
+        self._clock = clock
+        self._elapsed = elapsed
+        self._again_at = float("-inf")
+
+    def delete(self, partitions: Iterable[Partition]) -> None:
+        """Delete what is due for it in these partitions, at most every ten minutes.
+
+        Raises:
+            KafkaNotReachable: a later call tries again.
+        """
+        parked = [where for where in partitions if self._names.is_parked(where[0])]
+        if not parked or self._elapsed() < self._again_at:
+            return
+        self._again_at = self._elapsed() + _EVERY_MS
+        committed = self._admin.committed(self._names.scheduler_group, parked)
+        old = self._admin.offsets_at(list(committed), int(self._clock() - self._kept_ms()))
+        before = {where: min(offset, old[where]) for where, offset in committed.items()}
+        if wanted := {where: offset for where, offset in before.items() if offset > 0}:
+            try:
+                self._admin.delete_before(wanted)
+            except KafkaRefused as error:
+                logger.warning(
+                    "delivered records of parked topics stay: %s; grant Delete on %sPARKED.*", error, self._names.prefix
+                )

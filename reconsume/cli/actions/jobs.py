@@ -1,0 +1,162 @@
+"""The output of commands about jobs, and jobs in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.cli.common import user_name
+from reconsume.cli.output import counted, one_line, print_line, tell
+from reconsume.cli.progress import working
+from reconsume.delay_levels.wire.jobs.job_records import CANCEL, RUN
+from reconsume.operations.jobs.letter_files import moment
+from reconsume.operations.jobs.planning import JobPlan
+from reconsume.operations.jobs.records import DONE, PAUSED, Job
+from reconsume.operations.jobs.runner import JobRunner
+from reconsume.operations.jobs.service import pause
+from reconsume.operations.jobs.work import DONE_WITH, OUTCOMES, SENT, LetterOutcome
+
+_MOST_KEPT: Final = 10_000
+"""Outcomes of single records that are printed as JSON."""
+_MOST_SHOWN: Final = 20
+
+
+def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
+    """Run a job to its end; Ctrl-C pauses it. Returns it with the outcomes of its first 10,000 records."""
+    kept: list[LetterOutcome] = []
+    number = 0
+
+    with _until_signal() as stop, working(f"job {job.name}", quiet=quiet) as show:
+
+        def told(outcomes: Sequence[LetterOutcome]) -> None:
+            nonlocal number
+            number += len(outcomes)
+            some = outcomes[: max(0, _MOST_KEPT - len(kept))]
+            kept.extend(LetterOutcome(one.place, one.message_id, one.outcome, one.reason) for one in some)
+            of = "" if job.spec.count is None else f" of {job.spec.count:,}"
+            show(f"job {job.name}: {number:,}{of}; Ctrl-C pauses it")
+
+        ended = JobRunner(cluster).run_until_ended(job.name, stop, told)
+        if ended.is_open:
+            ended = pause(cluster, job.name, by=user_name(), why="Ctrl-C")
+    return ended, kept
+
+
+@contextmanager
+def _until_signal() -> Iterator[threading.Event]:
+    """Give what Ctrl-C and SIGTERM set; in another thread than the main one nothing does."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield stop
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def is_whole(job: Job) -> bool:
+    """Whether a job has reached its end; says how to go on where it has not."""
+    if job.progress.ended == DONE:
+        return True
+    why = job.progress.why or (job.events[-1].why if job.events else "")
+    if job.progress.ended:
+        tell(f"job {job.name} has failed: {why}")
+    elif job.events and job.events[-1].wish == CANCEL:
+        tell(f"job {job.name} was cancelled by {job.events[-1].by}: {why or 'no reason was said'}")
+    else:
+        tell(f"job {job.name} is paused: {why}")
+        tell(f"go on: reconsume jobs resume {job.name}, and reconsume jobs run --once; or reconsume jobs cancel")
+    return False
+
+
+def print_counts(job: Job) -> None:
+    """Print how many records had which outcome, and the first reasons of what was refused."""
+    for outcome, words in OUTCOMES.items():
+        if number := job.progress.counts.get(outcome, 0):
+            said = f"{words}, REPLAY_ID {job.name}" if outcome == SENT else words
+            print_line(f"{number:>8,}  {said}")
+
+
+def print_plan(plan: JobPlan, words: dict[str, str]) -> None:
+    """Print what a job would do: what becomes of how many, then causes and hours."""
+    for status, number in sorted(plan.statuses.items(), key=lambda one: -one[1]):
+        print_line(f"{number:>8,}  {words.get(status, status.lower())}")
+    hours = [(moment(int(one.value)) or "", one.number) for one in plan.hours]
+    for title, rows in (
+        ("by cause", [(one.value, one.number) for one in plan.causes]),
+        ("by hour", hours),
+        ("by origin topic", [(one.value, one.number) for one in plan.origins]),
+    ):
+        print_line(title)
+        for value, number in rows[:_MOST_SHOWN]:
+            print_line(f"{number:>8,}  {one_line(value)}")
+        if len(rows) > _MOST_SHOWN:
+            print_line(f"          and {counted(len(rows) - _MOST_SHOWN, 'other')}")
+
+
+def plan_row(plan: JobPlan) -> dict[str, Any]:
+    """Return what a job would do, as JSON has it."""
+    return {
+        "count": plan.count,
+        "statuses": dict(plan.statuses),
+        "causes": [
+            {"cause": one.value, "count": one.number, "first": moment(one.first_ms), "last": moment(one.last_ms)}
+            for one in plan.causes
+        ],
+        "hours": [{"hour": moment(int(one.value)), "count": one.number} for one in plan.hours],
+        "origins": [{"origin_topic": one.value, "count": one.number} for one in plan.origins],
+    }
+
+
+def job_row(job: Job, now_ms: float) -> dict[str, Any]:
+    """Return what a list says of a job."""
+    progress, spec = job.progress, job.spec
+    acted = sum(progress.counts.get(name, 0) for name in DONE_WITH)
+    return {
+        "job": job.name,
+        "kind": spec.kind,
+        "group": spec.group,
+        "status": job.status(now_ms),
+        "created": datetime.fromtimestamp(spec.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "by": spec.by,
+        "why": spec.why,
+        "count": spec.count,
+        "handled": job.handled,
+        "done": acted,
+        "left_out": job.handled - acted,
+    }
+
+
+def job_report(job: Job, now_ms: float) -> dict[str, Any]:
+    """Return all that is known of a job."""
+    spec, wanted = job.spec, job.spec.wanted
+    said = {name: value for name in wanted.__slots__ if (value := getattr(wanted, name)) not in (None, {})}
+    picked = spec.records
+    last = job.events[-1] if job.events else None
+    return job_row(job, now_ms) | {
+        "filter": said,
+        "picked": None if picked is None else sum(map(len, picked.values())),
+        "to": spec.target if spec.kind == "resend" else None,
+        "rate": spec.rate,
+        "max_replays": spec.max_replays if spec.kind == "resend" else None,
+        "edited": None if spec.edit is None else spec.edit.parts,
+        "runner": job.progress.runner or None,
+        "counts": dict(job.progress.counts),
+        "reasons": [reason for reasons in job.progress.reasons.values() for reason in reasons],
+        "failed": job.progress.why or None,
+        "paused": last.why if last is not None and job.status(now_ms) == PAUSED else None,
+        "file": job.progress.file or None,
+        "events": [
+            {"at": moment(one.at_ms), "by": one.by, "wish": "resume" if one.wish == RUN else one.wish, "why": one.why}
+            for one in job.events
+        ],
+    }

@@ -1,0 +1,76 @@
+"""`reconsume delay`: what waits, and the withdrawal of delayed messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from reconsume.cli.commands.dead_letter_rows import cut
+from reconsume.cli.common import Here, Yes, confirm, on_kafka
+from reconsume.cli.output import counted, print_json, print_line, print_table
+from reconsume.operations.jobs.letter_files import moment
+from reconsume.operations.waiting import WaitingRecord, cancel_delayed, list_waiting
+
+app = typer.Typer()
+
+
+@on_kafka(app, "list")
+def list_records(
+    here: Here,
+    group: Annotated[str | None, typer.Option(help="retries and dead letters of this group alone")] = None,
+    topic: Annotated[str | None, typer.Option(help="delayed messages for this topic alone")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
+) -> None:
+    """List waiting records, the earliest due first: retries, delayed messages, and records of paused groups."""
+    found = list_waiting(here.cluster, group=group, topic=topic, limit=limit)
+    if here.as_json:
+        records = [_row(one) for one in found.records]
+        print_json({"records": records, "looked_at": found.looked_at, "is_whole": found.is_whole})
+        return
+    rows = [
+        (
+            str(one.place),
+            one.kind,
+            cut(one.target),
+            cut(one.uniq_key or one.message_id or ""),
+            one.attempt,
+            one.level,
+            "paused" if one.due_ms is None else moment(one.due_ms),
+        )
+        for one in found.records
+    ]
+    columns = ("record", "what", "for", "message", "attempt", "level", "due")
+    print_table("waiting records", columns, rows)
+    print_line(f"{len(rows):,} of {found.looked_at:,} that were looked at{'' if found.is_whole else '; more wait'}")
+
+
+@on_kafka(app, "cancel")
+def cancel_records(
+    here: Here,
+    records: Annotated[list[str], typer.Argument(metavar="TOPIC/PARTITION/OFFSET...")],
+    yes: Yes = False,
+) -> None:
+    """Withdraw delayed messages that have a UNIQ_KEY; one that is due within a second may be delivered all the same."""
+    if not confirm(f"Withdraw {counted(len(records), 'delayed message')}?", yes=yes):
+        return
+    done = cancel_delayed(here.cluster, records)
+    if here.as_json:
+        print_json([_row(one) for one in done])
+        return
+    for one in done:
+        print_line(f"{one.place}: withdrawn; a scheduler drops it at the latest at {moment(one.due_ms)}")
+
+
+def _row(one: WaitingRecord) -> dict[str, Any]:
+    return {
+        "record": str(one.place),
+        "kind": one.kind,
+        "target": one.target,
+        "message_id": one.message_id,
+        "uniq_key": one.uniq_key,
+        "attempt": one.attempt,
+        "level": one.level,
+        "due": moment(one.due_ms),
+        "stored": moment(one.stored_ms),
+    }

@@ -1,0 +1,86 @@
+"""Jobs over the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+
+from reconsume.bridge.process.clock import Clock
+from reconsume.console.api.models import AskedJob, AskedWish, ShownJob, ShownPlan
+from reconsume.console.api.shown import shown_job, shown_plan
+from reconsume.console.changes import Changes
+from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.pages.filters import FilterForm, job_draft, place_of
+from reconsume.console.sign_in.access import ConsoleRole
+from reconsume.console.web.guard import caller_of, require
+from reconsume.operations.jobs.selection import JobDraft
+
+
+def add_job_routes(
+    api: FastAPI, cluster: ConsoleCluster, changes: Changes, clock: Clock, label_rules: Mapping[str, str]
+) -> None:
+    """Add what there is about jobs.
+
+    Args:
+        api: takes it.
+        cluster: is asked.
+        changes: does it.
+        clock: gives the time in milliseconds.
+        label_rules: the setting `console.cause_labels`.
+    """
+
+    def draft(asked: AskedJob) -> JobDraft:
+        return _draft(asked, clock(), label_rules)
+
+    @api.get("/jobs")
+    def jobs(request: Request, group: str | None = None) -> list[ShownJob]:
+        """Jobs of the groups that the caller may see, the newest first."""
+        caller, found = caller_of(request), cluster.latest()
+        if found is None:
+            return []
+        return [
+            shown_job(one, found.now_ms)
+            for one in found.jobs
+            if caller.role_for(one.spec.group) is not None and group in (None, one.spec.group)
+        ]
+
+    @api.post("/jobs/plan")
+    def job_plan(request: Request, asked: AskedJob) -> ShownPlan:
+        """Return the plan of a job (the dry run): how many, by cause, hour and origin topic; changes nothing."""
+        require(request, ConsoleRole.OPERATOR, asked.group)
+        return shown_plan(changes.plan_job(draft(asked)))
+
+    @api.post("/jobs", status_code=201)
+    def job_create(request: Request, asked: AskedJob) -> ShownJob:
+        """Create a job; a console or `reconsume jobs run` runs it."""
+        caller = require(request, ConsoleRole.OPERATOR, asked.group)
+        return shown_job(changes.create_job(caller.name, draft(asked), asked.why), clock())
+
+    @api.get("/jobs/{name}")
+    def job(request: Request, name: str) -> ShownJob:
+        """A job as it is now."""
+        found = cluster.job(name)
+        require(request, ConsoleRole.VIEWER, found.spec.group)
+        return shown_job(found, clock())
+
+    @api.post("/jobs/{name}/wish")
+    def job_wish(request: Request, name: str, asked: AskedWish) -> ShownJob:
+        """Pause a job, have it go on, or end it."""
+        caller = require(request, ConsoleRole.OPERATOR, cluster.job(name).spec.group)
+        return shown_job(changes.steer_job(caller.name, name, asked.wish, asked.why), clock())
+
+
+def _draft(asked: AskedJob, now_ms: float, label_rules: Mapping[str, str]) -> JobDraft:
+    form = FilterForm(
+        *(asked.text or "", asked.key or "", asked.message_id or "", asked.since or "", asked.until or ""),
+        *(asked.state or "", asked.label or ""),
+    )
+    return job_draft(
+        *(asked.kind, asked.group, form, now_ms),
+        records=None if asked.places is None else [place_of(one) for one in asked.places],
+        rate=asked.rate,
+        max_replays=asked.max_replays,
+        target=asked.target,
+        label_rules=label_rules,
+    )

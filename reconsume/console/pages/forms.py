@@ -1,0 +1,52 @@
+"""Forms that browsers send."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+
+from reconsume.console.pages.filters import MOST_PLACES
+from reconsume.console.sign_in.sign_in import SignIn
+from reconsume.console.sign_in.tokens import same_secret
+from reconsume.console.web.faults import Refusal
+from reconsume.console.web.guard import caller_of
+
+Form = dict[str, list[str]]
+_FIELDS: Final = 2 * MOST_PLACES + 20
+
+
+class FormReader:
+    """Reads forms of this console, and no others.
+
+    Args:
+        sign_in: knows what the forms of a person carry.
+    """
+
+    def __init__(self, sign_in: SignIn) -> None:
+        self._sign_in = sign_in
+
+    async def read(self, request: Request) -> Form:
+        """Return what was sent.
+
+        Raises:
+            Refusal: it is too large, is no form, or does not carry the token of our forms.
+        """
+        try:
+            text = (await request.body()).decode("ascii")
+            form = parse_qs(text, keep_blank_values=True, max_num_fields=_FIELDS)
+        except ValueError:
+            raise Refusal(400, "what was sent is no form of this console, or one with too many fields") from None
+        if not same_secret(last(form, "form_token"), self._sign_in.token_of_forms(caller_of(request))):
+            raise Refusal(
+                403,
+                "the form is not of this console, or of one that was started again since: go back, reload the page "
+                "that the form stands on, and send it again",
+            )
+        return form
+
+
+def last(form: Form, name: str) -> str:
+    """Return the last value of a field, or nothing."""
+    return form.get(name, [""])[-1]

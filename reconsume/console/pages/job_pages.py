@@ -1,0 +1,132 @@
+"""Pages of jobs: the dry run, all jobs, one with its progress, and what a person wants of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from reconsume.bridge.process.clock import Clock
+from reconsume.console.changes import Changes
+from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.pages.filters import FIELDS, FilterForm, job_draft
+from reconsume.console.pages.forms import Form, FormReader, last
+from reconsume.console.pages.rows import group_of
+from reconsume.console.sign_in.access import ConsoleRole
+from reconsume.console.web.guard import caller_of, require
+from reconsume.console.web.rendering import Links, Renderer
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.jobs.selection import JobDraft
+
+_KINDS: Final = ("resend", "resolve")
+_SHOWN_JOBS: Final = 200
+_SHOWN_KINDS: Final = 20
+_RATE: Final = 50
+"""Offered for a resend: what a service that has just come back stands."""
+_NUMBER: Final = re.compile("[0-9]{1,6}", re.ASCII)
+
+
+class JobPages:
+    """Jobs, by pages and forms.
+
+    Args:
+        cluster: is asked.
+        changes: creates and steers them.
+        renderer: makes the pages.
+        forms: reads them.
+        clock: gives the time in milliseconds.
+        label_rules: the setting `console.cause_labels`.
+    """
+
+    def __init__(
+        self,
+        cluster: ConsoleCluster,
+        changes: Changes,
+        renderer: Renderer,
+        forms: FormReader,
+        clock: Clock,
+        label_rules: Mapping[str, str],
+    ) -> None:
+        self._cluster = cluster
+        self._changes = changes
+        self._renderer = renderer
+        self._forms = forms
+        self._clock = clock
+        self._label_rules = label_rules
+
+    def plan(self, request: Request) -> Response:
+        """Show the plan of a job on all dead letters that match a filter; changes nothing."""
+        group = group_of(request)
+        require(request, ConsoleRole.OPERATOR, group)
+        form, kind = FilterForm.of(request.query_params), _kind(request.query_params.get("kind", "resend"))
+        plan = self._changes.plan_job(self._draft(kind, group, form))
+        content = {"group": group, "form": form, "kind": kind, "plan": plan, "rate": _RATE, "shown": _SHOWN_KINDS}
+        return self._renderer.page(request, "job_plan.html", content)
+
+    async def create(self, request: Request) -> Response:
+        """Create it, and show it."""
+        form = await self._forms.read(request)
+        return await run_in_threadpool(self._create, request, form)
+
+    def _create(self, request: Request, form: Form) -> Response:
+        group = group_of(request)
+        caller = require(request, ConsoleRole.OPERATOR, group)
+        kind, wanted = _kind(last(form, "kind")), FilterForm.of({name: last(form, name) for name in FIELDS})
+        draft = self._draft(
+            kind, group, wanted, rate=_number("rate", last(form, "rate")), target=last(form, "target") or "retry"
+        )
+        job = self._changes.create_job(caller.name, draft, last(form, "why"), _number("count", last(form, "count")))
+        return RedirectResponse(Links().to(f"/jobs/{job.name}"), 303)
+
+    def _draft(
+        self, kind: str, group: str, form: FilterForm, *, rate: int | None = None, target: str = "retry"
+    ) -> JobDraft:
+        now_ms = self._clock()
+        return job_draft(kind, group, form, now_ms, rate=rate, target=target, label_rules=self._label_rules)
+
+    def jobs(self, request: Request) -> Response:
+        """Those of the groups that a person may see, the newest first."""
+        caller, snapshot = caller_of(request), self._cluster.latest()
+        if snapshot is None:
+            return self._renderer.page(request, "pending.html", {"left": self._cluster.left_to_index()})
+        found = [one for one in snapshot.jobs if caller.role_for(one.spec.group) is not None]
+        rows = [(one, one.status(snapshot.now_ms)) for one in found[:_SHOWN_JOBS]]
+        content = {"snapshot": snapshot, "rows": rows, "all_jobs": len(found)}
+        return self._renderer.page(request, "jobs.html", content)
+
+    def job(self, request: Request) -> Response:
+        """One, with its progress."""
+        job = self._cluster.job(request.path_params["name"])
+        require(request, ConsoleRole.VIEWER, job.spec.group)
+        content = {"job": job, "status": job.status(self._clock()), "group": job.spec.group}
+        return self._renderer.page(request, "job.html", content)
+
+    async def wish(self, request: Request) -> Response:
+        """Pause it, have it go on, or end it."""
+        form = await self._forms.read(request)
+        return await run_in_threadpool(self._wish, request, form)
+
+    def _wish(self, request: Request, form: Form) -> Response:
+        name = request.path_params["name"]
+        caller = require(request, ConsoleRole.OPERATOR, self._cluster.job(name).spec.group)
+        self._changes.steer_job(caller.name, name, last(form, "wish"), last(form, "why"))
+        return RedirectResponse(Links().to(f"/jobs/{name}"), 303)
+
+
+def _kind(text: str) -> str:
+    if text not in _KINDS:
+        raise IllegalSetting(f"kind {text[:80]!r}: use {' or '.join(_KINDS)}")
+    return text
+
+
+def _number(name: str, text: str) -> int | None:
+    """A number that a person has typed; None where they left it out."""
+    if not text.strip():
+        return None
+    if _NUMBER.fullmatch(text.strip()) is None:
+        raise IllegalSetting(f"{name} {text[:80]!r}: write a whole number, or nothing")
+    return int(text)

@@ -1,0 +1,56 @@
+"""The quarantine: what waits there, and its release."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from reconsume.console.changes import Changes
+from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.pages.filters import places_of
+from reconsume.console.pages.forms import Form, FormReader
+from reconsume.console.sign_in.access import ConsoleRole
+from reconsume.console.web.guard import require
+from reconsume.console.web.rendering import Renderer
+
+_OF_A_PAGE: Final = 100
+
+
+class QuarantinePages:
+    """The quarantine is of all groups: it asks for roles that hold for all of them.
+
+    Args:
+        cluster: is asked.
+        changes: releases.
+        renderer: makes the pages.
+        forms: reads them.
+    """
+
+    def __init__(self, cluster: ConsoleCluster, changes: Changes, renderer: Renderer, forms: FormReader) -> None:
+        self._cluster = cluster
+        self._changes = changes
+        self._renderer = renderer
+        self._forms = forms
+
+    def quarantine(self, request: Request) -> Response:
+        """Show the records there, the oldest first."""
+        require(request, ConsoleRole.VIEWER)
+        return self._page(request, None)
+
+    async def release(self, request: Request) -> Response:
+        """Give the chosen records back to the schedulers."""
+        form = await self._forms.read(request)
+        return await run_in_threadpool(self._release, request, form)
+
+    def _release(self, request: Request, form: Form) -> Response:
+        caller = require(request, ConsoleRole.ADMIN)
+        places = places_of(form.get("shown" if "all" in form else "place", []))
+        return self._page(request, self._changes.release(caller.name, places))
+
+    def _page(self, request: Request, released: int | None) -> Response:
+        records, has_more = self._cluster.quarantine(_OF_A_PAGE)
+        content = {"records": records, "has_more": has_more, "released": released}
+        return self._renderer.page(request, "quarantine.html", content, here="/quarantine")

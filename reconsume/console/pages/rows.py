@@ -1,0 +1,40 @@
+"""Dead letters as rows of tables, and what of them is hidden."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from reconsume.console.pages.bytes_shown import one_line, shorten
+from reconsume.console.settings import ConsoleSettings
+from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole
+from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letters import DeadLetterRecord
+
+_KEY_CHARACTERS: Final = 40
+_CAUSE_CHARACTERS: Final = 160
+
+
+def row_of(one: DeadLetterRecord, *, hide: bool) -> dict[str, Any]:
+    """Return a dead letter as a row of a table."""
+    return {
+        "place": one.place,
+        "key": one_line(one.key, _KEY_CHARACTERS, hide=hide),
+        "key_size": None if one.key is None else len(one.key),
+        "stored_ms": one.stored_ms,
+        "letter": one.letter,
+        "state": state_name(one.state),
+        "cause": shorten(one.letter.cause or "", _CAUSE_CHARACTERS),
+    }
+
+
+def hides_values(settings: ConsoleSettings, caller: ConsoleCaller, group: str) -> bool:
+    """Whether of keys, values and the users' headers only the sizes are shown to a person."""
+    return settings.hide_values or (settings.hide_values_from_viewers and not caller.may(ConsoleRole.OPERATOR, group))
+
+
+def group_of(request: Request) -> str:
+    """Return the group that the address names."""
+    return unquote(request.path_params["group"], errors="replace")

@@ -1,0 +1,54 @@
+"""Signing in with a provider, and out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from reconsume.console.pages.forms import FormReader
+from reconsume.console.sign_in.oidc import SignInFailed
+from reconsume.console.sign_in.sign_in import SignIn
+from reconsume.console.web.faults import Refusal
+from reconsume.console.web.rendering import Renderer
+
+_UNAUTHORIZED: Final = 401
+
+
+class SignInPages:
+    """Sends browsers to the provider and takes them back.
+
+    Args:
+        sign_in: knows the provider.
+        renderer: makes the pages.
+        forms: reads the one that signs out.
+    """
+
+    def __init__(self, sign_in: SignIn, renderer: Renderer, forms: FormReader) -> None:
+        self._sign_in = sign_in
+        self._renderer = renderer
+        self._forms = forms
+
+    def begin(self, request: Request) -> Response:
+        """To the provider."""
+        try:
+            return self._sign_in.begin(request.query_params.get("next", "/"))
+        except SignInFailed as error:
+            raise Refusal(_UNAUTHORIZED, str(error)) from None
+
+    def finish(self, request: Request) -> Response:
+        """Back from the provider."""
+        try:
+            return self._sign_in.finish(request)
+        except SignInFailed as error:
+            raise Refusal(_UNAUTHORIZED, str(error)) from None
+
+    async def end(self, request: Request) -> Response:
+        """Sign out."""
+        await self._forms.read(request)
+        return self._sign_in.end()
+
+    async def signed_out(self, request: Request) -> Response:
+        """Say so, and offer to sign in again."""
+        return self._renderer.page(request, "signed_out.html", {})

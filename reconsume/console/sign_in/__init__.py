@@ -1,0 +1,1 @@
+"""The users of the console and their rights."""

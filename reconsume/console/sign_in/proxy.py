@@ -1,0 +1,46 @@
+"""People whom a proxy has signed in. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from reconsume.console.settings import ProxySettings
+from reconsume.console.sign_in.access import SignedIn, printable
+
+_PARTS: Final = re.compile(r"[,;|]")
+
+
+class ProxySignIn:
+    """Believes the headers of requests that come from a proxy's address, and of no others.
+
+    Args:
+        settings: names of headers, and the addresses of proxies.
+    """
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self._settings = settings
+        self._networks = [ipaddress.ip_network(one, strict=False) for one in settings.addresses]
+
+    def identity_of(self, peer: str | None, headers: Mapping[str, str]) -> SignedIn | None:
+        """Return who asks; None where no proxy says so.
+
+        Args:
+            peer: the address that the connection comes from.
+            headers: of the request; their names in lower case.
+        """
+        name = printable(headers.get(self._settings.user_header, "").strip())
+        if not name or not self._is_proxy(peer):
+            return None
+        teams = _PARTS.split(headers.get(self._settings.teams_header, ""))
+        return SignedIn(name, frozenset(team.strip() for team in teams if team.strip()))
+
+    def _is_proxy(self, peer: str | None) -> bool:
+        try:
+            address = ipaddress.ip_address(peer or "")
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._networks)

@@ -1,0 +1,164 @@
+"""Sign-in, by whatever is set: tokens, a proxy, an OpenID Connect provider."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+from dataclasses import asdict
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from reconsume.bridge.process.clock import Clock
+from reconsume.console.settings import ConsoleSettings
+from reconsume.console.sign_in.access import EVERYBODY, SHARED_TOKEN, ConsoleCaller, ConsoleRole, SignedIn, caller_of
+from reconsume.console.sign_in.oidc import CALLBACK, OidcProvider, SignInAttempt, SignInFailed
+from reconsume.console.sign_in.proxy import ProxySignIn
+from reconsume.console.sign_in.signed import open_signed, sign
+from reconsume.console.sign_in.tokens import parse_tokens, read_secret
+from reconsume.delay_levels.errors import IllegalSetting
+
+logger = logging.getLogger(__name__)
+
+BEGIN: Final = "/sign-in"
+END: Final = "/sign-out"
+SIGNED_OUT: Final = "/signed-out"
+OPEN_PATHS: Final = frozenset({BEGIN, CALLBACK})
+_ATTEMPT: Final = "reconsume-sign-in"
+_SESSION: Final = "reconsume-session"
+_ATTEMPT_SECONDS: Final = 600
+_SHORTEST_KEY: Final = 32
+
+
+class SignIn:
+    """Knows who asks.
+
+    Args:
+        settings: of the console.
+        clock: gives the time in milliseconds.
+
+    Raises:
+        IllegalSetting: a token or a key cannot be used, or is missing.
+    """
+
+    def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
+        token = settings.read_token()
+        self._access = settings.access
+        self._clock = clock
+        self._tokens = parse_tokens(token, read_secret("console.tokens", settings.tokens, settings.tokens_file))
+        self._proxy = None if settings.proxy is None else ProxySignIn(settings.proxy)
+        self._provider = None if settings.oidc is None else OidcProvider(settings.oidc, clock)
+        self._is_secure = settings.oidc is not None and urlsplit(settings.oidc.console_url).scheme == "https"
+        self._session_ms = settings.session_hours * 3_600_000
+        # Who knows the shared token must not be able to sign sessions of others with it.
+        own = _read_key(settings)
+        self._key = own or secrets.token_bytes(32)
+        self._forms_key = own or (token.encode() if token is not None else self._key)
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether people sign in, and out, by pages of this console."""
+        return self._provider is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may do everything: no sign-in is set."""
+        return not (self._tokens or self._proxy or self._provider)
+
+    def caller_of(self, request: Request) -> ConsoleCaller | None:
+        """Return who asks; None if nothing of the request tells."""
+        if self.is_open:
+            return EVERYBODY
+        name = self._tokens.name_of(request.headers.get("authorization", ""))
+        if name == SHARED_TOKEN:
+            # It is the key of the installation, as before there were people.
+            return caller_of(SignedIn(name), (), otherwise=ConsoleRole.ADMIN)
+        if name is not None:
+            return caller_of(SignedIn(name), self._access, otherwise=ConsoleRole.ADMIN)
+        identity = None
+        if self._proxy is not None:
+            identity = self._proxy.identity_of(request.client and request.client.host, request.headers)
+        if identity is None and self._provider is not None:
+            identity = self._session_of(request)
+        return None if identity is None else caller_of(identity, self._access, otherwise=None)
+
+    def token_of_forms(self, caller: ConsoleCaller) -> str:
+        """Return what the forms of a person carry, and those of another site cannot know."""
+        return hmac.digest(self._forms_key, f"forms\n{caller.name}".encode(), "sha256").hex()
+
+    def begin(self, path: str) -> Response:
+        """Send a browser to the provider.
+
+        Raises:
+            SignInFailed: the provider does not answer, or there is none.
+        """
+        address, attempt = self._must_have_provider().begin(path if _is_path(path) else "/")
+        response = RedirectResponse(address, 303)
+        until_ms = self._clock() + _ATTEMPT_SECONDS * 1000
+        kept = sign(self._key, _ATTEMPT, asdict(attempt), until_ms)
+        self._set(response, _ATTEMPT, kept, _ATTEMPT_SECONDS)
+        return response
+
+    def finish(self, request: Request) -> Response:
+        """Take a browser that comes back from the provider.
+
+        Raises:
+            SignInFailed: it cannot be told who that is.
+        """
+        kept = open_signed(self._key, _ATTEMPT, request.cookies.get(self._name(_ATTEMPT), ""), self._clock())
+        if kept is None:
+            raise SignInFailed("the sign-in took more than ten minutes, or began in another browser: begin again")
+        attempt = SignInAttempt(**kept)
+        identity = self._must_have_provider().finish(request.query_params, attempt)
+        logger.info("signed in name=%s teams=%d", identity.name, len(identity.teams))
+        response = RedirectResponse(attempt.path, 303)
+        # A cookie has room for few teams, and people are in many.
+        known = {team for rule in self._access for team in rule.teams}
+        content = {"name": identity.name, "teams": sorted(identity.teams & known)}
+        session = sign(self._key, _SESSION, content, self._clock() + self._session_ms)
+        self._set(response, _SESSION, session, int(self._session_ms / 1000))
+        response.delete_cookie(self._name(_ATTEMPT), secure=self._is_secure, httponly=True, samesite="lax")
+        return response
+
+    def end(self) -> Response:
+        """Forget a session."""
+        response = RedirectResponse(SIGNED_OUT, 303)
+        response.delete_cookie(self._name(_SESSION), secure=self._is_secure, httponly=True, samesite="lax")
+        return response
+
+    def _must_have_provider(self) -> OidcProvider:
+        if self._provider is None:
+            raise SignInFailed("this console has no provider: see the setting console.oidc")
+        return self._provider
+
+    def _session_of(self, request: Request) -> SignedIn | None:
+        content = open_signed(self._key, _SESSION, request.cookies.get(self._name(_SESSION), ""), self._clock())
+        return None if content is None else SignedIn(content["name"], frozenset(content["teams"]))
+
+    def _name(self, cookie: str) -> str:
+        """Browsers take a cookie with this prefix from this host over TLS alone."""
+        return f"__Host-{cookie}" if self._is_secure else cookie
+
+    def _set(self, response: Response, cookie: str, value: str, seconds: int) -> None:
+        # Lax: the way back from the provider begins on another site.
+        response.set_cookie(
+            self._name(cookie), value, max_age=seconds, secure=self._is_secure, httponly=True, samesite="lax"
+        )
+
+
+def _is_path(path: str) -> bool:
+    """Whether it is a page of this console, and no other site."""
+    return path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
+
+
+def _read_key(settings: ConsoleSettings) -> bytes | None:
+    """Several consoles behind one name take each other's forms and sessions if they have the same."""
+    key = read_secret("console.session_key", settings.session_key, settings.session_key_file)
+    if key is not None and len(key) < _SHORTEST_KEY:
+        raise IllegalSetting(
+            f"setting console.session_key: at least {_SHORTEST_KEY} characters; make one: openssl rand -hex 32"
+        )
+    return None if key is None else key.encode()

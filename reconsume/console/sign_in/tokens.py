@@ -1,0 +1,110 @@
+"""Tokens: one that is shared, and those that a file gives to people by name."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
+
+from reconsume.console.sign_in.access import SHARED_TOKEN, printable
+from reconsume.delay_levels.errors import IllegalSetting
+
+_BASIC: Final = "basic "
+_BEARER: Final = "bearer "
+_FEWEST_CHARACTERS: Final = 16
+
+
+def same_secret(shown: str, secret: str) -> bool:
+    """Whether they are the same, in a time that does not tell where they differ."""
+    return hmac.compare_digest(shown.encode(errors="surrogatepass"), secret.encode())
+
+
+class Tokens:
+    """Tells whose token a request shows.
+
+    Args:
+        by_name: the tokens of people.
+    """
+
+    def __init__(self, by_name: Mapping[str, str]) -> None:
+        self._by_name = dict(by_name)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
+    def name_of(self, authorization: str) -> str | None:
+        """Return whose token the header `authorization` shows; None if it shows none that is known.
+
+        A token is the password of HTTP Basic with any user name, or a bearer token. The time does not tell how much
+        of a token was right.
+        """
+        shown = shown_token(authorization)
+        known = [name for name, token in self._by_name.items() if same_secret(shown, token)]
+        return known[0] if known else None
+
+
+def shown_token(authorization: str) -> str:
+    """Return the token of the header `authorization`, or nothing."""
+    if authorization[: len(_BEARER)].lower() == _BEARER:
+        return authorization[len(_BEARER) :].strip()
+    if authorization[: len(_BASIC)].lower() != _BASIC:
+        return ""
+    try:
+        text = base64.b64decode(authorization[len(_BASIC) :].strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+    return text.partition(":")[2]
+
+
+def parse_tokens(shared: str | None, text: str | None) -> Tokens:
+    """Read the tokens of people: a line is a name, a space and a token; `#` begins a comment.
+
+    Args:
+        shared: the one of `console.token`.
+        text: of people; None: there is none.
+
+    Raises:
+        IllegalSetting: a line is none, a token is short or stands there twice.
+    """
+    found = {} if shared is None else {SHARED_TOKEN: shared}
+    if text is None:
+        return Tokens(found)
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, _, token = line.strip().partition(" ")
+        token = token.strip()
+        if len(token) < _FEWEST_CHARACTERS or " " in token or name != printable(name):
+            raise IllegalSetting(
+                f"setting console.tokens, line {number}: write a name of at most 64 characters, a space and a token of "
+                f"at least {_FEWEST_CHARACTERS} characters; make one: openssl rand -hex 32"
+            )
+        if name in found or token in found.values():
+            raise IllegalSetting(
+                f"setting console.tokens, line {number}: name or token stands there twice (`token` is the shared one)"
+            )
+        found[name] = token
+    if not found:
+        raise IllegalSetting("setting console.tokens holds no token")
+    return Tokens(found)
+
+
+def read_secret(setting: str, text: SecretStr | None, file: Path | None) -> str | None:
+    """Return a secret of the settings, or of the file that they name; None where there is none.
+
+    Raises:
+        IllegalSetting: the file cannot be read.
+    """
+    if text is not None:
+        return text.get_secret_value().strip()
+    if file is None:
+        return None
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"setting {setting}_file: {file} cannot be read: {error}") from None

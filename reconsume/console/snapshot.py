@@ -1,0 +1,126 @@
+"""The state of the whole installation, read in the background, so that no page waits for Kafka."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.operations.dead_letter_index.letters import OpenLetters
+from reconsume.operations.jobs.records import Job
+from reconsume.operations.status import Status
+
+logger = logging.getLogger(__name__)
+
+_EVERY_SECONDS: Final = 2.0
+_IDLE_EVERY_SECONDS: Final = 15.0
+_IDLE_SECONDS: Final = 60.0
+"""After so long without a page the installation is read less often."""
+_LOAD: Final = 2.0
+"""It rests so many times as long as a reading took: a large installation is read less often."""
+_FIRST_SECONDS: Final = 0.2
+"""So long a page waits for the very first reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The installation at one moment.
+
+    Attributes:
+        open_letters: by group; None while the index is incomplete.
+        new_by_hour: of each group, the dead letters of the last 24 hours by hour, the oldest first; None likewise.
+        jobs: the newest first.
+        now_ms: the brokers' time of it.
+        schedulers: names of the workers that are alive; None where no broker tells.
+        trouble: why it is not newer; empty where it is.
+    """
+
+    status: Status
+    groups: Groups
+    open_letters: Mapping[str, OpenLetters] | None = None
+    new_by_hour: Mapping[str, Sequence[int]] | None = None
+    jobs: Sequence[Job] = ()
+    now_ms: float = 0
+    schedulers: Sequence[str] | None = None
+    trouble: str = ""
+
+
+class Snapshots:
+    """Reads the installation again and again, more often while someone looks.
+
+    Args:
+        read: asks Kafka and the index; may raise `ReconsumeError`.
+        clock: gives seconds that only grow.
+    """
+
+    def __init__(self, read: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
+        self._read = read
+        self._clock = clock
+        self._latest: Snapshot | None = None
+        self._refused: ReconsumeError | None = None
+        self._asked_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._reading = threading.Lock()
+        self._begun = threading.Event()
+        self._wake = threading.Event()
+
+    def run(self, stop: threading.Event) -> None:
+        """Read until told to stop."""
+        while not stop.is_set():
+            begun = self._clock()
+            self._wake.clear()
+            self.look()
+            took = self._clock() - begun
+            is_idle = begun - self._asked_at > _IDLE_SECONDS
+            self._wake.wait(max(_IDLE_EVERY_SECONDS if is_idle else _EVERY_SECONDS, _LOAD * took))
+
+    def look(self) -> None:
+        """Read once; a reading that fails leaves the one before."""
+        with self._reading:
+            self._look()
+
+    def fresh(self) -> Snapshot | None:
+        """Return a reading that began at most two seconds ago: for what the last one did not have.
+
+        Raises:
+            ReconsumeError: no reading has succeeded.
+        """
+        with self._reading:
+            if self._clock() - self._looked_at > _EVERY_SECONDS:
+                self._look()
+        return self.latest()
+
+    def _look(self) -> None:
+        self._looked_at = self._clock()
+        try:
+            self._latest, self._refused = self._read(), None
+        except ReconsumeError as error:
+            if str(error) != str(self._refused):
+                logger.warning("installation not read: %s", error)
+            self._refused = error
+        self._begun.set()
+
+    def wake(self) -> None:
+        """Read again soon: something was changed, or the process ends."""
+        self._wake.set()
+
+    def latest(self) -> Snapshot | None:
+        """Return the last reading; None if the first has not ended yet.
+
+        Raises:
+            ReconsumeError: no reading has succeeded.
+        """
+        if self._clock() - self._asked_at > _EVERY_SECONDS + _IDLE_SECONDS:
+            self._wake.set()
+        self._asked_at = self._clock()
+        self._begun.wait(_FIRST_SECONDS)
+        refused, latest = self._refused, self._latest
+        if latest is None and refused is not None:
+            # A new one each time: threads that raise the same one would add to its traceback.
+            raise type(refused)(str(refused))
+        return latest if latest is None or refused is None else replace(latest, trouble=str(refused))

@@ -1,0 +1,330 @@
+"""Records of the JOBS topic: work on many dead letters that goes on after a crash.
+
+A job has up to three records: what it is (key `<job>`, written once), what people want of it (`<job>/wish`), and how
+far it is (`<job>/progress`), which its runner writes in the transactions of the work itself. Values are JSON objects.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, TypeVar
+
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
+from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REPLAY_TIMES, is_ours, json_object
+
+VERSION: Final = 1
+"""A job of a later version is left to programs of that version: a filter that is not known would take too much."""
+KINDS: Final = ("resend", "resolve", "export")
+TARGETS: Final = ("retry", "origin")
+FORMATS: Final = ("jsonl", "csv", "parquet")
+RUN: Final = "run"
+PAUSE: Final = "pause"
+CANCEL: Final = "cancel"
+_WISHES: Final = (RUN, PAUSE, CANCEL)
+_KEY: Final = re.compile(r"([A-Za-z0-9._-]{1,100})(/wish|/progress)?", re.ASCII)
+_EVENTS_KEPT: Final = 50
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which dead letters a job takes; None takes any.
+
+    Attributes:
+        text: is in the cause, the exception's class or the stack trace; the case does not matter.
+        key: the record's key, as UTF-8.
+        state: that they had when the job was created: a key of `STATES`.
+        label: of the cause, by `label_rules`.
+        label_rules: labels by regular expressions, as the setting `cause_labels` had them.
+    """
+
+    text: str | None = None
+    key: str | None = None
+    message_id: str | None = None
+    origin_topic: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    state: str | None = None
+    label: str | None = None
+    label_rules: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterEdit:
+    """The changes to a resent dead letter.
+
+    Attributes:
+        value: the new one; None keeps it.
+        headers: new texts by name; None removes the header.
+    """
+
+    value: bytes | None = None
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> str:
+        """The changed parts, as in the header `REPLAY_EDITED`."""
+        return ",".join(["value"] * (self.value is not None) + ["headers"] * bool(self.headers))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """The definition of a job; never changed.
+
+    Attributes:
+        kind: one of `KINDS`.
+        at_ms: when it was created.
+        by: who created it.
+        topic: the dead-letter topic.
+        topic_id: of Kafka: the letters of a topic that was made again are others.
+        spans: by partition the first offset and the one behind the last.
+        records: the places of those that were picked, by partition; None takes those that `wanted` takes.
+        count: how many it took when it was created; None where nobody has counted.
+        rate: the most records in a second; None: as many as go.
+        max_replays: a message that was sent again so often is left out.
+        target: one of `TARGETS`.
+        form: of an export: one of `FORMATS`.
+    """
+
+    kind: str
+    group: str
+    at_ms: int
+    by: str
+    why: str
+    topic: str
+    topic_id: str
+    spans: Mapping[int, tuple[int, int]]
+    wanted: JobFilter = field(default_factory=JobFilter)
+    records: Mapping[int, Sequence[int]] | None = None
+    count: int | None = None
+    rate: int | None = None
+    max_replays: int = 2
+    target: str = "retry"
+    edit: LetterEdit | None = None
+    form: str = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """A request to a job: by whom, when and why."""
+
+    at_ms: int
+    by: str
+    wish: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job is.
+
+    Attributes:
+        runner: which process runs it.
+        following: the next offset, by partition.
+        counts: how many records had each outcome.
+        reasons: the first records of each outcome, with what was said of them.
+        ended: `DONE` or `FAILED`; empty before the end.
+        why: of a failure.
+        written: bytes of the file, of an export.
+        file: where it is.
+    """
+
+    runner: str = ""
+    following: Mapping[int, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ended: str = ""
+    why: str = ""
+    written: int = 0
+    file: str = ""
+
+
+def spec_key(job: str) -> bytes:
+    """The key of what the job is."""
+    return job.encode()
+
+
+def wish_key(job: str) -> bytes:
+    """The key of what people want of it."""
+    return f"{job}/wish".encode()
+
+
+def progress_key(job: str) -> bytes:
+    """The key of how far it is."""
+    return f"{job}/progress".encode()
+
+
+def parse_job_key(key: bytes | None) -> tuple[str, str]:
+    """The job of a record, and which of its records it is: `` (what it is), `wish` or `progress`.
+
+    Raises:
+        MalformedProperty: the key is something else.
+    """
+    match = _KEY.fullmatch((key or b"").decode(errors="replace"))
+    if match is None:
+        raise MalformedProperty(f"key {(key or b'')[:120]!r} is no <job>, <job>/wish or <job>/progress")
+    return match[1], (match[2] or "/")[1:]
+
+
+def encode_spec(spec: JobSpec) -> bytes:
+    """The value of the first record; what has its default is left out."""
+    value = {"version": VERSION, **_without_defaults(spec)}
+    value["spans"] = {str(one): list(span) for one, span in spec.spans.items()}
+    if spec.records is not None:
+        value["records"] = {str(one): list(offsets) for one, offsets in spec.records.items()}
+    if spec.wanted != JobFilter():
+        value["wanted"] = _without_defaults(spec.wanted)
+    if spec.edit is not None:
+        edited = None if spec.edit.value is None else base64.b64encode(spec.edit.value).decode()
+        value["edit"] = {"value": edited, "headers": dict(spec.edit.headers)}
+    return _json(value)
+
+
+def decode_spec(value: bytes) -> JobSpec:
+    """Read the text of `encode_spec`.
+
+    Raises:
+        MalformedProperty: the value is something else, or of a later version.
+    """
+    found = json_object(value)
+    if found.get("version") != VERSION:
+        raise MalformedProperty(f"version {found.get('version')!r} of a job; this program knows {VERSION}")
+    with _Reading(value):
+        spans = {int(one): (int(start), int(end)) for one, (start, end) in found["spans"].items()}
+        records = found.get("records")
+        edit = found.get("edit")
+        spec = JobSpec(
+            **{name: _text(found, name) for name in ("kind", "group", "by", "why", "topic", "topic_id")},
+            at_ms=_count(found, "at_ms"),
+            spans=spans,
+            wanted=_filter(found.get("wanted", {})),
+            records=None if records is None else {int(one): [int(at) for at in records[one]] for one in records},
+            count=None if found.get("count") is None else _count(found, "count"),
+            rate=None if found.get("rate") is None else _count(found, "rate"),
+            max_replays=_count({"max_replays": 2} | found, "max_replays"),
+            target=found.get("target", "retry"),
+            edit=None if edit is None else _edit(edit),
+            form=found.get("form", "jsonl"),
+        )
+        if spec.kind not in KINDS or spec.target not in TARGETS or spec.form not in FORMATS or spec.rate == 0:
+            raise ValueError
+        return spec
+
+
+def encode_wish(events: Sequence[JobEvent]) -> bytes:
+    """The value of the second record: the last event says what is wanted."""
+    return _json([asdict(one) for one in events[-_EVENTS_KEPT:]])
+
+
+def decode_wish(value: bytes) -> list[JobEvent]:
+    """Read the text of `encode_wish`; raises `MalformedProperty` for other texts."""
+    with _Reading(value):
+        events = [
+            JobEvent(_count(one, "at_ms"), *(_text(one, name) for name in ("by", "wish", "why")))
+            for one in json.loads(value)
+        ]
+        if not events or any(one.wish not in _WISHES for one in events):
+            raise ValueError
+        return events
+
+
+def encode_job_progress(progress: JobProgress) -> bytes:
+    """The value of the third record."""
+    return _json(_without_defaults(progress))
+
+
+def decode_job_progress(value: bytes) -> JobProgress:
+    """Read the text of `encode_job_progress`; raises `MalformedProperty` for others."""
+    found = json_object(value)
+    with _Reading(value):
+        return JobProgress(
+            runner=_text(found, "runner"),
+            following={int(one): int(offset) for one, offset in found.get("following", {}).items()},
+            counts={str(one): int(number) for one, number in found.get("counts", {}).items()},
+            reasons={str(one): list(map(str, said)) for one, said in found.get("reasons", {}).items()},
+            **{name: _text(found, name) for name in ("ended", "why", "file")},
+            written=int(found.get("written", 0)),
+        )
+
+
+def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
+    """An edit that a record of JOBS can hold.
+
+    Raises:
+        IllegalSetting: it changes nothing, changes headers of ours, or is too large.
+    """
+    if not edit.parts:
+        raise IllegalSetting("an edit needs a new value or a header")
+    for name in edit.headers:
+        if is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED):
+            raise IllegalSetting(f"header {name}: reconsume sets it; change headers of yours")
+    size = len(edit.value or b"") + sum(len(name) + len(text or "") for name, text in edit.headers.items())
+    if size > most_bytes:
+        raise IllegalSetting(f"an edit of {size:,} bytes: {most_bytes:,} go into a job; send a new message instead")
+    return edit
+
+
+class _Reading:
+    """Turns whatever is wrong with a value into `MalformedProperty`."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _at: object) -> None:
+        wrong = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, binascii.Error)
+        if isinstance(error, wrong) and not isinstance(error, MalformedProperty):
+            raise MalformedProperty(f"value {self._value[:80]!r} is no record of a job: {error}") from error
+
+
+def _filter(found: Mapping[str, Any]) -> JobFilter:
+    texts = {name: found.get(name) for name in ("text", "key", "message_id", "origin_topic", "state", "label")}
+    times = {name: found.get(name) for name in ("since_ms", "until_ms")}
+    rules = found.get("label_rules", {})
+    for one in (*texts.values(), *rules.values()):
+        _of(one, str)
+    for moment in times.values():
+        _of(moment, int)
+    return JobFilter(**texts, **times, label_rules=dict(rules))
+
+
+def _edit(found: Mapping[str, Any]) -> LetterEdit:
+    value, headers = found.get("value"), found.get("headers", {})
+    for one in headers.values():
+        _of(one, str)
+    return LetterEdit(None if value is None else base64.b64decode(value, validate=True), dict(headers))
+
+
+def _of(value: _T, kind: type) -> _T:
+    if value is not None and type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
+def _text(found: Mapping[str, Any], name: str) -> str:
+    return str(_of(found.get(name, ""), str))
+
+
+def _count(found: Mapping[str, Any], name: str) -> int:
+    number = int(_of(found[name], int))
+    if number < 0:
+        raise ValueError(f"{name} {number}")
+    return number
+
+
+def _without_defaults(one: Any) -> dict[str, Any]:
+    """The fields that say something; those of other classes are left to the caller."""
+    said = {name: getattr(one, name) for name in one.__slots__}
+    left_out = ("spans", "wanted", "records", "edit")
+    return {name: value for name, value in said.items() if name not in left_out and value not in (None, "", {})}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

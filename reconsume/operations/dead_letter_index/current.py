@@ -1,0 +1,57 @@
+"""The index that a console keeps on this machine, for commands that want a page of it."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from pathlib import Path
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.process.environment import cache_folder
+from reconsume.bridge.process.settings import Settings
+from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import Filter, Page, read_page
+
+
+def index_file(settings: Settings, folder: Path | None = None) -> Path:
+    """Return where the index of an installation is; in the user's cache folder by default."""
+    scope = hashlib.sha256(f"{settings.bootstrap_servers} {settings.topic_prefix}".encode()).hexdigest()[:16]
+    return (folder or cache_folder()) / f"dead-letters-{scope}.db"
+
+
+def current_page(
+    cluster: Cluster, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50
+) -> tuple[Page, bool]:
+    """Return a page of a group's dead letters, and whether it is from the index.
+
+    A page is from the index if that has everything that Kafka has of the group now, else from Kafka.
+
+    Raises:
+        IllegalSetting: `before` is not what a page gave.
+        TopicNotReady: the group has no dead-letter topic.
+        KafkaNotReachable: no answer.
+    """
+    store = None if before and not is_index_cursor(before) else DeadLetterStore.reading(index_file(cluster.settings))
+    if store is not None:
+        with store:
+            try:
+                if _is_current(cluster, store, group):
+                    topic = cluster.names.dead_letter(group)
+                    return indexed_page(store, group, topic, wanted, before, limit), True
+            except sqlite3.DatabaseError:
+                pass  # made anew at this moment
+    return read_page(cluster, group, wanted, before=before, limit=limit), False
+
+
+def _is_current(cluster: Cluster, store: DeadLetterStore, group: str) -> bool:
+    admin, topics, known = cluster.admin, {cluster.names.dead_letter(group)}, store.progress()
+    counts = admin.partitions(topics | {cluster.names.dead_letter_states})
+    if not topics <= counts.keys():
+        return False
+    ids, ends = admin.topic_ids(counts), admin.end_offsets(all_partitions(counts))
+    return all(
+        (read := known.get(where)) is not None and read.topic_id == ids.get(where[0]) and read.next >= end
+        for where, end in ends.items()
+    )

@@ -1,0 +1,153 @@
+"""Bytes of a record as text: JSON, text, what a schema registry knows, else hexadecimal."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import struct
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from reconsume.bridge.kafka.schema_registry import RegisteredSchema, SchemaUnknown
+from reconsume.delay_levels.errors import ReconsumeError
+
+_MOST_BYTES: Final = 1_048_576
+"""Of a payload that is decoded."""
+_MOST_CHARACTERS: Final = 65_536
+_HEX_BYTES: Final = 4_096
+_HEX_ROW: Final = 16
+_STRING_OR_SPACE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+')
+_ROOM: Final = "reconsume.operations.decoding"
+_BY_LIBRARY: Final = {
+    "AVRO": ("avro", f"{_ROOM}.avro", "decode_avro"),
+    "PROTOBUF": ("protobuf", f"{_ROOM}.protobuf", "decode_protobuf"),
+}
+_CONFLUENT: Final = struct.Struct(">bI")
+"""A zero, and the id of the schema."""
+
+
+class Undecodable(ReconsumeError):
+    """The bytes are not what their schema says."""
+
+
+class Schemas(Protocol):
+    """Schemas by id, as `SchemaRegistry` has them."""
+
+    def schema(self, number: int) -> RegisteredSchema:
+        """Return the schema; raises `SchemaUnknown`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPayload:
+    """A payload as text. The text may hold anything: escape it for the medium that shows it.
+
+    Attributes:
+        format: `null`, `empty`, `json`, `text`, `avro`, `protobuf`, `json schema` or `hex`.
+        text: empty of `null` and `empty`.
+        is_cut: whether the text is only the beginning.
+        schema: the id of the schema that the bytes name, None where they name none.
+        note: why they are not decoded by that schema; else empty.
+    """
+
+    format: str
+    text: str
+    is_cut: bool = False
+    schema: int | None = None
+    note: str = ""
+
+
+def decode_payload(payload: bytes | None, schemas: Schemas | None = None) -> DecodedPayload:
+    """Return a key or value as text. Never raises: what cannot be decoded is shown in another way, with a note.
+
+    Bytes in Confluent's wire format (a zero, four bytes with a schema id) are decoded by their schema. Others are shown
+    as JSON or text, and as hexadecimal if they are no UTF-8.
+
+    Args:
+        payload: the bytes.
+        schemas: a schema registry; None leaves bytes in Confluent's format as they are.
+    """
+    if not payload:
+        return DecodedPayload("null" if payload is None else "empty", "")
+    if payload[0] != 0 or len(payload) < _CONFLUENT.size:
+        return _plain(payload)
+    number = _CONFLUENT.unpack_from(payload)[1]
+    if schemas is None or len(payload) > _MOST_BYTES:
+        why = f"over {_MOST_BYTES:,} bytes are not decoded" if schemas else "name a schema registry to decode it"
+        return _with_note(payload, number, f"perhaps of schema {number}; {why}")
+    try:
+        kind, text = _by_schema(payload[_CONFLUENT.size :], schemas.schema(number))
+    except ReconsumeError as error:
+        return _with_note(payload, number, str(error)[:500])
+    return DecodedPayload(kind, text[:_MOST_CHARACTERS], len(text) > _MOST_CHARACTERS, number)
+
+
+def _by_schema(body: bytes, schema: RegisteredSchema) -> tuple[str, str]:
+    try:
+        if schema.kind == "JSON":
+            return "json schema", _pretty(body.decode())
+        if schema.kind in _BY_LIBRARY:
+            shown, module, function = _BY_LIBRARY[schema.kind]
+            # Imported here, because its library comes with an extra.
+            return shown, getattr(importlib.import_module(module), function)(body, schema)
+    except ImportError as error:
+        raise SchemaUnknown(f"{error.name} is missing: pip install '.[schemas]' in the checkout") from None
+    except Exception as error:
+        # The libraries raise errors of any type for bytes that do not fit.
+        why = f"the bytes are not what the schema says: {type(error).__name__}: {error}"
+        raise Undecodable(why) from error
+    raise SchemaUnknown(f"schemas of the type {schema.kind} are unknown here")
+
+
+def _with_note(payload: bytes, number: int, note: str) -> DecodedPayload:
+    shown = _plain(payload)
+    return DecodedPayload(shown.format, shown.text, shown.is_cut, number, note)
+
+
+def _plain(payload: bytes) -> DecodedPayload:
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return _hex(payload)
+    if any(one < " " and one not in "\t\r\n" for one in text[:_MOST_CHARACTERS]):
+        return _hex(payload)
+    kind = "text"
+    if len(payload) <= _MOST_BYTES and text.lstrip()[:1] in ("{", "["):
+        try:
+            text, kind = _pretty(text), "json"
+        except (ValueError, RecursionError):
+            kind = "text"
+    return DecodedPayload(kind, text[:_MOST_CHARACTERS], len(text) > _MOST_CHARACTERS)
+
+
+def _pretty(text: str) -> str:
+    """Indent JSON, if that changes nothing else: a second key of the same name, say, would be lost.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON, or too deep.
+    """
+    found = json.loads(text)
+    if json.dumps(found, ensure_ascii=False, separators=(",", ":")) != _squeezed(text):
+        return text
+    return json.dumps(found, ensure_ascii=False, indent=2)
+
+
+def _squeezed(text: str) -> str:
+    """Return JSON without the white space between its parts."""
+    return _STRING_OR_SPACE.sub(lambda match: match[0] if match[0][0] == '"' else "", text)
+
+
+def _ascii(row: bytes) -> str:
+    text = row.decode("latin-1")
+    return "".join(one if one.isascii() and one.isprintable() else "." for one in text)
+
+
+def _hex(payload: bytes) -> DecodedPayload:
+    """Rows of 16 bytes: offset, bytes, and what of them is ASCII."""
+    shown = payload[:_HEX_BYTES]
+    rows = [
+        f"{at:08x}  {row.hex(' '):<{3 * _HEX_ROW}} {_ascii(row)}"
+        for at in range(0, len(shown), _HEX_ROW)
+        for row in (shown[at : at + _HEX_ROW],)
+    ]
+    return DecodedPayload("hex", "\n".join(rows), len(payload) > _HEX_BYTES)

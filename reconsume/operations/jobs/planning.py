@@ -1,0 +1,103 @@
+"""The plan of a job: counts by cause, hour and origin topic; nothing is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.delay_levels.wire.dead_letter_states import OPEN
+from reconsume.operations.dead_letter_index.letters import Counted
+from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.jobs.letters import LetterWindow
+from reconsume.operations.jobs.selection import JobDraft, Selection, fix
+from reconsume.operations.resend import SEND
+
+_HOUR_MS: Final = 3_600_000
+_MOST_VALUES: Final = 1_000
+OTHERS: Final = "(others)"
+
+
+@dataclass(slots=True)
+class JobPlan:
+    """The plan of a job, as of now.
+
+    Attributes:
+        count: the dead letters that it takes.
+        acted: those of them that it would send, resolve or export; the others are left out.
+        statuses: how many of each: of a resend the keys of `REASONS`, of others the states.
+        causes: by label, the most frequent first, and when the first and the last of them died.
+        hours: by the hour in which they died (milliseconds), in order.
+        origins: by origin topic, the most frequent first.
+    """
+
+    count: int = 0
+    acted: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    causes: list[Counted] = field(default_factory=list)
+    hours: list[Counted] = field(default_factory=list)
+    origins: list[Counted] = field(default_factory=list)
+
+
+class _Histogram:
+    """Counts values; those beyond a thousand are counted together."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, int, int]] = {}
+
+    def add(self, value: str, at_ms: int) -> None:
+        name = value if value in self._found or len(self._found) < _MOST_VALUES else OTHERS
+        number, first, last = self._found.get(name, (0, at_ms, at_ms))
+        self._found[name] = number + 1, min(first, at_ms), max(last, at_ms)
+
+    def counted(self) -> list[Counted]:
+        found = [Counted(value, *numbers) for value, numbers in self._found.items()]
+        return sorted(found, key=lambda one: (-one.number, one.value))
+
+
+def plan(
+    cluster: Cluster, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
+) -> JobPlan:
+    """Return what a job of this draft would do now (the dry run). It reads the letters, and writes nothing.
+
+    Args:
+        cluster: the installation.
+        draft: of the job.
+        told: is given each letter and its status.
+
+    Raises:
+        IllegalSetting: the draft contradicts itself, or names too many.
+        RecordNotFound: a record that was picked is not there.
+        TopicNotReady: the group has no dead-letter topic, or `DELAY.0s` is missing.
+        KafkaNotReachable: no answer.
+        KafkaRefused: rights are missing.
+    """
+    spec = fix(cluster, draft)
+    selection, found = Selection(spec), JobPlan()
+    causes, hours, origins = _Histogram(), _Histogram(), _Histogram()
+    for partition in sorted(spec.spans):
+        for start, end in selection.windows(partition, 0):
+            window = LetterWindow(cluster, spec, selection, partition, start, end, to_the_last=False)
+            for one in window.letters():
+                status, is_acted = _status(spec.kind, window, one)
+                told(one, status)
+                found.count += 1
+                found.acted += is_acted
+                found.statuses[status] += 1
+                causes.add(selection.label(one), one.stored_ms)
+                hours.add(str(one.stored_ms // _HOUR_MS * _HOUR_MS), one.stored_ms)
+                origins.add(one.letter.origin_topic or "", one.stored_ms)
+    found.causes, found.origins = causes.counted(), origins.counted()
+    found.hours = sorted(hours.counted(), key=lambda one: one.first_ms)
+    return found
+
+
+def _status(kind: str, window: LetterWindow, one: DeadLetterRecord) -> tuple[str, bool]:
+    if kind == "resend":
+        status = window.verdict(one).status
+        return status, status == SEND
+    state = state_name(one.state)
+    return state, kind == "export" or state == OPEN

@@ -1,0 +1,214 @@
+"""Jobs as the JOBS topic tells of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.single_records import write_at_once
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.wire.jobs.job_records import (
+    CANCEL,
+    PAUSE,
+    JobEvent,
+    JobProgress,
+    JobSpec,
+    decode_job_progress,
+    decode_spec,
+    decode_wish,
+    encode_spec,
+    encode_wish,
+    parse_job_key,
+    spec_key,
+    wish_key,
+)
+
+logger = logging.getLogger(__name__)
+
+LEASE_MS: Final = 15_000
+"""A runner that has written nothing for so long is taken for dead, and another one goes on."""
+QUEUED: Final = "QUEUED"
+RUNNING: Final = "RUNNING"
+PAUSED: Final = "PAUSED"
+CANCELLED: Final = "CANCELLED"
+DONE: Final = "DONE"
+FAILED: Final = "FAILED"
+STATUSES: Final = {
+    QUEUED: "waits for a runner, or for an earlier job of its group",
+    RUNNING: "a runner is at work",
+    PAUSED: "waits for a person",
+    CANCELLED: "a person has ended it",
+    DONE: "every record has its outcome",
+    FAILED: "it cannot go on",
+}
+_WISHES: Final = {PAUSE: PAUSED, CANCEL: CANCELLED}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One of them, as far as it is known.
+
+    Attributes:
+        name: its id; of a resend also the `REPLAY_ID` of what it sends.
+        events: who wanted what, the oldest first; none before anybody has paused it.
+        beat_ms: when its progress was written last, by the brokers' clock.
+    """
+
+    name: str
+    spec: JobSpec
+    events: tuple[JobEvent, ...] = ()
+    progress: JobProgress = field(default_factory=JobProgress)
+    beat_ms: int = 0
+
+    def status(self, now_ms: float, lease_ms: float = LEASE_MS) -> str:
+        """Return a key of `STATUSES`."""
+        if self.progress.ended:
+            return self.progress.ended
+        if self.events and (wished := _WISHES.get(self.events[-1].wish)) is not None:
+            return wished
+        return RUNNING if self.progress.runner and now_ms - self.beat_ms < lease_ms else QUEUED
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a runner should run it now."""
+        return not self.progress.ended and not (self.events and self.events[-1].wish in _WISHES)
+
+    @property
+    def lane(self) -> tuple[str, bool]:
+        """Jobs of one lane run one after the other: its group, and whether it is an export, which changes nothing."""
+        return self.spec.group, self.spec.kind == "export"
+
+    @property
+    def handled(self) -> int:
+        """How many records have an outcome."""
+        return sum(self.progress.counts.values())
+
+
+class JobsView:
+    """All jobs; each look reads what is new. For one thread; use it as a context.
+
+    Args:
+        cluster: the installation.
+
+    Attributes:
+        jobs: by their names.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._where = cluster.names.jobs, 0
+        self._next = 0
+        self.jobs: dict[str, Job] = {}
+        self._early: dict[str, dict[str, ReadRecord]] = {}
+        self._reader: RangeReader | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.__exit__()
+
+    def look(self, *, to_the_last: bool = False) -> dict[str, Job]:
+        """Read on, and return the jobs.
+
+        Args:
+            to_the_last: wait for transactions that are open now.
+
+        Raises:
+            TopicNotReady: the topic is missing.
+            KafkaNotReachable: no answer.
+            KafkaRefused: rights are missing.
+        """
+        where = self._where
+        jobs_topic(self._cluster)
+        end = self._cluster.admin.end_offsets([where], uncommitted=to_the_last)[where]
+        if end < self._next:  # the topic was recreated
+            self._next, self.jobs = 0, {}
+        if end > self._next:
+            if self._reader is None:
+                self._reader = RangeReader(self._cluster.base, f"{self._cluster.names.prefix}dlq")
+            for read in self._reader.records({where: (self._next, end)}):
+                self._take(read)
+            self._next = end
+        return self.jobs
+
+    def find(self, name: str) -> Job:
+        """Return a job.
+
+        Raises:
+            IllegalSetting: there is none of that name.
+        """
+        if (found := self.jobs.get(name)) is None:
+            raise IllegalSetting(f"job {name!r} does not exist; `reconsume jobs list` shows jobs")
+        return found
+
+    def queues(self) -> dict[tuple[str, bool], list[Job]]:
+        """Return the open jobs in the order in which they run: by group, exports beside the others."""
+        found: dict[tuple[str, bool], list[Job]] = {}
+        for one in sorted(self.jobs.values(), key=lambda one: (one.spec.at_ms, one.name)):
+            if one.is_open:
+                found.setdefault(one.lane, []).append(one)
+        return found
+
+    def _take(self, read: ReadRecord) -> None:
+        try:
+            name, kind = parse_job_key(read.key)
+            if not kind:
+                self._take_spec(name, read)
+            elif name not in self.jobs:
+                # Of compacted topics the first record of a key may be the last one of the partition.
+                self._early.setdefault(name, {})[kind] = read
+            elif read.value is not None:
+                self.jobs[name] = _changed(self.jobs[name], kind, read.value, read.stored_ms)
+        except MalformedProperty as error:
+            logger.warning("record skipped topic=%s offset=%s: %s", read.topic, read.offset, error)
+
+    def _take_spec(self, name: str, read: ReadRecord) -> None:
+        if read.value is None:
+            self.jobs.pop(name, None)
+            return
+        job = Job(name, decode_spec(read.value))
+        for kind, early in self._early.pop(name, {}).items():
+            if early.value is not None:
+                job = _changed(job, kind, early.value, early.stored_ms)
+        self.jobs[name] = job
+
+
+def _changed(job: Job, kind: str, value: bytes, stored_ms: int) -> Job:
+    if kind == "wish":
+        return replace(job, events=tuple(decode_wish(value)))
+    return replace(job, progress=decode_job_progress(value), beat_ms=stored_ms)
+
+
+def jobs_topic(cluster: Cluster) -> str:
+    """Return the topic.
+
+    Raises:
+        TopicNotReady: it does not exist.
+    """
+    topic = cluster.names.jobs
+    if not cluster.admin.partitions([topic]):
+        raise TopicNotReady(f"topic {topic} does not exist; {cluster.names.remedy_if_missing(topic)}")
+    return topic
+
+
+def write_spec(cluster: Cluster, name: str, spec: JobSpec) -> None:
+    """Write what a job is."""
+    _write(cluster, [(spec_key(name), encode_spec(spec))])
+
+
+def write_wish(cluster: Cluster, job: Job, event: JobEvent) -> Job:
+    """Write a request to a job; returns the job with it."""
+    wished = replace(job, events=(*job.events, event))
+    _write(cluster, [(wish_key(job.name), encode_wish(wished.events))])
+    return wished
+
+
+def _write(cluster: Cluster, records: Iterable[tuple[bytes, bytes]]) -> None:
+    topic = cluster.names.jobs
+    write_at_once(cluster, topic, topic, [{"key": key, "value": value, "partition": 0} for key, value in records])

@@ -1,0 +1,339 @@
+"""Run one job to its end, until it is stopped, or until another runner has it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.new_record import NewRecord
+from reconsume.delay_levels.errors import (
+    IllegalSetting,
+    KafkaNotReachable,
+    ReconsumeError,
+    RecordTooLarge,
+    TopicNotReady,
+    WriterReplaced,
+)
+from reconsume.delay_levels.wire.jobs.job_records import PAUSE, JobEvent, JobProgress, encode_job_progress, progress_key
+from reconsume.operations.dead_letter_states import resend_id, states_topic
+from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.jobs.exporting import Exporting
+from reconsume.operations.jobs.letters import LetterWindow
+from reconsume.operations.jobs.records import DONE, FAILED, LEASE_MS, RUNNING, Job, JobsView, write_wish
+from reconsume.operations.jobs.selection import Selection
+from reconsume.operations.jobs.target_checks import LettersGone, check_target
+from reconsume.operations.jobs.work import (
+    DONE_WITH,
+    EXPIRED,
+    LEFT_OUT,
+    TOO_LARGE,
+    JobWork,
+    LetterOutcome,
+    Resending,
+    Resolving,
+    with_outcomes,
+)
+from reconsume.operations.record_address import RecordAddress
+
+logger = logging.getLogger(__name__)
+
+Told = Callable[[Sequence[LetterOutcome]], None]
+_TOGETHER: Final = 500
+"""Letters that one transaction acts upon."""
+_LOOKED_AT: Final = 2_000
+"""Letters of one transaction, those that are left out too."""
+_BYTES: Final = 8 * 1024 * 1024
+"""Of keys and values in one transaction."""
+_LOOK_SECONDS: Final = 1.0
+"""Between two looks at what people want."""
+_MOST_SECONDS: Final = 10.0
+_SLICE_SECONDS: Final = 0.2
+
+
+class _Interrupted(Exception):
+    """The run was asked to stop."""
+
+
+class _TakenOver(Exception):
+    """Another runner continues the job."""
+
+
+class JobRun:
+    """Runs a job.
+
+    Guarantees: a letter is sent, its state written and the progress moved on in one transaction, and a run that begins
+    shuts out the one before it and reads its progress first. So no letter is sent twice and none is left out, wherever
+    a process is killed. Test: tests/integration/test_jobs_killed.py.
+
+    Args:
+        cluster: the installation.
+        view: of the jobs; this run alone uses it.
+        name: of the job.
+        runner: of this process; no other has it.
+        exports: the folder of exports; None leaves exports to other runners.
+        lease_ms: a runner that has written nothing for so long is taken for dead.
+        told: is given the outcomes once they are committed.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        view: JobsView,
+        name: str,
+        runner: str,
+        *,
+        exports: Path | None = None,
+        lease_ms: int = LEASE_MS,
+        told: Told = lambda _outcomes: None,
+    ) -> None:
+        self._cluster, self._view, self._name, self._runner = cluster, view, name, runner
+        self._exports, self._lease_ms, self._told = exports, lease_ms, told
+        self._job = view.find(name)
+        self._spec = self._job.spec
+        lane = ".export" if self._spec.kind == "export" else ""
+        self._writer = ExclusiveWriter(cluster, resend_id(cluster, self._spec.group) + lane, f"job {name}")
+        self._progress = JobProgress()
+        self._stop = threading.Event()
+        self._is_stale = False
+        self._looked = self._wrote = self._not_before = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Return when the job has ended, is to stop, or belongs to another runner."""
+        self._stop, seconds = stop, 1.0
+        with self._writer:
+            while not stop.is_set():
+                try:
+                    if self._claim():
+                        self._work()
+                except _Interrupted:
+                    self._release()
+                except (WriterReplaced, _TakenOver):
+                    # Two that begin at once must not shut out each other again and again.
+                    stop.wait(random.uniform(0.2, 2.0))  # noqa: S311 - no secret
+                    continue
+                except KafkaNotReachable as error:
+                    logger.warning("job waits for Kafka job=%s: %s", self._name, error)
+                    stop.wait(seconds)
+                    seconds = min(2 * seconds, _MOST_SECONDS)
+                    continue
+                except LettersGone as error:
+                    self._end(FAILED, str(error))
+                except TopicNotReady as error:
+                    self._miss(error)
+                except ReconsumeError as error:
+                    self._pause(str(error))
+                except Exception as error:
+                    logger.exception("job is paused job=%s", self._name)
+                    self._pause(f"unexpected: {type(error).__name__}: {error}")
+                return
+
+    def _claim(self) -> bool:
+        """Shut out earlier runs, and say that this one has the job; False where it is not to be run here."""
+        job = self._view.look()[self._name]
+        if not job.is_open or self._is_of_another(job):
+            return False
+        self._writer.take_over()
+        job = self._view.look(to_the_last=True)[self._name]
+        if not job.is_open or self._is_of_another(job):
+            return False
+        self._job, self._is_stale = job, False
+        self._commit_progress(replace(job.progress, runner=self._runner))
+        return True
+
+    def _is_of_another(self, job: Job) -> bool:
+        is_alive = job.status(self._cluster.clock(), self._lease_ms) == RUNNING
+        return is_alive and job.progress.runner != self._runner
+
+    def _work(self) -> None:
+        check_target(self._cluster, self._spec)
+        work, is_done = self._begin(), False
+        try:
+            selection = Selection(self._spec)
+            for partition in sorted(self._spec.spans):
+                following = self._progress.following.get(partition, 0)
+                for start, end in selection.windows(partition, following):
+                    self._do_window(work, selection, partition, start, end)
+            is_done = True
+        finally:
+            file = work.close(is_done=is_done)
+        missing = (self._spec.count or 0) - sum(self._progress.counts.values())
+        gone, lost = any(self._first(one) > span[0] for one, span in self._spec.spans.items()), []
+        if gone and self._spec.records is None and missing > 0:
+            lost = [(EXPIRED, missing, "retention or an operator has deleted them before the job came to them")]
+        self._end(DONE, "", file=file, lost=lost)
+
+    def _begin(self) -> JobWork:
+        if self._spec.kind == "export":
+            if self._exports is None:
+                raise IllegalSetting("this runner has no folder for exports; `reconsume jobs run --exports FOLDER` has")
+            found = Exporting(self._job, self._exports)
+            if found.is_anew:
+                self._commit_progress(JobProgress(self._runner))
+            return found
+        states = states_topic(self._cluster)
+        if self._spec.kind == "resolve":
+            return Resolving(self._cluster, self._job, states)
+        return Resending(self._cluster, self._job, states)
+
+    def _first(self, partition: int) -> int:
+        where = self._spec.topic, partition
+        return self._cluster.admin.end_offsets([where], earliest=True)[where]
+
+    def _do_window(self, work: JobWork, selection: Selection, partition: int, start: int, end: int) -> None:
+        check_target(self._cluster, self._spec)
+        window = LetterWindow(
+            *(self._cluster, self._spec, selection, partition, start, end), to_the_last=True, alive=self._alive
+        )
+        picked = selection.picked(partition, start, end)
+        for letters, outcomes in self._parts(work, window):
+            seen = {one.place.offset for one in letters}
+            picked = [offset for offset in picked if offset not in seen]
+            self._commit(work, window, letters, outcomes, letters[-1].place.offset + 1)
+        expired = [LetterOutcome(RecordAddress(partition, at), "", EXPIRED, LEFT_OUT[EXPIRED]) for at in picked]
+        self._commit(work, window, [], expired, end)
+
+    def _parts(
+        self, work: JobWork, window: LetterWindow
+    ) -> Iterator[tuple[list[DeadLetterRecord], list[LetterOutcome]]]:
+        """Give the letters of one transaction each, with what becomes of them."""
+        most = min(_TOGETHER, self._spec.rate or _TOGETHER)
+        letters: list[DeadLetterRecord] = []
+        outcomes: list[LetterOutcome] = []
+        size = acted = 0
+        for one in window.letters():
+            letters.append(one)
+            outcomes.append(work.decide(window, one))
+            size += one.size
+            acted += outcomes[-1].outcome in DONE_WITH
+            if acted >= most or len(letters) >= _LOOKED_AT or size >= _BYTES:
+                yield letters, outcomes
+                letters, outcomes, size, acted = [], [], 0, 0
+        if letters:
+            yield letters, outcomes
+
+    def _commit(
+        self,
+        work: JobWork,
+        window: LetterWindow,
+        letters: Sequence[DeadLetterRecord],
+        outcomes: Sequence[LetterOutcome],
+        following: int,
+    ) -> None:
+        """Have what was decided of letters done, and the progress behind them, both or neither."""
+        self._wait_for_rate()
+        while self._is_stale or not self._writer.is_alone:
+            self._regain()
+            self._is_stale = False
+            window.catch_up()
+            if letters:
+                outcomes = [work.decide(window, one) for one in letters]
+        written = work.before_commit([one for one in letters if self._spec.kind == "export"])
+        places = {**self._progress.following, window.partition: following}
+        progress = replace(with_outcomes(self._progress, outcomes), following=places, written=written)
+        began = time.monotonic()
+        try:
+            self._commit_progress(progress, [record for one in outcomes for record in one.records])
+        except RecordTooLarge as error:
+            self._commit_apart(work, window, letters, outcomes, following, error)
+            return
+        acted = sum(one.outcome in DONE_WITH for one in outcomes)
+        self._not_before = began + (acted / self._spec.rate if self._spec.rate else 0.0)
+        self._told(outcomes)
+
+    def _commit_apart(
+        self,
+        work: JobWork,
+        window: LetterWindow,
+        letters: Sequence[DeadLetterRecord],
+        outcomes: Sequence[LetterOutcome],
+        following: int,
+        error: RecordTooLarge,
+    ) -> None:
+        """Find the letter that Kafka refuses, and leave it out."""
+        half = len(letters) // 2
+        if half:
+            self._commit(work, window, letters[:half], outcomes[:half], letters[half].place.offset)
+            self._commit(work, window, letters[half:], outcomes[half:], following)
+            return
+        # Nothing is to be written for it, and nothing is decided again.
+        [refused] = outcomes
+        left_out = LetterOutcome(refused.place, refused.message_id, TOO_LARGE, str(error))
+        self._commit(work, window, [], [left_out], following)
+
+    def _wait_for_rate(self) -> None:
+        while (left := self._not_before - time.monotonic()) > 0:
+            self._stop.wait(min(left, _SLICE_SECONDS))
+            self._alive()
+
+    def _alive(self) -> None:
+        """Stop when asked, and show the others that this run is at work; called all the time."""
+        if self._stop.is_set():
+            raise _Interrupted
+        now = time.monotonic()
+        if now < self._looked + _LOOK_SECONDS:
+            return
+        self._looked = now
+        if not self._view.look()[self._name].is_open:
+            raise _Interrupted
+        if now > self._wrote + self._lease_ms / 3_000:
+            if not self._writer.is_alone:
+                self._regain()
+            self._commit_progress(self._progress)
+
+    def _regain(self) -> None:
+        """Shut out a writer that came in between; what it has written is to be read."""
+        self._writer.take_over()
+        self._is_stale = True
+        if self._view.look(to_the_last=True)[self._name].progress != self._progress:
+            raise _TakenOver
+
+    def _commit_progress(self, progress: JobProgress, records: Sequence[NewRecord] = ()) -> None:
+        record = NewRecord(self._cluster.names.jobs, encode_job_progress(progress), progress_key(self._name), 0)
+        self._writer.write_records([*records, record])
+        self._progress, self._wrote = progress, time.monotonic()
+
+    def _end(self, ended: str, why: str, *, file: str = "", lost: Sequence[tuple[str, int, str]] = ()) -> None:
+        """Write the last word; a failure to do so is left to the next runner."""
+        progress = replace(self._progress, runner="", ended=ended, why=why, file=file)
+        for outcome, number, reason in lost:
+            counts = {**progress.counts, outcome: progress.counts.get(outcome, 0) + number}
+            progress = replace(progress, counts=counts, reasons={**progress.reasons, outcome: [reason]})
+        if not self._writer.is_alone:
+            self._regain()
+        self._commit_progress(progress)
+        logger.info("job ended job=%s status=%s counts=%s", self._name, ended, dict(progress.counts))
+
+    def _release(self) -> None:
+        """Let the next runner go on at once."""
+        try:
+            if self._writer.is_alone:
+                self._commit_progress(replace(self._progress, runner=""))
+        except ReconsumeError as error:
+            logger.debug("job is not released, its lease will end job=%s: %s", self._name, error)
+
+    def _miss(self, error: TopicNotReady) -> None:
+        """End the job where its letters are gone with their topic; any other topic can be made again."""
+        try:
+            check_target(self._cluster, self._spec)
+        except LettersGone as gone:
+            self._end(FAILED, str(gone))
+        except ReconsumeError:
+            self._pause(str(error))
+        else:
+            self._pause(str(error))
+
+    def _pause(self, why: str) -> None:
+        """Leave it to a person."""
+        logger.warning("job is paused job=%s: %s", self._name, why)
+        job = self._view.look()[self._name]
+        if job.is_open:
+            write_wish(self._cluster, job, JobEvent(int(self._cluster.clock()), "reconsume", PAUSE, why))
+        self._release()

@@ -1,0 +1,118 @@
+"""Run whatever jobs are open, those of several groups side by side."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from pathlib import Path
+from typing import Final
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.operations.jobs.records import LEASE_MS, RUNNING, Job, JobsView
+from reconsume.operations.jobs.run import JobRun, Told
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 0.1
+_AT_ONCE: Final = 4
+
+
+class JobRunner:
+    """Runs open jobs; any number of runners may do so, in any processes.
+
+    The console starts `run` in a thread of its own; it ends within seconds after `stop` is set, and unfinished jobs
+    are left to the next runner.
+
+    Args:
+        cluster: the installation.
+        exports: the folder of exports; None leaves exports to other runners.
+        lease_ms: a runner that has written nothing for so long is taken for dead.
+    """
+
+    def __init__(self, cluster: Cluster, *, exports: Path | None = None, lease_ms: int = LEASE_MS) -> None:
+        self._cluster, self._exports, self._lease_ms = cluster, exports, lease_ms
+        self._name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
+        self._said = ""
+
+    def run(self, stop: threading.Event, *, once: bool = False) -> None:
+        """Run jobs until stopped.
+
+        Args:
+            stop: ends it.
+            once: end when no job is open.
+        """
+        at_work: dict[tuple[str, bool], threading.Thread] = {}
+        with JobsView(self._cluster) as view:
+            try:
+                while not stop.is_set():
+                    at_work = {lane: thread for lane, thread in at_work.items() if thread.is_alive()}
+                    queues = self._queues(view)
+                    if once and queues is not None and not queues and not at_work:
+                        return
+                    for lane, queue in (queues or {}).items():
+                        if lane not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
+                            at_work[lane] = self._start(queue[0].name, stop)
+                    stop.wait(_LOOK_SECONDS)
+            finally:
+                for thread in at_work.values():
+                    thread.join()
+
+    def run_until_ended(self, name: str, stop: threading.Event, told: Told = lambda _outcomes: None) -> Job:
+        """Run one job, after those that its group has before it; returns it when it has ended or is to stop.
+
+        Args:
+            name: of the job.
+            stop: ends it before.
+            told: is given the outcomes of this job once they are committed.
+        """
+        with JobsView(self._cluster) as view:
+            while True:
+                queues = self._queues(view)
+                job = view.find(name) if queues is not None or name in view.jobs else None
+                if job is not None and (stop.is_set() or not job.is_open):
+                    return job
+                first = (queues or {}).get(job.lane, [None])[0] if job is not None else None
+                if first is not None and self._is_free(first):
+                    is_mine = first.name == name
+                    self._run_one(first.name, stop, told if is_mine else lambda _outcomes: None)
+                    stop.wait(_AGAIN_SECONDS)
+                else:
+                    stop.wait(_LOOK_SECONDS)
+
+    def _queues(self, view: JobsView) -> dict[tuple[str, bool], list[Job]] | None:
+        """Return the open jobs of this runner; None while Kafka does not answer."""
+        try:
+            view.look()
+        except ReconsumeError as error:
+            if str(error) != self._said:
+                self._said = str(error)
+                logger.warning("jobs are not known now: %s", error)
+            return None
+        self._said = ""
+        return {lane: jobs for lane, jobs in view.queues().items() if self._exports is not None or not lane[1]}
+
+    def _is_free(self, job: Job) -> bool:
+        return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self._name
+
+    def _start(self, name: str, stop: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._run_one, args=(name, stop), name=f"job-{name}")
+        thread.start()
+        return thread
+
+    def _run_one(self, name: str, stop: threading.Event, told: Told = lambda _outcomes: None) -> None:
+        try:
+            with JobsView(self._cluster) as view:
+                view.look()
+                run = JobRun(
+                    self._cluster, view, name, self._name, exports=self._exports, lease_ms=self._lease_ms, told=told
+                )
+                run.run(stop)
+        except ReconsumeError as error:
+            logger.warning("job waits for its next runner job=%s: %s", name, error)
+        except Exception:
+            logger.exception("job waits for its next runner job=%s", name)

@@ -1,0 +1,185 @@
+"""Which dead letters a job takes: fixed when it is created, whatever dies afterwards."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter, JobSpec, LetterEdit, check_edit
+from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans
+from reconsume.operations.record_address import RecordAddress
+
+MOST_PICKED: Final = 50_000
+"""Places of one job; they stand in one record."""
+MOST_EDITED: Final = 512 * 1024
+"""Bytes of an edit."""
+WINDOW: Final = 100_000
+"""Offsets whose letters, states and histories are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDraft:
+    """A job that a person may create.
+
+    Attributes:
+        kind: `resend`, `resolve` or `export`.
+        wanted: which dead letters; where no state is said, `resend` and `resolve` take open ones.
+        records: picked ones, in place of a filter.
+        rate: the most records in a second; None: as many as go.
+        max_replays: a message that was sent again so often is left out (the loop cap).
+        target: `retry` (the group's retry topic) or `origin` (the origin topic, where every group sees it).
+        edit: what is changed, for one record that was picked.
+        form: of an export: `jsonl`, `csv` or `parquet`.
+    """
+
+    kind: str
+    group: str
+    wanted: JobFilter = JobFilter()  # noqa: RUF009 - it is frozen
+    records: Collection[RecordAddress] | None = None
+    rate: int | None = None
+    max_replays: int = 2
+    target: str = "retry"
+    edit: LetterEdit | None = None
+    form: str = "jsonl"
+
+
+def job_filter(
+    wanted: Filter, *, origin_topic: str | None = None, label_rules: dict[str, str] | None = None
+) -> JobFilter:
+    """Return the filter of a job that takes what a list shows.
+
+    Args:
+        wanted: of the list.
+        origin_topic: of the first copy; None takes any.
+        label_rules: the setting `cause_labels`, which the filter's label follows.
+    """
+    return JobFilter(
+        *(wanted.text, wanted.key, wanted.message_id, origin_topic, wanted.since_ms, wanted.until_ms),
+        *(wanted.state, wanted.label, label_rules or {}),
+    )
+
+
+def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count: int | None = None) -> JobSpec:
+    """Return the job with its selection as it is now.
+
+    Raises:
+        IllegalSetting: the draft contradicts itself, or names too many.
+        RecordNotFound: a record that was picked is not there.
+        TopicNotReady: the group has no dead-letter topic.
+    """
+    _check(draft)
+    partitions = find_partitions(cluster, draft.group)
+    topic = partitions[0][0]
+    topic_id = cluster.admin.topic_ids({topic}).get(topic)
+    if topic_id is None:
+        raise TopicNotReady(f"topic {topic}: no broker tells of it at this moment; try again")
+    wanted = draft.wanted
+    if draft.records is None and draft.kind != "export" and wanted.state is None:
+        wanted = replace(wanted, state=OPEN)
+    found = find_spans(cluster.admin, partitions, Filter(since_ms=wanted.since_ms, until_ms=wanted.until_ms))
+    spans = {partition: span for (_, partition), span in found.items() if span[0] < span[1]}
+    picked = None if draft.records is None else _picked(draft.group, draft.records, spans)
+    if picked is not None:
+        spans = {one: (offsets[0], offsets[-1] + 1) for one, offsets in picked.items()}
+    return JobSpec(
+        *(draft.kind, draft.group, int(cluster.clock()), by, why, topic, topic_id, spans, wanted, picked, count),
+        *(draft.rate, draft.max_replays, draft.target, draft.edit, draft.form),
+    )
+
+
+def _check(draft: JobDraft) -> None:
+    if draft.wanted.state is not None and draft.wanted.state not in STATES:
+        raise IllegalSetting(f"state {draft.wanted.state!r}: use one of {', '.join(STATES)}")
+    if draft.rate is not None and draft.rate < 1:
+        raise IllegalSetting(f"rate {draft.rate}: say at least 1 record in a second, or none for no limit")
+    if draft.max_replays < 1:
+        raise IllegalSetting(f"max_replays {draft.max_replays}: say at least 1")
+    if draft.records is not None and not 1 <= len(draft.records) <= MOST_PICKED:
+        raise IllegalSetting(
+            f"{len(draft.records):,} dead letters: pick between 1 and {MOST_PICKED:,}, or use a filter"
+        )
+    if draft.records is not None and draft.wanted != JobFilter():
+        raise IllegalSetting("a job has a filter or records that were picked, not both")
+    if draft.edit is not None:
+        if draft.kind != "resend" or draft.records is None or len(draft.records) != 1:
+            raise IllegalSetting("an edit is for the resend of one record that was picked")
+        check_edit(draft.edit, MOST_EDITED)
+    CauseLabels(draft.wanted.label_rules)
+
+
+def _picked(group: str, records: Collection[RecordAddress], spans: dict[int, tuple[int, int]]) -> dict[int, list[int]]:
+    picked: dict[int, list[int]] = {}
+    for partition, offset in sorted(set(records)):
+        start, end = spans.get(partition, (0, 0))
+        if not start <= offset < end:
+            raise RecordNotFound(
+                f"{partition}/{offset} of group {group!r}: no dead letter is there; `reconsume dlq list` shows those "
+                "that are"
+            )
+        picked.setdefault(partition, []).append(offset)
+    return picked
+
+
+class Selection:
+    """The dead letters of a job.
+
+    Args:
+        spec: of the job.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._picked = None if spec.records is None else {one: sorted(at) for one, at in spec.records.items()}
+        wanted = spec.wanted
+        self._filter = Filter(wanted.text, wanted.key, wanted.message_id, wanted.since_ms, wanted.until_ms)
+        self._labels = CauseLabels(wanted.label_rules)
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether the state of a letter matters here."""
+        return self._spec.wanted.state is not None
+
+    def windows(self, partition: int, start: int) -> Iterator[tuple[int, int]]:
+        """Give the parts of a partition in which letters may be, from an offset on: first, and behind the last."""
+        start, end = max(start, self._spec.spans[partition][0]), self._spec.spans[partition][1]
+        while start < end:
+            if self._picked is not None:
+                offsets = self._picked[partition]
+                at = bisect.bisect_left(offsets, start)
+                if at == len(offsets):
+                    return
+                start = offsets[at]
+            yield start, min(start + WINDOW, end)
+            start += WINDOW
+
+    def picked(self, partition: int, start: int, end: int) -> list[int]:
+        """Return the offsets that were picked from `start` to before `end`; none of a filter."""
+        offsets = [] if self._picked is None else self._picked.get(partition, [])
+        return offsets[bisect.bisect_left(offsets, start) : bisect.bisect_left(offsets, end)]
+
+    def takes(self, one: DeadLetterRecord) -> bool:
+        """Whether a letter is wanted, whatever its state."""
+        wanted, letter = self._spec.wanted, one.letter
+        if self._picked is not None:
+            return bool(self.picked(one.place.partition, one.place.offset, one.place.offset + 1))
+        return (
+            self._filter.takes(one)
+            and (wanted.origin_topic is None or letter.origin_topic == wanted.origin_topic)
+            and (wanted.label is None or self.label(one) == wanted.label)
+        )
+
+    def takes_state(self, state: DeadLetterState | None) -> bool:
+        """Whether a letter had the wanted state when the job was created."""
+        then = None if state is not None and state.at_ms > self._spec.at_ms else state
+        return self._spec.wanted.state is None or state_name(then) == self._spec.wanted.state
+
+    def label(self, one: DeadLetterRecord) -> str:
+        """Return the label of its cause."""
+        return self._labels.label(one.letter.exception_class, one.letter.cause)

@@ -1,0 +1,124 @@
+"""Create jobs and steer them: what the command line and the console call.
+
+    draft = JobDraft("resend", "departures", job_filter(Filter(text="timeout")), rate=50)
+    found = plan(cluster, draft)                 # the dry run: count, causes, hours, what is left out
+    job = create(cluster, draft, by="alice", why="the gateway is back", count=found.count)
+    show(cluster, job.name).status(cluster.clock())   # QUEUED, RUNNING, PAUSED, CANCELLED, DONE or FAILED
+    pause(cluster, job.name, by="bob", why="too many errors")
+    resume(cluster, job.name, by="bob")
+    cancel(cluster, job.name, by="bob")
+
+Nothing here runs a job: a `JobRunner` does, in the console's thread or as `reconsume jobs run`. All of it blocks, and
+may raise `TopicNotReady` (the JOBS topic is missing), `KafkaNotReachable` and `KafkaRefused`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent
+from reconsume.operations.dead_letter_states import states_topic
+from reconsume.operations.jobs.planning import JobPlan, plan
+from reconsume.operations.jobs.records import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    PAUSED,
+    Job,
+    JobsView,
+    jobs_topic,
+    write_spec,
+    write_wish,
+)
+from reconsume.operations.jobs.selection import JobDraft, fix, job_filter
+from reconsume.operations.resend import new_replay_id
+
+__all__ = [
+    "Job",
+    "JobDraft",
+    "JobPlan",
+    "cancel",
+    "create",
+    "job_filter",
+    "list_jobs",
+    "pause",
+    "plan",
+    "resume",
+    "show",
+]
+
+
+def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: int | None = None) -> Job:
+    """Create a job; it takes the dead letters that are there now, and waits for a runner.
+
+    Args:
+        cluster: the installation.
+        draft: which letters, and what becomes of them.
+        by: who creates it.
+        why: for those who look later; `resolve` writes it into the state of each letter.
+        count: `plan(...).count`, or what the index counts: by it a job tells its share, and how many expired.
+
+    Raises:
+        IllegalSetting: the draft contradicts itself, or names too many.
+        RecordNotFound: a record that was picked is not there.
+        TopicNotReady: the group has no dead-letter topic, or the topic of jobs or states is missing.
+    """
+    if draft.kind == "resolve" and not why.strip():
+        raise IllegalSetting("resolving needs a reason, for those who look later")
+    states_topic(cluster)
+    jobs_topic(cluster)
+    spec = fix(cluster, draft, by=by, why=why, count=count)
+    if spec.records is not None:
+        spec = replace(spec, count=sum(map(len, spec.records.values())))
+    name = new_replay_id(draft.kind, cluster.clock())
+    write_spec(cluster, name, spec)
+    return Job(name, spec)
+
+
+def list_jobs(cluster: Cluster, group: str | None = None) -> list[Job]:
+    """Return all jobs, or those of a group, the newest first."""
+    with JobsView(cluster) as view:
+        found = [one for one in view.look().values() if group is None or one.spec.group == group]
+    return sorted(found, key=lambda one: (one.spec.at_ms, one.name), reverse=True)
+
+
+def show(cluster: Cluster, name: str) -> Job:
+    """Return a job as it is now.
+
+    Raises:
+        IllegalSetting: there is none of that name.
+    """
+    with JobsView(cluster) as view:
+        view.look()
+        return view.find(name)
+
+
+def pause(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
+    """Have a job stop within about a second; what it has done stays done.
+
+    Raises:
+        IllegalSetting: there is none of that name, or it has ended.
+    """
+    return _wish(cluster, name, JobEvent(int(cluster.clock()), by, PAUSE, why))
+
+
+def resume(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
+    """Have a paused job go on where it has stopped; errors as those of `pause`."""
+    return _wish(cluster, name, JobEvent(int(cluster.clock()), by, RUN, why))
+
+
+def cancel(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
+    """End a job; the letters that it has not reached stay as they are. Errors as those of `pause`."""
+    return _wish(cluster, name, JobEvent(int(cluster.clock()), by, CANCEL, why))
+
+
+def _wish(cluster: Cluster, name: str, event: JobEvent) -> Job:
+    job = show(cluster, name)
+    status = job.status(cluster.clock())
+    if status in (DONE, FAILED, CANCELLED):
+        raise IllegalSetting(f"job {name} has ended ({status}); create another one for what is left")
+    if event.wish == RUN and status != PAUSED:
+        raise IllegalSetting(f"job {name} is not paused: it is {status}")
+    return write_wish(cluster, job, event)

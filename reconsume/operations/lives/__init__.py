@@ -1,0 +1,1 @@
+"""Where messages of a group are now, and where one has been."""

@@ -1,0 +1,73 @@
+"""How many records of one group wait on each delay topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.reading.range_reader import RangeReader
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
+
+_MOST: Final = 20_000
+"""Records that are read for it."""
+_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWaits:
+    """The waiting records of a group.
+
+    Attributes:
+        by_topic: so many records on each delay topic; topics without any are left out.
+        read: so many records of all groups were read for it.
+        is_whole: whether all that waits was read.
+    """
+
+    by_topic: Mapping[str, int]
+    read: int
+    is_whole: bool
+
+
+def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
+    """Read what waits, of all groups, and count the group's; at most 20,000 records, those that are due first.
+
+    Raises:
+        KafkaNotReachable: no answer.
+        KafkaRefused: rights are missing.
+    """
+    admin, names = cluster.admin, cluster.names
+    topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic)}
+    partitions = all_partitions(topics)
+    commits = admin.commits(names.scheduler_group, partitions)
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
+    spans, done, left = {}, {}, _MOST
+    for where in partitions:
+        commit = commits.get(where)
+        start = starts[where] if commit is None else max(starts[where], commit.offset)
+        end = min(ends[where], start + max(left, 0))
+        left -= ends[where] - start
+        spans[where] = (start, end)
+        if commit is not None:
+            try:
+                done[where] = decode_either(commit.offset, commit.metadata)
+            except MalformedProperty:
+                continue
+    wanted, found, read = {RETRY_PREFIX + group, DLQ_PREFIX + group}, Counter[str](), 0
+    with RangeReader(cluster.base, f"{names.prefix}status") as reader:
+        for one in reader.records(spans, within_seconds=_SECONDS):
+            read += 1
+            if one.offset in done.get(one.where, ()):
+                continue
+            try:
+                found[one.topic] += text_property(one.headers, REAL_TOPIC) in wanted
+            except MalformedProperty:
+                continue
+        is_whole = left >= 0 and not reader.unread
+    return GroupWaits({topic: number for topic, number in found.items() if number}, read, is_whole)

@@ -1,0 +1,259 @@
+"""Records that wait in delay topics, in parked topics and in the inbox; and the withdrawal of delayed messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.single_records import write_at_once
+from reconsume.bridge.reading.counting import Span
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
+from reconsume.delay_levels.errors import IllegalName, IllegalSetting, MalformedProperty, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.properties import (
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    Headers,
+    count_property,
+    integer_property,
+    text_property,
+)
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.status import unfinished_span
+
+MOST_LOOKED_AT: Final = 20_000
+"""Records that one list looks at, shared by the partitions."""
+_SECONDS: Final = 30.0
+_MOST_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRecord:
+    """A record that waits.
+
+    Attributes:
+        place: where it stands now; a delayed message moves from topic to topic.
+        kind: `retry`, `dead letter` or `delayed message`; `unknown` where its target cannot be read.
+        target: the group of a retry or dead letter, the topic of a delayed message.
+        message_id: of the first copy.
+        uniq_key: by which a delayed message can be withdrawn.
+        attempt: how often the message was sent back.
+        due_ms: when it leaves; None while its group is paused.
+    """
+
+    place: Position
+    kind: str
+    target: str
+    message_id: str | None
+    uniq_key: str | None
+    attempt: int | None
+    level: int | None
+    due_ms: int | None
+    stored_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingList:
+    """Waiting records, the earliest due first.
+
+    Attributes:
+        looked_at: so many waiting records were read.
+        is_whole: whether that were all of them.
+    """
+
+    records: list[WaitingRecord]
+    looked_at: int
+    is_whole: bool
+
+
+def list_waiting(
+    cluster: Cluster, *, group: str | None = None, topic: str | None = None, limit: int = 50
+) -> WaitingList:
+    """Return what waits; of each partition the records that leave first are looked at.
+
+    Args:
+        cluster: the installation.
+        group: retries and dead letters of this group alone.
+        topic: delayed messages for this topic alone.
+        limit: of the list.
+
+    Raises:
+        TopicNotReady: the installation has no topics.
+        KafkaNotReachable: no answer.
+    """
+    names = cluster.names
+    lanes = {one: count for one, count in cluster.admin.topics().items() if _is_lane(names, one)}
+    if not lanes:
+        raise TopicNotReady(f"no topic of {names.prefix}DELAY.* is there; make them: reconsume topics apply")
+    spans = _unfinished(cluster, all_partitions(lanes))
+    waiting = {where: span for where, span in spans.items() if span.start < span.end}
+    share = MOST_LOOKED_AT // max(1, len(waiting))
+    ranges = {where: (span.start, min(span.end, span.start + share)) for where, span in waiting.items()}
+    found: list[WaitingRecord] = []
+    looked_at, left_bytes = 0, _MOST_BYTES
+    with RangeReader(cluster.base, f"{names.prefix}delay-list", seconds=_SECONDS) as reader:
+        for read in reader.records(ranges):
+            if read.offset in waiting[read.where].done:
+                continue
+            looked_at, left_bytes = looked_at + 1, left_bytes - len(read.value or b"") - len(read.key or b"")
+            if left_bytes < 0:
+                break
+            one = describe_waiting(read, names)
+            if (group is None or (one.target == group and one.kind in ("retry", "dead letter"))) and (
+                topic is None or (one.target == topic and one.kind == "delayed message")
+            ):
+                found.append(one)
+    found.sort(key=lambda one: (one.due_ms is None, one.due_ms or one.stored_ms, str(one.place)))
+    is_whole = left_bytes >= 0 and all(ranges[where][1] == span.end for where, span in waiting.items())
+    return WaitingList(found[:limit], looked_at, is_whole and len(found) <= limit)
+
+
+def describe_waiting(read: ReadRecord, names: TopicNames) -> WaitingRecord:
+    """Return what a record in one of these topics says; headers that cannot be read are left out."""
+    headers = read.headers
+    target, kind = _text(headers, REAL_TOPIC) or "", "delayed message"
+    for prefix, of_kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead letter")):
+        if target.startswith(prefix):
+            target, kind = target.removeprefix(prefix), of_kind
+    deliver_ms = None if kind != "delayed message" else _number(headers, TIMER_DELIVER_MS)
+    due_ms: int | None = None
+    if not names.is_parked(read.topic):
+        due_ms = max(read.stored_ms + names.delay_ms(read.topic), deliver_ms or 0)
+    return WaitingRecord(
+        Position(read.topic, read.partition, read.offset),
+        kind if target else "unknown",
+        target,
+        _text(headers, ORIGIN_MESSAGE_ID),
+        _text(headers, UNIQ_KEY) if kind == "delayed message" else None,
+        _number(headers, RECONSUME_TIME),
+        _level(headers),
+        due_ms,
+        read.stored_ms,
+    )
+
+
+def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
+    """Withdraw delayed messages that wait; the schedulers drop them at their next hop.
+
+    Nothing is withdrawn unless all of them can be.
+
+    Args:
+        cluster: the installation.
+        places: `TOPIC/PARTITION/OFFSET`, as a list shows them.
+
+    Raises:
+        IllegalSetting: one is no place, waits no longer, is no delayed message, or has no `UNIQ_KEY`.
+        RecordNotFound: no record stands there.
+    """
+    names = cluster.names
+    chosen = [_withdrawable(one) for one in read_waiting(cluster, places)]
+    requests = [
+        {
+            "value": None,
+            "headers": [
+                (TIMER_DEL_UNIQKEY, (one.uniq_key or "").encode()),
+                # In the inbox nobody has worked out yet when it is due.
+                *([(TIMER_DELIVER_MS, str(one.due_ms).encode())] if one.place.topic != names.send_back else []),
+            ],
+        }
+        for one in chosen
+    ]
+    topic = names.cancel
+    if topic not in cluster.admin.partitions([topic]):
+        raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+    write_at_once(cluster, topic, topic, requests)
+    return chosen
+
+
+def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[WaitingRecord]:
+    """Return the records at these places.
+
+    Raises:
+        IllegalSetting: one is no place of a waiting record.
+        RecordNotFound: no record stands there.
+    """
+    names = cluster.names
+    positions = [_parsed(names, one) for one in places]
+    spans = _unfinished(cluster, {(one.topic, one.partition) for one in positions})
+    found = []
+    with RangeReader(cluster.base, f"{names.prefix}delay-list", seconds=_SECONDS) as reader:
+        for one in positions:
+            span = spans.get((one.topic, one.partition))
+            if span is None or not span.start <= one.offset < span.end or one.offset in span.done:
+                raise IllegalSetting(f"{one} does not wait any more; `reconsume delay list` shows what waits")
+            ranges = {(one.topic, one.partition): (one.offset, one.offset + 1)}
+            read = next(iter(reader.records(ranges)), None)
+            if read is None:
+                raise RecordNotFound(f"no record stands at {one}; `reconsume delay list` shows what waits")
+            found.append(describe_waiting(read, names))
+    return found
+
+
+def _withdrawable(one: WaitingRecord) -> WaitingRecord:
+    if one.kind in ("retry", "dead letter"):
+        raise IllegalSetting(
+            f"{one.place} is a {one.kind} of group {one.target!r}, and a failed message is never dropped: hold the "
+            f"group's retries with `reconsume groups set --retry-paused`, or resolve the dead letter when it is one"
+        )
+    if not one.uniq_key:
+        raise IllegalSetting(f"{one.place} has no UNIQ_KEY, by which schedulers know a withdrawn message")
+    return one
+
+
+def _is_lane(names: TopicNames, topic: str) -> bool:
+    if names.is_parked(topic):
+        return True
+    try:
+        return names.is_scheduled(topic) and names.delay_ms(topic) >= 0
+    except IllegalName:
+        return False
+
+
+def _unfinished(cluster: Cluster, partitions: Iterable[Partition]) -> Mapping[Partition, Span]:
+    """Commits before ends: what leaves meanwhile is shown still."""
+    asked, admin = sorted(partitions), cluster.admin
+    there = admin.partitions({topic for topic, _ in asked})
+    asked = [(topic, number) for topic, number in asked if number < there.get(topic, 0)]
+    commits = admin.commits(cluster.names.scheduler_group, asked)
+    ends, starts = admin.end_offsets(asked), admin.end_offsets(asked, earliest=True)
+    return {where: unfinished_span(starts[where], ends[where], commits.get(where)) for where in asked}
+
+
+def _parsed(names: TopicNames, text: str) -> Position:
+    try:
+        found = Position.parse(text)
+        if _is_lane(names, found.topic):
+            return found
+    except MalformedProperty:
+        pass
+    raise IllegalSetting(f"{text[:80]!r}: write TOPIC/PARTITION/OFFSET as `reconsume delay list` shows it")
+
+
+def _text(headers: Headers, name: str) -> str | None:
+    try:
+        return text_property(headers, name)
+    except MalformedProperty:
+        return None
+
+
+def _number(headers: Headers, name: str) -> int | None:
+    try:
+        return count_property(headers, name)
+    except MalformedProperty:
+        return None
+
+
+def _level(headers: Headers) -> int | None:
+    try:
+        return integer_property(headers, DELAY)
+    except MalformedProperty:
+        return None

@@ -1,0 +1,49 @@
+"""The life of a message, and what waits of a group, read from a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconsume.operations.dead_letters import read_page
+from reconsume.operations.lives.group_waits import count_group_waits
+from reconsume.operations.lives.message_life import read_life
+from tests.integration.installation import LATER, Deliveries, Installation, installation
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def here(bootstrap_servers: str) -> Iterator[Installation]:
+    with installation(bootstrap_servers) as one:
+        yield one
+
+
+def test_a_life_has_each_wait_each_delivery_and_each_death_in_order(here: Installation) -> None:
+    group, topic = here.unique("g"), here.topic("flights")
+    here.produce(topic, b"one", b"two")
+    with here.consumer(group, topic, Deliveries(lambda *_: LATER), max_reconsume_times=2):
+        wait_until(lambda: len(here.dead_letters(group)) == 2, 60, "both are dead")
+    [letter] = [one for one in read_page(here.cluster, group).records if one.value == b"one"]
+    life = read_life(here.cluster, group, letter)
+    assert life.is_whole
+    assert [one.kind for one in life.steps] == [*("waited", "delivered") * 2, "waited", "died"]
+    assert [one.attempt for one in life.steps] == [1, 1, 2, 2, 3, 3]
+    assert [one.at_ms for one in life.steps] == sorted(one.at_ms for one in life.steps)
+    assert {one.topic for one in life.steps if one.kind == "delivered"} == {here.settings.names.retry(group)}
+    assert life.steps[-1].offset == letter.place.offset
+
+
+def test_what_waits_is_counted_for_its_group_alone(here: Installation) -> None:
+    names, group, other = here.settings.names, here.unique("g"), here.unique("g")
+    lane = names.delay(3_600_000)
+    here.admin.create(lane, 1, 1, {"message.timestamp.type": "LogAppendTime"})
+    for number, whose in enumerate((group, other, group)):
+        headers = {"REAL_TOPIC": f"%RETRY%{whose}", "RETRY_TOPIC": "flights", "RECONSUME_TIME": "1"}
+        here.produce(lane, b"%d" % number, headers=[(name, text.encode()) for name, text in headers.items()])
+    found = count_group_waits(here.cluster, group)
+    assert (dict(found.by_topic), found.is_whole) == ({lane: 2}, True)
+    assert found.read >= 3
+    assert count_group_waits(here.cluster, here.unique("nobody")).by_topic == {}

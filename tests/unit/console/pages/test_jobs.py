@@ -1,0 +1,99 @@
+"""Pages of jobs and of the quarantine, with a cluster in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reconsume.delay_levels.wire.jobs.job_records import JobProgress
+from reconsume.delay_levels.wire.quarantine import Quarantined
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.quarantine import QuarantineRecord
+from reconsume.operations.record_address import RecordAddress
+from tests.support.consoles import Browser, basic
+from tests.unit.console.fake_cluster import LETTERS, NOW, FakeCluster, letter, running_over
+
+XSS = '"><script>alert(1)</script>'
+VIEWER, OPERATOR = "viewer-token-0123456789", "operator-token-0123456789"
+
+
+def held(offset: int, reason: str = "malformed") -> QuarantineRecord:
+    told = Quarantined([], reason, Position("reconsume.DELAY.10s", 0, 3), NOW)
+    return QuarantineRecord(RecordAddress(0, offset), b"key", b"value", told, NOW, is_released=False)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_all_that_match_are_shown_before_a_job_is_created(
+    browser: Browser, cluster: FakeCluster, language: str
+) -> None:
+    listed = browser.get(f"{LETTERS}?text=Timeout&lang={language}").seen
+    [link] = [one for one in listed.links if "/job?" in one and "kind=resend" in one]
+    plan = browser.get(link)
+    assert (plan.status, cluster.jobs) == (200, {})
+    assert "Timeout after 17 s" in plan.seen.words
+    made = browser.send(plan.seen.form("/jobs"), ("why", "the gateway is back"))
+    assert made.status == 303
+    [job] = cluster.jobs.values()
+    assert (job.spec.kind, job.spec.wanted.text, job.spec.rate, job.spec.count) == ("resend", "Timeout", 50, 1)
+    assert (job.spec.why, job.spec.by) == ("the gateway is back", "-")
+    page = browser.get(f"{made.headers['location']}?lang={language}").seen
+    assert job.name in page.words
+    assert "the gateway is back" in page.words
+
+
+def test_a_job_is_paused_goes_on_and_is_cancelled(browser: Browser, cluster: FakeCluster) -> None:
+    browser.send(browser.get("/groups/departures/job?kind=resend").seen.form("/jobs"))
+    [name] = cluster.jobs
+    running = JobProgress("here", counts={"sent": 1, "superseded": 1}, reasons={"superseded": ["0/1: newer"]})
+    cluster.jobs[name] = replace(cluster.jobs[name], progress=running, beat_ms=NOW)
+    page = browser.get(f"/jobs/{name}").seen
+    assert "running" in page.words
+    assert "2 of 2" in page.words
+    assert "0/1: newer" in page.words
+    assert browser.send(page.form("/wish"), ("wish", "pause")).status == 303
+    paused = browser.get(f"/jobs/{name}").seen
+    assert "paused" in paused.words
+    browser.send(paused.form("/wish"), ("wish", "resume"))
+    assert "running" in browser.get("/jobs").seen.words
+    browser.send(browser.get(f"/jobs/{name}").seen.form("/wish"), ("wish", "cancel"))
+    ended = browser.get(f"/jobs/{name}").seen
+    assert ("cancelled" in ended.words, [one for one in ended.forms if "wish" in one.action]) == (True, [])
+    assert [one.wish for one in cluster.jobs[name].events] == ["pause", "run", "cancel"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [({"rate": "-1"}, "rate '-1'"), ({"rate": "1e3"}, "rate"), ({"kind": "export"}, "kind"), ({"since": "x"}, "since")],
+)
+def test_a_job_that_cannot_be_is_refused(
+    browser: Browser, cluster: FakeCluster, fields: dict[str, str], why: str
+) -> None:
+    form = browser.get("/groups/departures/job?kind=resend").seen.form("/jobs")
+    kept = [one for one in form.fields if one[0] not in fields]
+    refused = browser.post(form.action, [*kept, *fields.items()])
+    assert (refused.status, why in refused.text.replace("&#39;", "'"), cluster.jobs) == (400, True, {})
+
+
+def test_the_quarantine_is_released_by_admins_alone(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"vera {VIEWER}\nolga {OPERATOR}\n")
+    access = [
+        {"role": "viewer", "people": ["vera"]},
+        {"role": "admin", "people": ["olga"]},
+        {"role": "operator", "people": ["vera"], "groups": ["departures"]},
+    ]
+    cluster = FakeCluster(letters={"departures": [letter(1)], "billing": [letter(1)]}, held=[held(1, XSS), held(2)])
+    with running_over(cluster, tokens_file=file, access=access) as nobody:
+        vera, olga = (Browser(nobody.address, headers=basic("x", one)) for one in (VIEWER, OPERATOR))
+        seen = vera.get("/quarantine")
+        assert ("&lt;script&gt;" in seen.text, seen.seen.tags.count("script"), seen.seen.places) == (True, 1, [])
+        form = olga.get("/quarantine").seen.form("/release")
+        assert vera.post(form.action, [("form_token", "x"), ("place", "0/1")]).status == 403
+        done = olga.send(form, ("place", "0/1"))
+        assert "Released: 1." in done.seen.words
+        assert [one.place.offset for one in cluster.held] == [2]
+        made = vera.send(vera.get("/groups/departures/job?kind=resolve").seen.form("/jobs"), ("why", "known"))
+        assert cluster.jobs[made.headers["location"].rpartition("/")[2]].spec.by == "vera"
+        assert vera.get("/groups/billing/job?kind=resend").status == 403

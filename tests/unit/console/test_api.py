@@ -1,0 +1,121 @@
+"""`/api/v1`: the same data, rules, sign-in and roles as the pages, as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconsume.delay_levels.errors import KafkaNotReachable
+from tests.support.consoles import Answered, Browser, basic
+from tests.unit.console.fake_cluster import NOW, TOKEN, FakeCluster, letter, running_over, status_of_groups
+
+DEPARTURES = "/api/v1/groups/departures"
+VIEWER, OPERATOR = "viewer-token-0123456789", "operator-token-0123456789"
+
+
+def send(browser: Browser, path: str, content: Any, **headers: str) -> Answered:
+    kind = {"content-type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
+    return browser.ask("POST", path, json.dumps(content).encode(), kind)
+
+
+def test_what_the_pages_show_is_there_as_json(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.letters["a/b"] = [letter(3, group="a/b", key=b"\xff")]
+    cluster.report = status_of_groups(departures=2, billing=0, **{"a/b": 1})
+    overview = json.loads(browser.get("/api/v1/overview?q=DEP").text)
+    assert [one["group"] for one in overview["groups"]] == ["departures"]
+    assert overview["groups"][0]["dead_letters"] == {"number": 2, "exact": True}
+    assert overview["delay_topics"][0]["topic"] == "reconsume.DELAY.10s"
+    group = json.loads(browser.get(DEPARTURES).text)
+    assert (group["is_registered"], group["causes"], len(group["ladder"])) == (True, None, 16)
+    listed = json.loads(browser.get(DEPARTURES + "/dead-letters?text=timeout&limit=1").text)
+    assert [one["place"] for one in listed["letters"]] == ["0/2"]
+    record = json.loads(browser.get("/api/v1/groups/a%2Fb/dead-letters/0/3").text)
+    assert (record["key"], record["key_bytes"]) == (None, {"size": 1, "is_hidden": False, "base64": "/w=="})
+    assert {one["name"] for one in record["headers"]} >= {"ORIGIN_MESSAGE_ID", "RECONSUME_TIME"}
+
+
+def test_dead_letters_are_sent_again_resolved_and_opened(browser: Browser, cluster: FakeCluster) -> None:
+    planned = send(browser, DEPARTURES + "/resend/plan", {"places": ["0/1", "0/2"]})
+    assert (json.loads(planned.text)["changed"], cluster.sent) == (2, [])
+    done = json.loads(send(browser, DEPARTURES + "/resend", {"places": ["0/1"], "replay_id": "mine"}).text)
+    assert (done["replay_id"], done["changed"], cluster.sent[-1][2]) == ("mine", 1, "mine")
+    again = json.loads(send(browser, DEPARTURES + "/resend", {"places": ["0/1"], "replay_id": "mine"}).text)
+    assert (again["changed"], again["letters"][0]["status"]) == (0, "replayed")
+    resolved = send(browser, DEPARTURES + "/resolve", {"places": ["0/2"], "why": "known"})
+    assert json.loads(resolved.text)["letters"] == [{"place": "0/2", "status": "OPEN", "is_changed": True}]
+    assert json.loads(send(browser, DEPARTURES + "/reopen", {"places": ["0/2"]}).text)["changed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "why"),
+    [
+        ("/groups/departures/resend", {"places": ["x"]}, 400, "x"),
+        ("/groups/departures/resend", {"places": []}, 400, "places"),
+        ("/groups/departures/resend", {"places": ["0/1"], "typo": 1}, 400, "typo"),
+        ("/groups/departures/resend", {"places": ["0/1"], "replay_id": "a b"}, 400, "replay id"),
+        ("/groups/departures/resolve", {"places": ["0/1"], "why": " "}, 400, "reason"),
+        ("/groups/nobody/resend", {"places": ["0/1"]}, 404, "no dead-letter topic"),
+        ("/jobs", {"kind": "resend", "group": "departures", "since": "soon"}, 400, "since"),
+        ("/jobs", {"kind": "export", "group": "departures"}, 400, "kind"),
+        ("/nothing", {}, 404, "Not Found"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(
+    browser: Browser, path: str, content: Any, status: int, why: str
+) -> None:
+    refused = send(browser, "/api/v1" + path, content)
+    told = json.loads(refused.text)
+    assert (refused.status, told["status"], why in told["detail"]) == (status, status, True), told
+
+
+def test_kafka_that_is_away_is_a_503(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.error = KafkaNotReachable("away")
+    refused = browser.get("/api/v1/overview")
+    assert (refused.status, refused.headers["retry-after"], json.loads(refused.text)["detail"]) == (503, "5", "away")
+
+
+def test_sign_in_and_roles_are_those_of_the_pages(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"vera {VIEWER}\nolga {OPERATOR}\n")
+    access = [
+        {"role": "viewer", "people": ["vera"]},
+        {"role": "operator", "people": ["olga"], "groups": ["departures"]},
+    ]
+    cluster = FakeCluster(
+        report=status_of_groups(departures=1, billing=1), letters={"departures": [letter(1)], "billing": [letter(1)]}
+    )
+    body = {"places": ["0/1"]}
+    with running_over(cluster, tokens_file=file, access=access, hide_values_from_viewers=True) as nobody:
+        vera, olga = (Browser(nobody.address, headers={"authorization": f"Bearer {one}"}) for one in (VIEWER, OPERATOR))
+        refused = nobody.get("/api/v1/overview")
+        assert (refused.status, json.loads(refused.text)["status"]) == (401, 401)
+        assert [one["group"] for one in json.loads(olga.get("/api/v1/overview").text)["groups"]] == ["departures"]
+        hidden = json.loads(vera.get(DEPARTURES + "/dead-letters/0/1").text)
+        assert (hidden["key"], hidden["value"]) == (None, {"size": 16, "is_hidden": True, "base64": None})
+        assert send(vera, DEPARTURES + "/resend", body).status == 403
+        assert send(olga, "/api/v1/groups/billing/resend", body).status == 403
+        assert olga.get("/api/v1/quarantine").status == 403, "it is of all groups"
+        assert send(olga, "/api/v1/quarantine/release", body).status == 403
+        assert send(olga, DEPARTURES + "/resend", body, sec_fetch_site="cross-site").status == 403
+        form = {"content-type": "text/plain"}
+        assert olga.ask("POST", DEPARTURES + "/resend", json.dumps(body).encode(), form).status == 400
+        assert cluster.sent == []
+        assert send(olga, DEPARTURES + "/resend", body).status == 200
+        assert cluster.by == ["olga"]
+    with running_over(cluster, token=TOKEN, read_only=True) as browser:
+        browser.headers = basic("x", TOKEN)
+        assert send(browser, DEPARTURES + "/resend", body).status == 403
+
+
+def test_the_document_of_the_api_needs_sign_in_and_names_every_address(browser: Browser) -> None:
+    document = json.loads(browser.get("/api/v1/openapi.json").text)
+    assert document == json.loads(Path("docs/openapi-console.json").read_text("utf-8"))
+    assert document["servers"] == [{"url": "/api/v1"}]
+    assert {"/overview", "/groups/{group}", "/jobs/{name}/wish", "/quarantine/release"} <= set(document["paths"])
+
+
+def test_now_is_the_time_of_the_console(browser: Browser) -> None:
+    assert json.loads(browser.get("/api/v1/overview").text)["at_ms"] == NOW
