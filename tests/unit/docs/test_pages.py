@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +39,12 @@ def test_every_metric_is_on_the_page(spec: MetricSpec) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_current(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "run: make docs"
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
+def test_the_readme_names_the_topics_of_50_groups_as_the_cost_page_does(readme: str) -> None:
+    told = re.search(r"\[(\d+)\]\(docs/cost.md\)", (DOCS.parent / readme).read_text(encoding="utf-8"))
+    computed = re.search(r"^\| 50 \| reconsume \| (\d+) \|", PAGES["cost.md"](), re.MULTILINE)
+    assert told is not None
+    assert computed is not None
+    assert told[1] == computed[1]
