@@ -23,7 +23,7 @@ from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.current import index_file
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.jobs.runner import JobRunner
+from reconsume.operations.jobs.runner import JOB_THREAD, JobRunner
 
 _JOBS_SECONDS: Final = 3.0
 
@@ -90,7 +90,7 @@ class Console:
                 stop.wait()
             finally:
                 watch.close()
-                if jobs is not None:
+                if jobs is not None and _job_is_at_work():
                     # What a job has in hand is committed; the rest is for the next runner.
                     jobs.join(_JOBS_SECONDS)
         finally:
@@ -105,6 +105,11 @@ class Console:
             )
 
         threading.Thread(target=index.run, args=(stop, looked), name="reconsume-dead-letters", daemon=True).start()
+
+
+def _job_is_at_work() -> bool:
+    """Whether a job has a thread; a runner that only waits for Kafka need not be waited for."""
+    return any(one.name.startswith(JOB_THREAD) for one in threading.enumerate())
 
 
 def make_index(settings: ConsoleProcessSettings) -> DeadLetterIndex:

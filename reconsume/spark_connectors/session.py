@@ -24,8 +24,8 @@ conditions, all in one loop, are below that, and four times as slow. A reconcile
 _OF_A_TEXT: Final = 10_000
 """Rows."""
 _ROWS_OF_A_TASK: Final = 250_000
-_TASKS_ASKED: Final = 100
-"""Of many tasks some tell how many offsets all have."""
+RECORDS_OF_A_TASK: Final = 200_000
+"""Read with their headers in some two seconds, so that the last task keeps nobody waiting for long."""
 _BROADCAST_ROWS: Final = 500_000
 """Some 100 MB in each executor, and for a moment in the driver."""
 
@@ -101,8 +101,21 @@ def spread(frame: DataFrame, rows: int | None, *columns: Column | str, in_order:
     return spread_by(needed, *columns) if needed > of_session else spread_by(*columns)
 
 
-def rows_to_read(frame: DataFrame) -> int | None:
-    """About how many offsets Spark's Kafka source will read; None where Spark does not tell, as over Spark Connect.
+def rows_to_read(frame: DataFrame, topic_partitions: int = 0) -> int | None:
+    """About how many offsets Spark's Kafka source will read, to some hundred thousand for each partition.
+
+    None where Spark does not tell, as over Spark Connect.
+
+    Args:
+        frame: as it is read, without joins and unions.
+        topic_partitions: so many tasks there would be without splits.
+    """
+    tasks = tasks_of(frame)
+    return None if tasks is None else max(0, tasks - topic_partitions) * RECORDS_OF_A_TASK
+
+
+def tasks_of(frame: DataFrame) -> int | None:
+    """In how many tasks Spark reads; None where it does not tell, as over Spark Connect.
 
     Args:
         frame: as it is read, without joins and unions.
@@ -111,14 +124,11 @@ def rows_to_read(frame: DataFrame) -> int | None:
     if plan is None:
         return None
     try:
-        tasks = plan.queryExecution().toRdd().partitions()
-        step = max(1, len(tasks) // _TASKS_ASKED)
-        sizes = [tasks[at].inputPartitions().head().offsetRange().size() for at in range(0, len(tasks), step)]
+        return int(plan.queryExecution().toRdd().getNumPartitions())
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         return None  # what is wrong with Kafka shows when it is read
-    return round(sum(sizes) * len(tasks) / len(sizes)) if sizes else 0
 
 
 def broadcast_if_few(frame: DataFrame, rows: int) -> DataFrame:

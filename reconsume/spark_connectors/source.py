@@ -13,15 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, texts
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors.session import check_session, cores_of
+from reconsume.spark_connectors.session import RECORDS_OF_A_TASK, check_session, cores_of, tasks_of
 
 DEFAULT_PREFIX: Final = "reconsume."
 _SPLITS: Final = ("minpartitions", "maxrecordsperpartition")
-_SPLITS_BY_SIZE: Final = 4
-"""The first version of Spark that does."""
-_RECORDS_OF_A_TASK: Final = 200_000
-"""Read with their headers in some two seconds, so that the last task keeps nobody waiting for long."""
-_OF_A_CORE: Final = 4
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
@@ -78,24 +73,31 @@ class TopicSource:
             settings["subscribe"] = ",".join(_checked(topics))
         else:
             settings["subscribePattern"] = pattern
-        settings |= self._splits()
         source = self.spark.readStream if streaming else self.spark.read
-        return source.format("kafka").options(**settings | dict(self.options)).load()
+        settings |= dict(self.options)
+        frame = source.format("kafka").options(**settings).load()
+        if not (splits := self._splits(None if streaming else frame)):
+            return frame
+        return source.format("kafka").options(**splits | settings).load()
 
-    def _splits(self) -> dict[str, str]:
+    def _splits(self, frame: DataFrame | None) -> dict[str, str]:
         """Into how many tasks partitions are split: one of a busy group would be one task.
 
-        Spark 4.0 splits by size, so that tasks follow what there is. Older ones split into a number of tasks: a few for
-        each core there is.
+        Spark looks up where partitions begin and end, and so splits them by size, only where it is asked for more
+        tasks than there are partitions.
+
+        Args:
+            frame: as it is read without splits; None of a stream, which knows its offsets.
         """
         if any(name.lower() in _SPLITS for name in self.options):
             return {}
-        splits = {}
-        if (cores := cores_of(self.spark)) is not None:
-            splits["minPartitions"] = str(cores)
-        if int(self.spark.version.split(".")[0]) >= _SPLITS_BY_SIZE:
-            return splits | {"maxRecordsPerPartition": str(_RECORDS_OF_A_TASK)}
-        return {"minPartitions": str(_OF_A_CORE * cores)} if cores is not None else {}
+        by_size = {"maxRecordsPerPartition": str(RECORDS_OF_A_TASK)}
+        if frame is None:
+            return by_size
+        cores, partitions = cores_of(self.spark), tasks_of(frame)
+        if cores is None or not partitions:
+            return {}
+        return by_size | {"minPartitions": str(max(cores, partitions + 1))}
 
 
 def _checked(topics: Iterable[str]) -> list[str]:

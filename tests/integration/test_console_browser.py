@@ -42,7 +42,7 @@ def test_from_an_alert_to_a_resend_that_is_stopped_and_goes_on(
         here, group, *(f"no answer from db-{number}.internal:5432 within 30 s" for number in range(LETTERS)), "other"
     )
     shown(browser, group, LETTERS + 1)
-    page.go(f"http://{browser.address}/groups/{group}")  # the address that the alert has
+    page.go(f"http://{browser.address}/groups/{group}?lang=en")  # the address that the alert has
     page.wait_for_text("98 %")
     page.follow("no answer from <host> within <n> s", "a")
     page.follow("Resend all that match…")
@@ -112,7 +112,7 @@ def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage])
     put_in(here, group, "first")
     shown(browser, group, 1)
     page.resize(1_200)
-    page.go(f"http://{browser.address}/groups/{group}/dead-letters")
+    page.go(f"http://{browser.address}/groups/{group}/dead-letters?lang=en")
     page.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     reach(page, "input[name=place]")

@@ -77,7 +77,7 @@ def test_many_that_are_alike_are_paired_in_the_order_of_time_without_squares(spa
     surplus = [row(-number, **at(max(0, number - 1), "arrived")) for number in range(1, MANY)]
     surplus.append(row(-MANY, arrived_appended="2026-11-21 07:00:00"))
     found = candidates(*(local_rows(spark, rows, SCHEMA) for rows in (missing, surplus))).select(
-        F.col("m.sent_offset").alias("sent"), -F.col("s.arrived_offset").alias("arrived")
+        F.col("m.sent_offset").alias("sent"), (-F.col("s.arrived_offset")).alias("arrived")
     )
     assert {(one.sent, one.arrived) for one in found.collect()} == {(number - 1, number) for number in range(1, MANY)}
 

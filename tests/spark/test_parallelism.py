@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors import read_kinds, read_retries
-from reconsume.spark_connectors.session import rows_to_read, runs_tasks_once, spread
+from reconsume.spark_connectors.session import RECORDS_OF_A_TASK, rows_to_read, runs_tasks_once, spread, tasks_of
 from tests.spark.lived import MESSAGES, Lived
 
 pytestmark = pytest.mark.kafka
@@ -24,16 +24,20 @@ def test_the_only_partition_of_a_busy_group_is_read_by_several_tasks(spark: Spar
         return len(rows)
 
     assert tasks() == 2  # as many as this Spark has cores
-    assert tasks(maxRecordsPerPartition="100") >= RETRIES // 100
+    assert tasks(maxRecordsPerPartition="100", minPartitions="2") >= RETRIES // 100
     assert tasks(minPartitions="1") == 1
 
 
-def test_spark_tells_about_how_many_offsets_it_will_read(spark: SparkSession, lived: Lived) -> None:
-    frame = read_kinds(spark, lived.bootstrap_servers, topic_prefix=lived.prefix)
-    count = rows_to_read(frame)
-    assert count is not None
-    # Markers of transactions have offsets too.
-    assert frame.count() <= count <= 4 * frame.count()
+def test_what_is_split_tells_about_how_much_will_be_read(spark: SparkSession, lived: Lived) -> None:
+    options = {"minPartitions": "500", "maxRecordsPerPartition": "100"}
+    few = read_kinds(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, options={"minPartitions": "1"})
+    many = read_kinds(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, options=options)
+    partitions, tasks = tasks_of(few), tasks_of(many)
+    assert partitions is not None
+    assert tasks is not None
+    assert tasks > partitions
+    assert rows_to_read(many, partitions) == (tasks - partitions) * RECORDS_OF_A_TASK
+    assert rows_to_read(few, partitions) == 0
 
 
 @pytest.mark.parametrize(("rows", "partitions"), [(None, 1), (0, 1), (250_000, 1), (600_000, 3)])

@@ -89,7 +89,7 @@ class ChromiumPage:
     @property
     def text(self) -> str:
         """What a person reads, as one line."""
-        return " ".join(str(self.evaluate("document.body.innerText")).split())
+        return " ".join(str(self.evaluate("document.body ? document.body.innerText : ''")).split())
 
     @property
     def path(self) -> str:

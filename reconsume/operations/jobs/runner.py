@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1
 _AT_ONCE: Final = 4
+JOB_THREAD: Final = "job-"
+"""Begins the names of threads that run a job."""
 
 
 class JobRunner:
@@ -100,7 +102,7 @@ class JobRunner:
         return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self._name
 
     def _start(self, name: str, stop: threading.Event) -> threading.Thread:
-        thread = threading.Thread(target=self._run_one, args=(name, stop), name=f"job-{name}")
+        thread = threading.Thread(target=self._run_one, args=(name, stop), name=JOB_THREAD + name)
         thread.start()
         return thread
 

@@ -42,7 +42,7 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
-from reconsume.spark_connectors.session import broadcast_if_few, rows_to_read, small_methods, spread
+from reconsume.spark_connectors.session import broadcast_if_few, rows_to_read, small_methods, spread, tasks_of
 from reconsume.spark_connectors.source import TopicSource
 
 logger = logging.getLogger(__name__)
@@ -193,8 +193,9 @@ class _Run:
 
     def pairs(self, kept: ExitStack) -> DataFrame:
         """Send-backs before `now_ms` and all deliveries, brought together, which Spark keeps until `kept` is closed."""
-        records = read_records(self.source if self._from_ms is None else self.source.since(self._from_ms))
-        size = rows_to_read(records)
+        source = self.source if self._from_ms is None else self.source.since(self._from_ms)
+        records = read_records(source)
+        size = rows_to_read(records, tasks_of(read_records(source.with_options(minPartitions="1"))) or 0)
         if self.grown is not None:
             records = self.grown.with_open(records)
         # What a producer's clock says tells nothing of what came later.
