@@ -137,7 +137,7 @@ class ConsoleSettings(_Strict):
     read_only: bool = False
     """Disable resending from the pages."""
     hide_values: bool = False
-    """Of keys, values and the users' headers only the sizes are shown."""
+    """Show only the sizes of keys, values and the users' headers."""
     hide_values_from_viewers: bool = False
     """The same for people who are only viewers of a group."""
     index_folder: Path | None = None

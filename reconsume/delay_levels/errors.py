@@ -11,7 +11,7 @@ ReconsumeError
 ├── TopicNotReady             one of our topics is missing or set up wrongly: apply the topic plan
 ├── KafkaNotReachable         no broker answered: wait, then try again
 │   └── KafkaLoginFailed      login or certificate are not accepted: change the settings
-├── KafkaRefused              the cluster said no (rights, limits): ask its operator
+├── KafkaRefused              the cluster refused (rights, limits): ask its operator
 │   ├── WriterReplaced        another process writes under the same id: read what it wrote, then go on
 │   └── RecordTooLarge        a record is larger than its topic takes: make it smaller, or raise the limit
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted

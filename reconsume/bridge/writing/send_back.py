@@ -84,7 +84,7 @@ class _SendBack(ProducedRecord):
         del partition, offset
         self.on_written(self.copy, stored_ms)
         if self.first is not None:
-            logger.warning("%s; the scheduler has taken it through %s", self.first, self.copy.topic)
+            logger.warning("%s; sent through %s instead", self.first, self.copy.topic)
         self.on_done(None)
 
     def refused(self, error: ReconsumeError) -> None:

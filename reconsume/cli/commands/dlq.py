@@ -144,9 +144,11 @@ def export_letters(
     wanted: Filter,
     group: Group,
     form: Annotated[str, typer.Option("--format", help="jsonl, csv or parquet")] = "jsonl",
-    file: Annotated[Path | None, typer.Option(help="a new file; default: standard output")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="output file, which must not exist; default: standard output")
+    ] = None,
 ) -> None:
-    """Write a group's dead letters to a file, whole; they stay where they are. How many is said on standard error."""
+    """Write a group's dead letters to a file; they stay on their topic. Standard error has the number."""
     if form not in FORMATS:
         raise IllegalSetting(f"--format {form!r}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     count = 0
@@ -189,7 +191,7 @@ def resend_letters(
     yes: Yes = False,
     to: Annotated[str, typer.Option(help="retry: the group's retry topic; origin: the origin topic")] = "retry",
     rate: Rate = None,
-    why: Annotated[str, typer.Option(help="for those who look later")] = "",
+    why: Annotated[str, typer.Option(help="reason, shown with the dead letter")] = "",
     value_file: Annotated[Path | None, typer.Option(help="of one record: holds the value that is sent")] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="of one record: set this header; NAME= removes it")
@@ -240,7 +242,7 @@ def resolve_letters(
     yes: Yes = False,
     detach: Detach = False,
 ) -> None:
-    """Resolve open dead letters that need no resend, with a reason; they stay where they are."""
+    """Resolve open dead letters that need no resend, with a reason; they stay on their topic."""
     places = _places(records, wanted, all_of_them=all_of_them)
     if places is None or detach:
         draft = JobDraft("resolve", group, job_filter(wanted), places)
@@ -255,7 +257,7 @@ def resolve_letters(
 
 @on_kafka(app, "reopen")
 def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
-    """Open dead letters again that were resolved."""
+    """Reopen resolved dead letters."""
     places = _places(records, Filter(), all_of_them=False) or []
     _tell_changed(group, reopen(here.cluster, group, places), "opened", as_json=here.as_json)
 

@@ -22,7 +22,7 @@ app = typer.Typer()
 
 _COLUMNS: Final = ("job", "status", "group", "created", "by", "of", "done", "left out", "why")
 Name = Annotated[str, typer.Argument(metavar="JOB", help="as `reconsume jobs list` shows it")]
-Why = Annotated[str, typer.Option(help="for those who look later")]
+Why = Annotated[str, typer.Option(help="reason, shown with the job")]
 
 
 @on_kafka(app, "list")

@@ -186,7 +186,7 @@ class Sender(ABC):
             failed.begin(self)
         except BaseException as error:
             with suppress(BaseException):  # the log shows the error, which may raise another one
-                logger.exception("an error while %r was sent back", failed.message)
+                logger.exception("error while sending back %r", failed.message)
                 failed.end(SendBackFailed(Cause.of(error).message))
 
 
