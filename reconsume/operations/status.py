@@ -98,8 +98,8 @@ def collect_status(cluster: Cluster) -> Status:
     topics = {topic: count for topic, count in cluster.admin.topics().items() if topic.startswith(names.prefix)}
     if not topics:
         raise TopicNotReady(
-            f"no topics start with {names.prefix}; create them: reconsume topics apply. If they exist, this client may "
-            "not read them: grant Read on the prefix, see reconsume topics acls --role console"
+            f"no topics start with {names.prefix}; create them: reconsume topics apply. If they exist, this client has "
+            "no right to use the topics: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
     left = _left(cluster, topics, scheduled, groups)

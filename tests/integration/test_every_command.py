@@ -80,7 +80,8 @@ def quarantined(here: Installation, _folder: Path) -> list[str]:
 def delayed(here: Installation, _folder: Path) -> list[str]:
     """A delayed message that waits."""
     lane = here.settings.names.delay(2_000)
-    here.produce(lane, b"v", headers=[("REAL_TOPIC", b"[red]wait[/red]"), ("UNIQ_KEY", HOSTILE.encode())])
+    headers = [("REAL_TOPIC", b"[red]wait[/red]"), ("UNIQ_KEY", HOSTILE.encode())]
+    here.produce(lane, b"v", headers=headers, partition=0)
     return [f"{lane}/0/{here.admin.end_offsets([(lane, 0)])[lane, 0] - 1}", "--yes"]
 
 

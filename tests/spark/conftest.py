@@ -112,4 +112,6 @@ class Shared:
 def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands in this process take the session that is there; starting one takes long."""
     for command in ("replay", "reconcile"):
-        monkeypatch.setattr(f"reconsume.cli.spark.{command}.open_session", lambda *_arguments: Shared(spark))
+        monkeypatch.setattr(
+            f"reconsume.cli.spark.{command}.open_session", lambda *_arguments, **_options: Shared(spark)
+        )
