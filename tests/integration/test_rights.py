@@ -266,6 +266,7 @@ def as_console(case: Case) -> bool:
     here, topic = case.here, case.here.settings.names.dead_letter(case.group)
     here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     here.produce(topic, b"dead")
+    here.produce(here.settings.names.retry(case.group), b"retry")
     with suppress_noted(case.complaints):
         cluster = Cluster(case.settings)
         return bool(collect_status(cluster).waiting and read_page(cluster, case.group).records)
