@@ -143,8 +143,8 @@ def test_a_console_shows_and_exports_it(here: Installation, tmp_path: Path) -> N
     wanted = f'reconsume_oldest_open_dead_letter_timestamp_seconds{{group="{group}"}} {stored_ms / 1000!r}'
     with running_console(console_settings(here.settings, index_folder=tmp_path)) as browser:
         wait_until(lambda: _has(browser.probe("/metrics").text, wanted), 60, wanted)
-        overview = browser.get(f"/?q={group}").seen
-        assert f"{group} 2 2 2" in overview.words
+        row = f"{group} 2 2 2"
+        wait_until(lambda: row in browser.get(f"/?q={group}").seen.words, 60, "a reading after that of the index")
         causes = browser.get(f"/groups/{group}").seen
         assert "timeout 1 50 %" in causes.words
         [link] = [one for one in causes.links if "label=timeout" in one]

@@ -159,16 +159,19 @@ def test_of_two_runners_at_once_and_a_person_between_them_none_sends_twice(
         one.start()
     try:
         wait_until(lambda: show(here.cluster, jobs[0].name).handled, 60, "some are sent")
-        resolve(here.cluster, group, [RecordAddress(0, 899)], by="carol", why="x")
+        [last] = resolve(here.cluster, group, [RecordAddress(0, 899)], by="carol", why="x")
         wait_until(lambda: all(show(here.cluster, one.name).progress.ended for one in jobs), 120, "both have ended")
     finally:
         stop.set()
         for one in runners:
             one.join(60)
     counts = [show(here.cluster, one.name).progress.counts for one in jobs]
-    assert Counter(counts[0]) == {"sent": 899, "resolved": 1}
-    assert counts[1] == {"replayed": 899, "resolved": 1}
-    assert sent(here, group) == once(899)
+    # On a slow machine the last one was sent before the person came, and stays as it is.
+    resolved = {"resolved": 1} if last.is_changed else {}
+    in_all = 900 - len(resolved)
+    assert counts[0] == {"sent": in_all} | resolved
+    assert counts[1] == {"replayed": in_all} | resolved
+    assert sent(here, group) == once(in_all)
 
 
 @pytest.mark.parametrize("again", [False, True])
