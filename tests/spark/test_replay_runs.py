@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -72,9 +73,9 @@ def test_a_plan_reads_dead_letters_lane_and_states_once(
 ) -> None:
     one = with_dead_letters(bootstrap_servers, 4)
 
-    def shown(rows: DataFrame, path: str) -> None:
+    def shown(rows: DataFrame, path: str, *more: Any) -> None:
         rows.explain()
-        write_in_order(rows, path)
+        write_in_order(rows, path, *more)
 
     monkeypatch.setattr("reconsume.spark_connectors.replay.plan.write_in_order", shown)
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
@@ -290,6 +291,6 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
     assert made is not None
     with pytest.raises(IllegalSetting, match="rate 0"):
         run_replay(spark, bootstrap_servers, made, rate=0)
-    with pytest.raises(ReplayInterrupted, match="run it again: it continues with the missing records"):
+    with pytest.raises(ReplayInterrupted, match="run it again, it goes on with what is missing"):
         run_replay(spark, bootstrap_servers, made, options={"kafka.max.request.size": "10"})
     assert run_replay(spark, bootstrap_servers, made, settle_seconds=0.1).sent == 1
