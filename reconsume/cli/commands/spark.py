@@ -69,9 +69,7 @@ def reconcile(
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="write a self-contained HTML page")] = None,
     lang: Annotated[str, typer.Option(help="language of the report: en or zh")] = "en",
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="write ledger and findings as Parquet")] = None,
-    ledger: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="folder of a ledger that grows with each run")
-    ] = None,
+    ledger: Annotated[str | None, typer.Option(metavar="FOLDER", help="ledger that grows with each run")] = None,
     ledger_keep: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="remove older runs of the ledger, such as 400d; default: none"),

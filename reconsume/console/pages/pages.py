@@ -73,16 +73,10 @@ class Pages:
     def group(self, request: Request) -> Response:
         """Settings, waits, and why its newest dead letters died."""
         group = group_of(request)
-        require(request, ConsoleRole.VIEWER, group)
-        snapshot, view = view_of(self._cluster, group, self._names)
-        if snapshot is None:
+        seen = self._seen(request, group)
+        if seen is None:
             return self._pending(request)
-        if view is None:
-            raise Refusal(
-                404,
-                f"group {group!r} is not registered and has neither a retry nor a dead-letter topic: look for it in "
-                "the overview, or register it: reconsume groups set",
-            )
+        snapshot, view = seen
         topics = [
             (RETRY_PREFIX + group, self._names.retry(group)),
             (DLQ_PREFIX + group, self._names.dead_letter(group)),
@@ -102,16 +96,27 @@ class Pages:
         }
         return self._renderer.page(request, "group.html", content)
 
-    def waits(self, request: Request) -> Response:
-        """The waits before each retry, with what waits of this group; reads Kafka."""
-        group = group_of(request)
+    def _seen(self, request: Request, group: str) -> tuple[Snapshot, GroupPage] | None:
+        """A group in the last reading; None if the first reading has not ended."""
         require(request, ConsoleRole.VIEWER, group)
         snapshot, view = view_of(self._cluster, group, self._names)
         if snapshot is None:
-            return self._pending(request)
+            return None
         if view is None:
-            raise Refusal(404, f"group {group!r} is not registered and has neither a retry nor a dead-letter topic")
-        return self._renderer.page(request, "waits.html", {"view": view, "waits": self._cluster.waits(group)})
+            raise Refusal(
+                404,
+                f"group {group!r} is not registered and has neither a retry nor a dead-letter topic: look for it in "
+                "the overview, or register it: reconsume groups set",
+            )
+        return snapshot, view
+
+    def waits(self, request: Request) -> Response:
+        """The waits before each retry, with what waits of this group; reads Kafka."""
+        group = group_of(request)
+        seen = self._seen(request, group)
+        if seen is None:
+            return self._pending(request)
+        return self._renderer.page(request, "waits.html", {"view": seen[1], "waits": self._cluster.waits(group)})
 
     def _pending(self, request: Request) -> Response:
         """The process has just begun: ask again in a moment."""
