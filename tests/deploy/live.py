@@ -19,6 +19,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.cli.broker.kafka import free_port
 from reconsume.consumers import CircuitBreaker, CircuitMetrics, ConsumeConcurrentlyStatus, Message
 from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics
@@ -80,7 +81,7 @@ def busy_installation(bootstrap_servers: str, folder: Path) -> Iterator[Promethe
     """A scheduler, a sidecar that pushes, consumers of the library, a console; in a round of work all goes wrong."""
     here = Installation(settings_for(bootstrap_servers))
     here.make_topics()
-    here.write_groups()
+    here.write_groups([SubscriptionGroupConfig(group_name=here.name("held-group"), retry_paused=True)])
     with ExitStack() as stack:
         scheduler = stack.enter_context(
             _process(here, folder, "scheduler", "--instance-id", here.settings.topic_prefix)
@@ -109,10 +110,12 @@ def busy_installation(bootstrap_servers: str, folder: Path) -> Iterator[Promethe
 
 
 def _work(here: Installation, topics: Sequence[str], api: str, browser: Browser) -> None:
-    """Messages that succeed, fail, die, are sent again and are undeliverable."""
+    """Messages that succeed, fail, die, are sent again, are undeliverable and wait for the end of a pause."""
     for topic in topics:
         here.produce(topic, *(value.encode() for value in ("good", *_ANSWERS)))
     here.produce(here.settings.names.send_back, b"nobody's")
+    held = f"%RETRY%{here.name('held-group')}".encode()
+    here.produce(here.settings.names.delay(0), b"held", headers=[("REAL_TOPIC", held)])
     body = {"topic": topics[0], "partition": 0, "offset": 0}
     assert call(api, "POST", f"/v1/groups/{here.name('by-hand')}/send-back", body).status == 200
     _resend(browser, here.name("pushed-group"))

@@ -52,13 +52,13 @@ def run(one: Installation) -> Run:
 
 def test_topics_are_planned_made_once_and_never_without_a_yes(run: Run, one: Installation) -> None:
     plan = json.loads(run("topics", "plan", "-o", "json").stdout)
-    assert len(plan["missing"]) == 26
+    assert len(plan["missing"]) == 27
     refused = run("topics", "apply")
     assert refused.returncode == 2
     assert "Standard input is not a terminal; pass --yes" in refused.stderr
     assert one.admin.partitions([one.settings.names.groups]) == {}
     made = run("topics", "apply", "--yes", "-o", "json")
-    assert len(json.loads(made.stdout)["made"]) == 26
+    assert len(json.loads(made.stdout)["made"]) == 27
     assert "none is missing" in run("topics", "apply", "--yes").stdout
 
 
