@@ -61,7 +61,9 @@ class ProxySettings(_Strict):
             try:
                 ipaddress.ip_network(one, strict=False)
             except ValueError as error:
-                raise IllegalSetting(f"console.proxy.addresses: {one!r} is no address or network ({error})") from None
+                raise IllegalSetting(
+                    f"console.proxy.addresses: {one!r} is not an address or network ({error})"
+                ) from None
         return value
 
     @field_validator("user_header", "teams_header")

@@ -120,7 +120,7 @@ class InMemoryKafka:
     ) -> None:
         check_types(locals(), message_delay_level=str, topic_prefix=str, start=datetime)
         if start.tzinfo is None:
-            raise IllegalSetting(f"start {start} has no time zone; such as datetime(2026, 1, 1, tzinfo=UTC)")
+            raise IllegalSetting(f"start {start} has no time zone; use one, as in datetime(2026, 1, 1, tzinfo=UTC)")
         allowed = texts(allowed_real_topics, "allowed_real_topics")
         self.bootstrap_servers = f"in-memory-{next(_NUMBERS)}.invalid:9092"
         self._settings = Settings(
@@ -162,7 +162,7 @@ class InMemoryKafka:
         check_range("partitions", partitions, 1, _MOST_PARTITIONS)
         if not self._cluster.create(topic, partitions):
             raise IllegalSetting(
-                f"topic {topic!r} is there already; make it before it is first subscribed or produced to"
+                f"topic {topic!r} exists already; create it before a consumer subscribes or a record is produced"
             )
 
     def produce(

@@ -161,7 +161,7 @@ def test_a_message_that_is_withdrawn_does_not_come_and_the_others_do(
 @pytest.mark.rule("TM-14")
 def test_what_was_due_already_cannot_be_withdrawn(here: Installation, producer: DelayProducer) -> None:
     topic = orders(here, "due")
-    with pytest.raises(IllegalSetting, match="was due already"):
+    with pytest.raises(IllegalSetting, match="is due already"):
         producer.cancel(producer.send(topic, b"v").msg_id)
 
 

@@ -184,7 +184,7 @@ def test_a_job_whose_dead_letter_topic_is_gone_says_so_and_sends_nothing(here: I
         here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
         here.produce(topic, b"another one", headers=headers_of(group, 0))
     ended = done(here, job).progress
-    words = "was deleted and made again" if again else "was deleted"
+    words = "was deleted and created again" if again else "was deleted"
     assert (ended.ended, ended.why) == ("FAILED", f"topic {topic} {words}: the dead letters of this job are gone")
     assert not sent(here, group)
 
@@ -196,7 +196,7 @@ def test_a_group_that_is_registered_no_more_pauses_its_job(here: Installation) -
     try:
         paused = done(here, job)
         assert paused.status(here.cluster.clock()) == "PAUSED"
-        assert "is not registered any more; register it" in paused.events[-1].why
+        assert "is no longer registered; register it" in paused.events[-1].why
     finally:
         write_system(here.cluster, SystemConfig(message_delay_level=LEVELS))
     resume(here.cluster, job.name, by="alice")

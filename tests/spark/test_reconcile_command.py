@@ -69,7 +69,7 @@ def test_a_clean_history_succeeds(lived: Lived) -> None:
     ("prefix", "arguments", "message"),
     [
         ("nobody.", [], "has no topics nobody.DELAY.*; is topic_prefix right?"),
-        (None, ["--lang", "fr"], "--lang 'fr': there are en, zh"),
+        (None, ["--lang", "fr"], "--lang 'fr' is unknown; use en or zh"),
         (
             None,
             ["--since", "yesterday"],

@@ -143,7 +143,7 @@ class TopicMaker:
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}
         if missing := made - found.keys():
-            raise KafkaNotReachable(f"topic {min(missing)} was created and is not known to all brokers yet")
+            raise KafkaNotReachable(f"topic {min(missing)} was created, and some brokers do not know it yet")
         return {**refused, **found}
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:

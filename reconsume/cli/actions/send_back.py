@@ -55,7 +55,7 @@ def _write(cluster: Cluster, request: SendBackRequest, record: Message) -> None:
         writer.send_back(request, record.key(), record.value(), answer.set_result)
         error = answer.result(_SECONDS)
     except TimeoutError:
-        raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored") from None
+        raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; the copy may have been stored") from None
     finally:
         writer.close()
     if error is not None:

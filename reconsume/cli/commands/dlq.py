@@ -265,9 +265,11 @@ def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
 def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool) -> list[RecordAddress] | None:
     """Those that are named; None for all that the filter takes."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
+        raise IllegalSetting("name dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():
-        raise IllegalSetting("a filter goes with --all, not with dead letters that are named")
+        raise IllegalSetting(
+            "named dead letters need no filter; leave out the filter, or pass --all in place of the names"
+        )
     return [RecordAddress.parse(one, _LIST) for one in records] if records else None
 
 

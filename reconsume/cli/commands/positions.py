@@ -44,7 +44,7 @@ def reset(
 ) -> None:
     """Remove positions, so that workers start at committed offsets that were reset; stop all workers first."""
     if bool(partitions) == all_of_them:
-        raise IllegalSetting("name the partitions as TOPIC-PARTITION, or pass --all")
+        raise IllegalSetting("name partitions as TOPIC-PARTITION, or pass --all")
     named = partitions or ()
     what = "all positions" if all_of_them else f"the position of {', '.join(named)}"
     wanted = None if all_of_them else [parse_partition(one) for one in named]

@@ -225,7 +225,7 @@ class DelayProducer:
         """
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():
-            raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
+            raise IllegalSetting(f"message {msg_id} is due already and cannot be withdrawn")
         topic = self._names.cancel
         self._require(topic, "create it: reconsume topics apply")
         properties = {TIMER_DEL_UNIQKEY: msg_id, TIMER_DELIVER_MS: str(due_ms)}
@@ -285,7 +285,9 @@ class DelayProducer:
 
     def _check_target(self, topic: str) -> None:
         if self._names.kafka_topic(topic) != topic or not is_delayed_message(topic):
-            raise IllegalSetting(f"topic {topic!r}: only schedulers write to retry and dead-letter topics")
+            raise IllegalSetting(
+                f"topic {topic!r}: only schedulers write to retry and dead-letter topics; send to a topic of yours"
+            )
         if topic.startswith(self._names.prefix):
             raise IllegalSetting(f"topic {topic!r} is one of reconsume's own; send to a topic of yours")
 
@@ -297,7 +299,9 @@ class DelayProducer:
             raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
         chosen = selector(queues, arg)
         if chosen not in queues:
-            raise IllegalSetting(f"the selector gave {chosen!r}; it must give one of the {count} queues of {topic}")
+            raise IllegalSetting(
+                f"the selector returned {chosen!r}; it must return one of the {count} queues of {topic}"
+            )
         return chosen.partition
 
     def _require(self, topic: str, why: str) -> int:
@@ -318,7 +322,7 @@ class DelayProducer:
         properties: Mapping[str, str],
     ) -> Position:
         if self._closing.is_set():
-            raise IllegalSetting("send: this producer was closed before; make a new one")
+            raise IllegalSetting("send: this producer is closed; create a new one")
         written: list[tuple[str, str | bytes | None]] = [*headers, *((name, text) for name, text in properties.items())]
         sent = _Sent(topic)
         while True:
@@ -332,7 +336,9 @@ class DelayProducer:
         try:
             return sent.stored.result(self._patience_seconds + _LOADED_SECONDS)
         except TimeoutError:
-            raise KafkaNotReachable(f"{sent.doing}: no report in time; it may have been stored all the same") from None
+            raise KafkaNotReachable(
+                f"{sent.doing}: the brokers did not answer in time; the message may have been stored"
+            ) from None
         except ReconsumeError:
             self._existing.forget(topic)
             raise
@@ -346,4 +352,4 @@ def _check_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> 
     check_headers(headers)
     for name, _ in headers:
         if is_ours(name) or name == UNIQ_KEY or name in properties:
-            raise IllegalSetting(f"header {name!r} is written by the producer itself; leave it out of headers")
+            raise IllegalSetting(f"header {name!r} is reserved: the producer sets it; leave it out of headers")
