@@ -228,7 +228,7 @@ class Worker:
         self._unknown_outcome, self._look_at_ms = None, 0.0
         counted = unknown.committed_runs(asked, left)
         batch = [delivery for one in counted for delivery in one.batch]
-        logger.warning("%d of %d records of the batch in doubt were delivered", len(batch), len(unknown.batch))
+        logger.warning("batch in doubt is resolved: %d of %d records were delivered", len(batch), len(unknown.batch))
         if counted:
             self._done([one.run for one in counted], batch)
         return len(batch)

@@ -107,8 +107,7 @@ class TopicMaker:
         if ignored and ignored != self._ignored:
             self._ignored = ignored
             logger.warning(
-                "settings of this process are ignored, because others are published in %s: %s; "
-                "publish them: reconsume topics apply",
+                "settings ignored, because topic %s has other ones: %s; to publish these: reconsume topics apply",
                 *(self._names.groups, ", ".join(ignored)),
             )
         return published

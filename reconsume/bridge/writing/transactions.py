@@ -235,7 +235,7 @@ class Transactions:
             try:
                 self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
             except TimeoutError:
-                logger.warning("producer did not end; the next one aborts its open transaction")
+                logger.warning("producer did not close in time; the next one aborts its open transaction")
         self._bounded.close()
 
     def _with_reason(self, error: KafkaException) -> KafkaException:

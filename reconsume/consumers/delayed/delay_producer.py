@@ -285,9 +285,7 @@ class DelayProducer:
 
     def _check_target(self, topic: str) -> None:
         if self._names.kafka_topic(topic) != topic or not is_delayed_message(topic):
-            raise IllegalSetting(
-                f"topic {topic!r}: only schedulers write to retry and dead-letter topics; send to a topic of yours"
-            )
+            raise IllegalSetting(f"topic {topic!r}: only schedulers write to retry and dead-letter topics")
         if topic.startswith(self._names.prefix):
             raise IllegalSetting(f"topic {topic!r} is one of reconsume's own; send to a topic of yours")
 
@@ -299,9 +297,7 @@ class DelayProducer:
             raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
         chosen = selector(queues, arg)
         if chosen not in queues:
-            raise IllegalSetting(
-                f"the selector returned {chosen!r}; it must return one of the {count} queues of {topic}"
-            )
+            raise IllegalSetting(f"the selector returned {chosen!r}; return one of the {count} queues of {topic}")
         return chosen.partition
 
     def _require(self, topic: str, why: str) -> int:
@@ -336,9 +332,7 @@ class DelayProducer:
         try:
             return sent.stored.result(self._patience_seconds + _LOADED_SECONDS)
         except TimeoutError:
-            raise KafkaNotReachable(
-                f"{sent.doing}: the brokers did not answer in time; the message may have been stored"
-            ) from None
+            raise KafkaNotReachable(f"{sent.doing}: no answer in time; it may have been stored") from None
         except ReconsumeError:
             self._existing.forget(topic)
             raise

@@ -137,7 +137,7 @@ class ReadAhead:
             elif partition[0] not in self._warned:
                 self._warned.add(partition[0])
                 logger.warning(
-                    "records of topic %s have their producers' timestamps: each waits from when it was read; set "
+                    "topic %s has its producers' timestamps, so each record waits from when it is read; set "
                     "message.timestamp.type=LogAppendTime",
                     partition[0],
                 )

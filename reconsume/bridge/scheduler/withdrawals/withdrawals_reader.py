@@ -176,11 +176,13 @@ class WithdrawalsReader:
         """Warn at most every 10 s: clients decide how many such records there are."""
         self._unreported += 1
         if time.monotonic() >= self._report_at:
-            logger.warning("%s (%d like it since the last such line)", what, self._unreported - 1)
+            logger.warning("%s (%d similar ones since the last line)", what, self._unreported - 1)
             self._unreported, self._report_at = 0, time.monotonic() + _REPORT_EVERY_SECONDS
 
     def _do_without(self, error: ReconsumeError) -> None:
-        logger.warning("the next start reads all of %s again: %s", self._names.cancel, error)
+        logger.warning(
+            "withdrawals are not shared, so the next start reads all of %s again: %s", self._names.cancel, error
+        )
         if self._over_at == float("inf"):
             self._over_at = time.monotonic() + _WITHOUT_SECONDS
         if self._writer is not None:
