@@ -228,7 +228,7 @@ class InMemoryKafka:
         """
         of_type(by, "by", timedelta)
         if by < timedelta(0):
-            raise IllegalSetting(f"advance: {by} is negative; this clock does not go back")
+            raise IllegalSetting(f"advance: {by} is negative; use a positive timedelta")
         before = len(self._steps.calls)
         self.settle()
         end_ms = self._clock.now_ms + by / timedelta(milliseconds=1)

@@ -172,8 +172,8 @@ class Steps:
             self._stepping = False
             self._cluster.driver = driver
         raise IllegalSetting(
-            f"settle: listeners still had work after {_MOST_TURNS:,} turns at {self._clock.now}; does one produce to "
-            "its own topic?"
+            f"settle: listeners still had work after {_MOST_TURNS:,} turns at {self._clock.now}; check "
+            "whether one produces to its own topic"
         )
 
     def _step(self, loop: ConsumeLoop) -> bool:

@@ -110,15 +110,15 @@ def docstring_openings(program: Path) -> list[str]:
     ]
 
 
-def error_texts() -> list[tuple[str, str]]:
-    """The messages of errors that the code raises, with their places; values are `…`."""
+def error_texts() -> list[tuple[str, str, str]]:
+    """The places, classes and messages of errors that the code raises; values are `…`."""
     found = []
     for path in sorted((ROOT / "reconsume").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
                 text = _text(node.exc.args[0])
                 if text:
-                    found.append((f"{path.relative_to(ROOT)}:{node.lineno}", text))
+                    found.append((f"{path.relative_to(ROOT)}:{node.lineno}", ast.unparse(node.exc.func), text))
     return found
 
 

@@ -49,7 +49,9 @@ def routes_of(answer: AppAnswer, pubsub: str) -> dict[str, DaprRoute]:
         return {}
     said = parsed(answer.body)
     if answer.status != 200 or not isinstance(said, list):  # noqa: PLR2004
-        raise IllegalSetting(f"GET /dapr/subscribe: the app answered {answer.status}, not 200 with a JSON list")
+        raise IllegalSetting(
+            f"GET /dapr/subscribe: the app answered {answer.status}; it must answer 200 with a JSON list"
+        )
     routes: dict[str, DaprRoute] = {}
     for one in said:
         if not isinstance(one, Mapping) or one.get("pubsubname", pubsub) != pubsub:
