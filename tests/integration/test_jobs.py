@@ -315,10 +315,10 @@ def test_drafts_that_contradict_themselves_are_refused(here: Installation) -> No
     one = [RecordAddress(0, 0)]
     for draft, words in (
         (JobDraft("resend", group, JobFilter(text="x"), records=one), "not both"),
-        (JobDraft("resend", group, rate=0), "at least 1 record in a second"),
-        (JobDraft("resend", group, edit=LetterEdit(b"x")), "one record that was picked"),
+        (JobDraft("resend", group, rate=0), "at least 1 record a second"),
+        (JobDraft("resend", group, edit=LetterEdit(b"x")), "exactly one named record"),
         (JobDraft("resend", group, records=one, edit=LetterEdit()), "needs a new value or a header"),
-        (JobDraft("resend", group, records=[]), "pick between 1 and"),
+        (JobDraft("resend", group, records=[]), "name between 1 and"),
         (JobDraft("resend", group, JobFilter(label="x", label_rules={"(": "y"})), "is not a regular expression"),
     ):
         with pytest.raises(IllegalSetting, match=words):
