@@ -244,7 +244,7 @@ class InMemoryKafka:
         return min((due for due in dues if due is not None), default=None)
 
     def calls(self, group: str | None = None) -> list[Call]:
-        """All calls of listeners, of one group or of all, in their order."""
+        """Return the calls of listeners so far, of a group or of all groups, in their order."""
         check_types(locals(), group=(str, NoneType))
         return [call for call in self._steps.calls if group in (None, call.group)]
 
@@ -265,7 +265,7 @@ class InMemoryKafka:
         return self.records(self._names.quarantine)
 
     def waiting(self, group: str | None = None) -> list[Waiting]:
-        """Return the waiting records of the delay topics, of one group or all, the earliest first."""
+        """Return the waiting records of the delay topics, of a group or of all groups, the earliest due first."""
         check_types(locals(), group=(str, NoneType))
         found = [
             self._waiting(where, one)

@@ -43,7 +43,7 @@ class _Wish:
 
 @dataclass(slots=True)
 class _Partition:
-    """The wanted records of one partition.
+    """The wanted records of a partition.
 
     Attributes:
         wanted: who waits, by offset.

@@ -48,9 +48,9 @@ class Worker:
     Guarantees:
         1. A record leaves its queue only after its delivery and its offset are committed together.
         2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
-        3. A record that is refused goes to the quarantine, and delays no other target's by more than a second.
+        3. A refused record goes to the quarantine, and delays records for other targets by at most a second.
         4. No transaction is open while the worker waits.
-        5. Of one group and partition, what was appended first is delivered first.
+        5. Records of the same group and partition are delivered in the order of their append times.
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/test_scheduler_faults.py.
 
     Everything happens in the thread that calls `run`; `give_up` may be called from elsewhere.

@@ -178,8 +178,8 @@ class DelayProducer:
             deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
                 that is past means at once.
             delay: wait for this time after the brokers have stored it; at most 40 days.
-            selector: called with all partitions of `topic` and `arg`, gives the one to send to.
-            arg: for the selector. Messages of one partition that are not delayed keep the order of their sending.
+            selector: called with all partitions of `topic` and with `arg`; returns the one to send to.
+            arg: passed to the selector. Messages in a partition that are not delayed keep the order of their sending.
 
         Raises:
             IllegalSetting: an invalid argument, such as a topic that is no legal target.

@@ -1,4 +1,4 @@
-"""Messages of one partition that were read together."""
+"""Messages of a partition that were read together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LazyMessages(Sequence[Message]):
 
 
 class PolledBatch(LazyMessages):
-    """Records of one partition that one poll has read.
+    """The records of a partition that a poll has read.
 
     Guarantees: it is begun, handed over and finished as a run of offsets; the thread of a listener touches no record
     that its listener does not look at.

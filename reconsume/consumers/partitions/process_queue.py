@@ -1,4 +1,4 @@
-"""The messages of one partition that are read and not finished (RocketMQ's ProcessQueue)."""
+"""The unfinished messages of a partition (RocketMQ's ProcessQueue)."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class ProcessQueue:
 
 
 class Chunk(LazyMessages):
-    """Messages of one partition for one call of the listener (RocketMQ: CC-18).
+    """Messages of a partition for a single call of the listener (RocketMQ: CC-18).
 
     Attributes:
         queue: of their partition.

@@ -1,4 +1,4 @@
-"""The records of one partition that a worker holds in memory, and which of them leave next."""
+"""The records of a partition that a worker holds in memory, and the ones that leave next."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def offset_of(message: Message) -> int:
 
 
 class PartitionQueue:
-    """The first waiting records of one partition, in order of their offsets, each once.
+    """The first waiting records of a partition, in order of their offsets, each once.
 
     Attributes:
         is_at_end: whether it was read to its end and is not paused: the next record is a new one.

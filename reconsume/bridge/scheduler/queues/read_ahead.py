@@ -24,7 +24,7 @@ _MESSAGE: Callable[[Waits], Message] = itemgetter(1)
 
 @dataclass(slots=True)
 class DueRun:
-    """Due records of one partition: without a gap from its head, or the earliest of a `TimerQueue`.
+    """Due records of a partition: without a gap from its head, or the earliest of a `TimerQueue`.
 
     Attributes:
         bytes: the size of the values.
