@@ -16,6 +16,7 @@ __all__ = [
     "broken_links",
     "docstring_openings",
     "error_texts",
+    "indentations",
     "long_lines",
     "openings",
     "pages",
@@ -73,6 +74,18 @@ def long_lines(page: Path) -> list[str]:
         for number, line in prose(page)
         if len(line) > WIDTH and not line.startswith(("|", "    ", "!["))
     ]
+
+
+def indentations(page: Path) -> list[str]:
+    """Lines that the site would put outside of their list: it wants four spaces, where GitHub takes two or three."""
+    found, before = [], ""
+    for number, line in prose(page):
+        indent = len(line) - len(line.lstrip(" "))
+        begins = not before.strip() or re.match(r"\s+([*-] |\d+\. |```)", line)
+        if line.strip() and indent % 4 and begins:
+            found.append(f"{page.relative_to(ROOT)}:{number}: {indent} spaces in {line[:80]!r}")
+        before = line
+    return found
 
 
 def phrases(path: Path) -> list[str]:

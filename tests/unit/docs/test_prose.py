@@ -13,6 +13,7 @@ from tests.support.prose import (
     broken_links,
     docstring_openings,
     error_texts,
+    indentations,
     long_lines,
     openings,
     pages,
@@ -48,6 +49,11 @@ def ids(path: Path) -> str:
 @pytest.mark.parametrize("page", ENGLISH, ids=ids)
 def test_no_line_of_prose_is_longer_than_120_characters(page: Path) -> None:
     assert long_lines(page) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=ids)
+def test_lists_are_indented_as_the_site_needs_it(page: Path) -> None:
+    assert indentations(page) == []
 
 
 @pytest.mark.parametrize("page", ENGLISH, ids=ids)
