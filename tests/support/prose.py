@@ -77,12 +77,12 @@ def long_lines(page: Path) -> list[str]:
 
 
 def indentations(page: Path) -> list[str]:
-    """Lines that the site would put outside of their list: it wants four spaces, where GitHub takes two or three."""
+    """Lines that the site would put outside of their list: it wants four spaces, and a line between code and text."""
     found, before = [], ""
     for number, line in prose(page):
         indent = len(line) - len(line.lstrip(" "))
         begins = not before.strip() or re.match(r"\s+([*-] |\d+\. |```)", line)
-        if line.strip() and indent % 4 and begins:
+        if line.strip() and ((indent % 4 and begins) or re.fullmatch(r"\s+```", before)):
             found.append(f"{page.relative_to(ROOT)}:{number}: {indent} spaces in {line[:80]!r}")
         before = line
     return found
