@@ -54,7 +54,7 @@ class Changes:
             IllegalSetting: the replay id is none.
         """
         if _REPLAY_ID.fullmatch(replay_id) is None:
-            raise IllegalSetting(f"replay id {replay_id[:100]!r}: use at most 100 letters, digits, '.', '_' and '-'")
+            raise IllegalSetting(f"replay id {replay_id[:100]!r}: at most 100 letters, digits, '.', '_' and '-'")
         try:
             verdicts = self._cluster.resend(group, places, replay_id, who)
         except ReconsumeError as error:
@@ -104,7 +104,7 @@ class Changes:
             IllegalSetting: an unknown request or job, or the job has ended.
         """
         if wish not in WISHES:
-            raise IllegalSetting(f"request {wish[:80]!r} is unknown; use {', '.join(WISHES)}")
+            raise IllegalSetting(f"{wish[:80]!r} is no wish; use {', '.join(WISHES)}")
         job = self._cluster.steer_job(name, wish, who, why.strip()[:_WHY_CHARACTERS])
         logger.info("job %s job=%s group=%r by=%s", wish, name, job.spec.group, who)
         return job

@@ -205,7 +205,7 @@ def _withdrawable(one: WaitingRecord) -> WaitingRecord:
             f"group's retries with `reconsume groups set --retry-paused`, or resolve the dead letter when it is one"
         )
     if not one.uniq_key:
-        raise IllegalSetting(f"{one.place} has no UNIQ_KEY; only messages with one can be withdrawn")
+        raise IllegalSetting(f"{one.place} has no UNIQ_KEY, by which schedulers know a withdrawn message")
     return one
 
 

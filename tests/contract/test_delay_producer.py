@@ -58,7 +58,7 @@ def test_a_withdrawn_message_never_comes(world: World) -> None:
     producer.send(topic, b"comes", delay=timedelta(seconds=5))
     world.until(lambda: world.read(topic), "the other one")
     assert [record.value for record in world.read(topic)] == [b"comes"]
-    with pytest.raises(IllegalSetting, match="is due already"):
+    with pytest.raises(IllegalSetting, match="was due already"):
         producer.cancel(gone.msg_id)
 
 

@@ -225,7 +225,7 @@ class DelayProducer:
         """
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():
-            raise IllegalSetting(f"message {msg_id} is due already and cannot be withdrawn")
+            raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
         topic = self._names.cancel
         self._require(topic, "create it: reconsume topics apply")
         properties = {TIMER_DEL_UNIQKEY: msg_id, TIMER_DELIVER_MS: str(due_ms)}
@@ -297,7 +297,7 @@ class DelayProducer:
             raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
         chosen = selector(queues, arg)
         if chosen not in queues:
-            raise IllegalSetting(f"the selector returned {chosen!r}; return one of the {count} queues of {topic}")
+            raise IllegalSetting(f"the selector gave {chosen!r}; it must give one of the {count} queues of {topic}")
         return chosen.partition
 
     def _require(self, topic: str, why: str) -> int:
@@ -346,4 +346,4 @@ def _check_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> 
     check_headers(headers)
     for name, _ in headers:
         if is_ours(name) or name == UNIQ_KEY or name in properties:
-            raise IllegalSetting(f"header {name!r} is reserved: the producer sets it; leave it out of headers")
+            raise IllegalSetting(f"header {name!r} is written by the producer itself; leave it out of headers")

@@ -33,9 +33,9 @@ MENDABLE: Final = ("Illegal", "TopicNot", "RecordNot", "OffsetStore")
 WAY_OUT: Final = re.compile(
     r"\b(must|use|write|leave|give|name|set|unset|run|pass|choose|make|create|call|needs?|see|register|keep|send|raise|"
     r"restore|stop|check|shorten|put|add|grant|such as|sign in|go back|select|return|subscribe|at most|at least|shows?)"
-    r"\b|(…\)?|: )$|^nothing was|already|only"
+    r"\b|(…\)?|: )$|^nothing was|already|only|has no UNIQ_KEY"
 )
-"""Words that say what to do; or the message ends with known values, or with an error that says it."""
+"""Words that say what to do; or the message ends with known values or an error that says it, or nothing can be done."""
 GLOSSARY: Final = (
     *("send back", "level", "inbox", "lane", "GROUPS", "delay topic", "retry topic", "dead letter", "scheduler worker"),
     *("listener", "origin", "position", "quarantine", "retry policy", "reconsume times", "withdraw"),

@@ -75,13 +75,13 @@ class Router:
         self.targets.expect(lambda: (_real_topic(headers_of(message)) for message in messages()))
 
     def route(self, messages: Iterable[Message], batch: list[Delivery], topic: str) -> None:
-        """Append to a batch what to write for each due record; undeliverable records go to the quarantine.
+        """Append to a batch what to write for each due record; what cannot be delivered goes to the quarantine.
 
-        Records that were routed before an error stay in the batch.
+        What was routed before an error stays in the batch.
 
         Args:
-            messages: due records, all from the same topic.
-            batch: receives the records to write.
+            messages: of one topic.
+            batch: gets what to write.
             topic: their topic.
 
         Raises:
