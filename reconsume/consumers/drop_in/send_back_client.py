@@ -147,7 +147,7 @@ class SendBackClient:
             failed, (first, *_) = zip(*errors, strict=True)
             where = ", ".join(map(str, failed[:10]))
             raise SendBackFailed(
-                f"{len(errors)} of {len(messages)} messages were not sent back ({where}): {first}", failed
+                f"{len(errors)} of {len(messages)} not sent back ({where}): {first}", failed
             ) from first
 
     def send_back_exactly_once(
