@@ -67,9 +67,6 @@ class PolledRecord(Protocol):
         """The bytes of the value."""
 
 
-Report = Callable[[ClientError | None, PolledRecord], object]
-"""Told once that a record is stored, or why it is not."""
-
 # Methods in C, for `map`: a line of Python for each record shows in the rate. Records have offsets; errors, which may
 # have none, are not asked.
 topic_of: Final = cast("Callable[[PolledRecord], str | None]", Message.topic)
