@@ -56,6 +56,10 @@ class ShownGroup(_Shown):
     oldest_open_ms: int | None
     new_by_hour: list[int] | None
     """Of the last 24 hours, the oldest first."""
+    is_paused: bool
+    """Whether its due retries wait until a person resumes them."""
+    parked: ShownCount
+    """Due records that wait because of a pause."""
 
 
 class ShownOverview(_Shown):
@@ -103,6 +107,8 @@ class ShownGroupPage(_Shown):
     retry_policy: str | None
     dead_letters: ShownCount | None
     retry_lag: ShownCount | None
+    is_paused: bool
+    parked: ShownCount | None
     causes: list[ShownCause] | None
     """None while the index is being filled."""
     ladder: list[ShownRung]
@@ -156,6 +162,19 @@ class ShownBytes(_Shown):
     """None where it is hidden."""
 
 
+class ShownDecoded(_Shown):
+    """A key or value as text."""
+
+    format: str
+    """`null`, `empty`, `json`, `text`, `avro`, `protobuf`, `json schema` or `hex`."""
+    text: str
+    is_cut: bool
+    schema_id: int | None
+    """The schema that the bytes name."""
+    note: str
+    """Why they are not decoded by that schema; else empty."""
+
+
 class ShownHeader(_Shown):
     """A header."""
 
@@ -174,20 +193,88 @@ class ShownRecord(ShownLetter):
     """None while it is open."""
     key_bytes: ShownBytes | None
     value: ShownBytes | None
+    key_decoded: ShownDecoded | None
+    """None where it is hidden; so is the next one."""
+    value_decoded: ShownDecoded | None
     headers: list[ShownHeader]
+
+
+class ShownWaits(_Shown):
+    """The waiting records of a group."""
+
+    by_topic: dict[str, int]
+    """By delay topic."""
+    read: int
+    """So many waiting records of all groups were read."""
+    is_whole: bool
+    """False: there are more than were read, so the counts are minimums."""
+
+
+class ShownRetryHours(_Shown):
+    """Retries of a group by the hour of their delivery."""
+
+    by_hour: list[int]
+    """Of the last 72 hours, the oldest first."""
+    is_exact: bool
+    """False: estimated from offsets."""
+    since_ms: int | None
+    """When the oldest retry that Kafka keeps was delivered."""
+
+
+class ShownStep(_Shown):
+    """A record of a message."""
+
+    kind: Literal["waited", "delivered", "died"]
+    at_ms: int
+    topic: str
+    partition: int
+    offset: int
+    attempt: int | None
+    replay_id: str | None
+    cause: str | None
+
+
+class ShownLife(_Shown):
+    """The records of a message that Kafka still has, in the order of time."""
+
+    steps: list[ShownStep]
+    read: int
+    """So many records of all messages were read."""
+    is_whole: bool
+    """False: there are more than were read, so some steps may be missing."""
+
+
+class AskedPause(_Asked):
+    """Whether the retries of a group are paused."""
+
+    paused: bool
+
+
+class ShownReport(_Shown):
+    """A report of `reconsume reconcile`; its page is `/reports/<name>`."""
+
+    name: str
+    at_ms: int
+    verdict: Literal["ok", "findings"] | None
+    """None where no figures lie beside the page; so is the next one."""
+    attempts: int | None
+    findings: dict[str, int]
+    since: str | None
+    until: str | None
+
+
+class ShownReports(_Shown):
+    """The newest reports."""
+
+    reports: list[ShownReport]
+    number: int
+    """How many the folder has."""
 
 
 class AskedPlaces(_Asked):
     """Dead letters, or records of the quarantine."""
 
     places: Places
-
-
-class AskedResend(AskedPlaces):
-    """Dead letters to send again."""
-
-    replay_id: str | None = None
-    """The same id again sends what is missing; None makes one."""
 
 
 class AskedResolve(AskedPlaces):
@@ -197,18 +284,17 @@ class AskedResolve(AskedPlaces):
 
 
 class ShownVerdict(_Shown):
-    """The outcome for a dead letter, planned or done."""
+    """The outcome for a dead letter."""
 
     place: str
     status: str
-    """Of a resend `send`, or why not."""
+    """Its state before."""
     is_changed: bool
 
 
 class ShownVerdicts(_Shown):
-    """The outcomes for dead letters, planned or done."""
+    """The outcomes for dead letters that were resolved or opened again."""
 
-    replay_id: str | None = None
     changed: int
     letters: list[ShownVerdict]
 
@@ -237,6 +323,17 @@ class ShownReleased(_Shown):
     released: int
 
 
+class AskedEdit(_Asked):
+    """The changes to one dead letter that is resent; the dead letter keeps the original."""
+
+    value: str | None = None
+    """The new value as text; None keeps it."""
+    value_base64: str | None = None
+    """The new value as bytes, in place of `value`."""
+    headers: dict[str, str | None] = {}
+    """New texts by name; null removes the header."""
+
+
 class AskedJob(_Asked):
     """A job on all dead letters that a filter takes, or on some."""
 
@@ -257,6 +354,8 @@ class AskedJob(_Asked):
     """The most records in a second."""
     max_replays: Annotated[int, Field(ge=1)] = 2
     target: Literal["retry", "origin"] = "retry"
+    edit: AskedEdit | None = None
+    """For the resend of one place."""
     why: str = ""
 
 
