@@ -242,7 +242,7 @@ _CONSOLE: Final = (
         "reconsume_console_job_records",
         "records",
         ("outcome",),
-        "Dead letters that jobs in this console have handled, by outcome: sent, resolved_now, or why they were left out "
+        "Dead letters that jobs in this console have handled, by outcome: sent, resolved_now, or a reason "
         "(superseded, replayed, resolved, capped, damaged, expired, too_large, no_origin, no_target, not_allowed)",
     ),
     _gauge(

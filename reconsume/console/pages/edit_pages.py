@@ -149,7 +149,7 @@ class EditPages:
         refuse_if_hidden(hide=hides_values(self._settings, caller, group))
         place = place_of(f"{request.path_params['partition']}/{request.path_params['offset']}")
         one = self._cluster.one(group, place)
-        content = {"group": group, "one": one, "may": editable(one), "new_headers": _NEW_HEADERS}
+        content = {"group": group, "one": one, "editable": editable(one), "new_headers": _NEW_HEADERS}
         return self._renderer.page(request, "edit.html", content)
 
 

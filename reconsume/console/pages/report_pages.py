@@ -16,7 +16,10 @@ from reconsume.console.web.guard import require
 from reconsume.console.web.rendering import Renderer
 
 REPORTS: Final = "/reports"
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; sandbox"
+)
 """A report is a file that somebody has put there: it runs no scripts, sends no forms, and is of no origin."""
 
 

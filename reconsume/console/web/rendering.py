@@ -105,7 +105,7 @@ def spell(milliseconds: int, units: str = "d h m s") -> str:
 
 
 def exact(text: str) -> Markup:
-    """Return text for a field of a form, which must hold it character by character: as text, and nothing made visible."""
+    """Return text for a field of a form, which must hold it unchanged: as text, with nothing made visible."""
     return escape(text)
 
 

@@ -37,8 +37,10 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = (
         "group": ("Group", "消费组"),
         "groups": ("Groups", "消费组"),
         "estimates": (
-            "~: estimated from offsets, because there are too many records to count. Offsets include the end marks of "
-            "transactions.",
+            (
+                "~: estimated from offsets, because there are too many records to count. Offsets include the end "
+                "marks of transactions."
+            ),
             "~：记录过多，按位点估算，其中包含事务结束标记。",
         ),
         # overview
@@ -59,14 +61,18 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = (
         "new_in_day": ("new in 24 h", "24 小时内新增"),
         "oldest_open": ("oldest open", "最早未处理"),
         "indexing": (
-            "The index of dead letters is being built: {left} records left. Until then, open dead letters are not "
-            "counted.",
+            (
+                "The index of dead letters is being built: {left} records left. Until then, open dead letters are "
+                "not counted."
+            ),
             "死信索引正在建立，还剩 {left} 条记录。完成前不统计未处理的死信。",
         ),
         "delay_topics": ("Delay topics", "延迟主题"),
         "delay_topics_help": (
-            "Records wait here until they are due. If records are overdue, check the schedulers. DELAY.0s has no count of "
-            "overdue records.",
+            (
+                "Records wait here until they are due. If records are overdue, check the schedulers. DELAY.0s has "
+                "no count of overdue records."
+            ),
             "记录在此等待到期。如有超期记录，请检查调度器。DELAY.0s 不统计超期。",
         ),
         "topic": ("Topic", "主题"),
@@ -209,8 +215,10 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = (
         "commands": ("The same in a terminal", "等价命令"),
         # resends and resolutions
         "resend_help": (
-            "The messages go to the retry topic of this group, with all attempts again. Other groups do not see them. The "
-            "dead letters stay.",
+            (
+                "The messages go to the retry topic of this group, with all attempts again. Other groups do not "
+                "see them. The dead letters stay."
+            ),
             "消息重新投递到该消费组的重试主题，重试次数重新计算，其他消费组不会收到；死信仍保留。",
         ),
         "resend_nothing": ("Nothing to do.", "没有可处理的死信。"),

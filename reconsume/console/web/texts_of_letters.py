@@ -15,8 +15,10 @@ MORE_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "edit_one": ("Edit and resend…", "编辑并重发…"),
     "edit_title": ("Edit a dead letter", "编辑死信"),
     "edit_help": (
-        "The resent message gets the new value and headers, and the header REPLAY_EDITED. The dead letter keeps the "
-        "original.",
+        (
+            "The resent message gets the new value and headers, and the header REPLAY_EDITED. The dead letter "
+            "keeps the original."
+        ),
         "重发的消息使用新的值和消息头，并带有消息头 REPLAY_EDITED；死信保留原内容。",
     ),
     "edit_no_value": (
@@ -35,8 +37,10 @@ MORE_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "value_after": ("After", "修改后"),
     "job_chosen": ("Resend selected dead letters", "重发所选死信"),
     "error_job": (
-        "The console does not know whether the job exists. Check Jobs before you send the form again. A second job "
-        "would send nothing twice.",
+        (
+            "The console does not know whether the job exists. Check Jobs before you send the form again. A "
+            "second job would send nothing twice."
+        ),
         "不确定任务是否已创建。再次提交前请查看任务列表；即使重复创建，也不会重复发送。",
     ),
     # pause of a group, retries by hour
