@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fastapi import FastAPI, Request
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.console.api.models import AskedEdit, AskedJob, AskedWish, ShownJob, ShownPlan
+from reconsume.console.api.job_models import AskedEdit, AskedJob, AskedWish, ShownJob, ShownPlan
 from reconsume.console.api.shown import shown_job, shown_plan
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster

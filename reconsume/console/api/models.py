@@ -7,25 +7,29 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Shown(BaseModel):
+class ShownModel(BaseModel):
+    """An answer, or a part of one."""
+
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-class _Asked(BaseModel):
+class AskedModel(BaseModel):
+    """A request; unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 Places = Annotated[list[str], Field(min_length=1, max_length=1_000)]
 
 
-class ApiFault(_Shown):
+class ApiFault(ShownModel):
     """Why a request was refused."""
 
     status: int
     detail: str
 
 
-class ShownCount(_Shown):
+class ShownCount(ShownModel):
     """A number of records."""
 
     number: int
@@ -33,7 +37,7 @@ class ShownCount(_Shown):
     """False: it is estimated from offsets."""
 
 
-class ShownLane(_Shown):
+class ShownLane(ShownModel):
     """A delay topic."""
 
     topic: str
@@ -42,7 +46,7 @@ class ShownLane(_Shown):
     next_due_ms: int | None
 
 
-class ShownGroup(_Shown):
+class ShownGroup(ShownModel):
     """A consumer group in the overview."""
 
     group: str
@@ -62,7 +66,7 @@ class ShownGroup(_Shown):
     """Due records that wait because of a pause."""
 
 
-class ShownOverview(_Shown):
+class ShownOverview(ShownModel):
     """The installation, as it was seconds ago."""
 
     at_ms: int
@@ -79,7 +83,7 @@ class ShownOverview(_Shown):
     """Those that need a person first."""
 
 
-class ShownCause(_Shown):
+class ShownCause(ShownModel):
     """Open dead letters of one cause."""
 
     label: str
@@ -89,7 +93,7 @@ class ShownCause(_Shown):
     last_ms: int
 
 
-class ShownRung(_Shown):
+class ShownRung(ShownModel):
     """The wait before one retry."""
 
     retry: int
@@ -98,7 +102,7 @@ class ShownRung(_Shown):
     topic: str
 
 
-class ShownGroupPage(_Shown):
+class ShownGroupPage(ShownModel):
     """One consumer group."""
 
     group: str
@@ -114,7 +118,7 @@ class ShownGroupPage(_Shown):
     ladder: list[ShownRung]
 
 
-class ShownLetter(_Shown):
+class ShownLetter(ShownModel):
     """A dead letter in a list."""
 
     place: str
@@ -131,7 +135,7 @@ class ShownLetter(_Shown):
     replay_times: int
 
 
-class ShownLetters(_Shown):
+class ShownLetters(ShownModel):
     """A page of dead letters, the newest first."""
 
     letters: list[ShownLetter]
@@ -142,7 +146,7 @@ class ShownLetters(_Shown):
     looked_at: int
 
 
-class ShownState(_Shown):
+class ShownState(ShownModel):
     """The state of a dead letter."""
 
     state: str
@@ -153,7 +157,7 @@ class ShownState(_Shown):
     newer: str
 
 
-class ShownBytes(_Shown):
+class ShownBytes(ShownModel):
     """A key, a value or a header."""
 
     size: int
@@ -162,7 +166,7 @@ class ShownBytes(_Shown):
     """None where it is hidden."""
 
 
-class ShownDecoded(_Shown):
+class ShownDecoded(ShownModel):
     """A key or value as text."""
 
     format: str
@@ -175,7 +179,7 @@ class ShownDecoded(_Shown):
     """Why they are not decoded by that schema; else empty."""
 
 
-class ShownHeader(_Shown):
+class ShownHeader(ShownModel):
     """A header."""
 
     name: str
@@ -199,7 +203,7 @@ class ShownRecord(ShownLetter):
     headers: list[ShownHeader]
 
 
-class ShownWaits(_Shown):
+class ShownWaits(ShownModel):
     """The waiting records of a group."""
 
     by_topic: dict[str, int]
@@ -210,7 +214,7 @@ class ShownWaits(_Shown):
     """False: there are more than were read, so the counts are minimums."""
 
 
-class ShownRetryHours(_Shown):
+class ShownRetryHours(ShownModel):
     """Retries of a group by the hour of their delivery."""
 
     by_hour: list[int]
@@ -221,7 +225,7 @@ class ShownRetryHours(_Shown):
     """When the oldest retry that Kafka keeps was delivered."""
 
 
-class ShownStep(_Shown):
+class ShownStep(ShownModel):
     """A record of a message."""
 
     kind: Literal["waited", "delivered", "died"]
@@ -234,7 +238,7 @@ class ShownStep(_Shown):
     cause: str | None
 
 
-class ShownLife(_Shown):
+class ShownLife(ShownModel):
     """The records of a message that Kafka still has, in the order of time."""
 
     steps: list[ShownStep]
@@ -244,13 +248,13 @@ class ShownLife(_Shown):
     """False: there are more than were read, so some steps may be missing."""
 
 
-class AskedPause(_Asked):
+class AskedPause(AskedModel):
     """Whether the retries of a group are paused."""
 
     paused: bool
 
 
-class ShownReport(_Shown):
+class ShownReport(ShownModel):
     """A report of `reconsume reconcile`; its page is `/reports/<name>`."""
 
     name: str
@@ -263,7 +267,7 @@ class ShownReport(_Shown):
     until: str | None
 
 
-class ShownReports(_Shown):
+class ShownReports(ShownModel):
     """The newest reports."""
 
     reports: list[ShownReport]
@@ -271,7 +275,7 @@ class ShownReports(_Shown):
     """How many the folder has."""
 
 
-class AskedPlaces(_Asked):
+class AskedPlaces(AskedModel):
     """Dead letters, or records of the quarantine."""
 
     places: Places
@@ -283,7 +287,7 @@ class AskedResolve(AskedPlaces):
     why: str
 
 
-class ShownVerdict(_Shown):
+class ShownVerdict(ShownModel):
     """The outcome for a dead letter."""
 
     place: str
@@ -292,14 +296,14 @@ class ShownVerdict(_Shown):
     is_changed: bool
 
 
-class ShownVerdicts(_Shown):
+class ShownVerdicts(ShownModel):
     """The outcomes for dead letters that were resolved or opened again."""
 
     changed: int
     letters: list[ShownVerdict]
 
 
-class ShownQuarantined(_Shown):
+class ShownQuarantined(ShownModel):
     """A record that the schedulers could not deliver."""
 
     place: str
@@ -310,106 +314,14 @@ class ShownQuarantined(_Shown):
     size: int
 
 
-class ShownQuarantine(_Shown):
+class ShownQuarantine(ShownModel):
     """Records that wait in the quarantine, the oldest first."""
 
     records: list[ShownQuarantined]
     has_more: bool
 
 
-class ShownReleased(_Shown):
+class ShownReleased(ShownModel):
     """How many records were released."""
 
     released: int
-
-
-class AskedEdit(_Asked):
-    """The changes to one dead letter that is resent; the dead letter keeps the original."""
-
-    value: str | None = None
-    """The new value as text; None keeps it."""
-    value_base64: str | None = None
-    """The new value as bytes, in place of `value`."""
-    headers: dict[str, str | None] = {}
-    """New texts by name; null removes the header."""
-
-
-class AskedJob(_Asked):
-    """A job on all dead letters that a filter takes, or on some."""
-
-    kind: Literal["resend", "resolve"]
-    group: str
-    text: str | None = None
-    key: str | None = None
-    message_id: str | None = None
-    since: str | None = None
-    """A moment (`2026-11-22 10:00`, UTC), or how long ago (`2h`)."""
-    until: str | None = None
-    state: str | None = None
-    """Where none is said, open ones."""
-    label: str | None = None
-    places: Annotated[list[str], Field(max_length=50_000)] | None = None
-    """In place of a filter."""
-    rate: Annotated[int, Field(ge=1)] | None = None
-    """The most records in a second."""
-    max_replays: Annotated[int, Field(ge=1)] = 2
-    target: Literal["retry", "origin"] = "retry"
-    edit: AskedEdit | None = None
-    """For the resend of one place."""
-    why: str = ""
-
-
-class AskedWish(_Asked):
-    """A person's request to a job."""
-
-    wish: Literal["pause", "resume", "cancel"]
-    why: str = ""
-
-
-class ShownKind(_Shown):
-    """So many dead letters of one kind."""
-
-    value: str
-    number: int
-    first_ms: int
-    last_ms: int
-
-
-class ShownPlan(_Shown):
-    """The plan of a job."""
-
-    count: int
-    acted: int
-    """Those that it would send or resolve."""
-    statuses: dict[str, int]
-    causes: list[ShownKind]
-    hours: list[ShownKind]
-    origins: list[ShownKind]
-
-
-class ShownEvent(_Shown):
-    """A person's earlier request to a job."""
-
-    at_ms: int
-    by: str
-    wish: str
-    why: str
-
-
-class ShownJob(_Shown):
-    """A job."""
-
-    name: str
-    kind: str
-    group: str
-    status: str
-    at_ms: int
-    by: str
-    why: str
-    rate: int | None
-    count: int | None
-    handled: int
-    counts: dict[str, int]
-    reasons: dict[str, list[str]]
-    failure: str
-    events: list[ShownEvent]

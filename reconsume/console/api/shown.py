@@ -6,22 +6,19 @@ import base64
 from collections.abc import Iterable
 
 from reconsume.bridge.reading.counting import Count
+from reconsume.console.api.job_models import ShownEvent, ShownJob, ShownKind, ShownPlan
 from reconsume.console.api.models import (
     ShownBytes,
     ShownCause,
     ShownCount,
     ShownDecoded,
-    ShownEvent,
     ShownGroup,
     ShownGroupPage,
     ShownHeader,
-    ShownJob,
-    ShownKind,
     ShownLane,
     ShownLetter,
     ShownLife,
     ShownOverview,
-    ShownPlan,
     ShownQuarantined,
     ShownRecord,
     ShownRung,

@@ -20,7 +20,7 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
 )
-"""A report is a file that somebody has put there: it runs no scripts, sends no forms, and is of no origin."""
+"""Anyone who may write to the folder can put a file there: it runs no scripts, sends no forms, and has no origin."""
 
 
 class ReportPages:
