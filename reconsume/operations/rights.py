@@ -209,6 +209,7 @@ def _resender(names: TopicNames) -> list[Right]:
         Right(
             "topic", f"{names.prefix}PARKED.", ("Create",), "where due records of a paused group wait", prefixed=True
         ),
+        Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults, for that topic"),
     ]
 
 

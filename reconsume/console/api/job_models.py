@@ -16,7 +16,7 @@ class AskedEdit(AskedModel):
     """The new value as text; None keeps it."""
     value_base64: str | None = None
     """The new value as bytes, in place of `value`."""
-    headers: dict[str, str | None] = {}
+    headers: dict[str, str | None] = Field(default_factory=dict)
     """New texts by name; null removes the header."""
 
 

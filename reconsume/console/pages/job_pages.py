@@ -102,8 +102,10 @@ class JobPages:
         return self._renderer.page(request, "job_plan.html", content, here=Links().group(group, "dead-letters"))
 
     def _content(self, group: str, kind: str, plan: JobPlan) -> dict[str, Any]:
+        snapshot = self._cluster.latest()
         return {
             "group": group,
+            "is_paused": snapshot is not None and snapshot.groups.is_paused(group),
             "kind": kind,
             "plan": plan,
             "rate": _RATE,

@@ -51,6 +51,10 @@ MORE_TEXTS: Final[dict[str, tuple[str, str]]] = {
         "The retries of this group are paused. Due records wait until you resume them.",
         "该消费组的重试已暂停，到期记录将等待恢复。",
     ),
+    "resend_paused": (
+        "The retries of this group are paused, so resent messages wait too.",
+        "该消费组的重试已暂停，重发的消息也会等待。",
+    ),
     "retry_paused": ("Retries paused (retryPaused)", "暂停重试（retryPaused）"),
     "pause_retries": ("Pause retries", "暂停重试"),
     "resume_retries": ("Resume retries", "恢复重试"),

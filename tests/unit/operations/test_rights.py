@@ -62,6 +62,7 @@ def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_withdraws_a
         ("transactional-id", "reconsume.dlq-resend.", ("Write",), True),
         ("topic", "reconsume.GROUPS", ("Write",), False),
         ("topic", "reconsume.PARKED.", ("Create",), True),
+        ("cluster", "kafka-cluster", ("DescribeConfigs",), False),
     ]
 
 

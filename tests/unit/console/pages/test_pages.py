@@ -381,6 +381,7 @@ def test_a_group_is_paused_and_resumed(browser: Browser, cluster: FakeCluster) -
     page = browser.get("/groups/departures").seen
     assert "The retries of this group are paused." in page.words
     assert "due, held by a pause 1,234" in page.words
+    assert "so resent messages wait too" in browser.get("/groups/departures/job").seen.words
     overview = browser.get("/").seen.words
     for text in ("paused groups 1", "due, held by a pause 1,234", "departures paused"):
         assert text in overview, text
