@@ -166,8 +166,6 @@ class ExactlyOnceWriter:
                 "go on with poll(): the message is read again, here or in another member (exactly_once needs "
                 "subscribe(): with assign() alone nobody is a member)"
             )
-        for one in failed:
-            self.limit.check(one.request)
         try:
             copies = self._direct(failed)
             self._write(copies, offsets, group_metadata)
@@ -191,6 +189,7 @@ class ExactlyOnceWriter:
         for request, key, value in failed:
             copy = direct_copy(request, key, self._names, groups, now)
             if copy is not None:
+                self.limit.check(request, copy)
                 lane, count = copy.topic, self._existing.require(copy.topic)
                 partition = self._lanes.choose(lane, count, request.group, key)
                 copies.append(NewRecord(lane, value, key, partition, copy.headers))

@@ -178,8 +178,9 @@ class SendBackWriter:
         """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
         one = _SendBack(self, request, key, value, on_done, on_written)
         try:
-            self.limit.check(request)
             copy = direct_copy(request, key, self._names, self._groups(), self._clock())
+            if copy is not None:
+                self.limit.check(request, copy)
         except GroupIsFull as error:
             on_done(error)
             return

@@ -14,8 +14,9 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.delay_levels.errors import GroupIsFull, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.rules.send_back import DeadLetter
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
+from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
 
 logger = logging.getLogger(__name__)
 
@@ -80,11 +81,16 @@ class WaitingLimit:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def check(self, request: SendBackRequest) -> None:
-        """Raise `GroupIsFull` if the message may not be sent back now."""
+    def check(self, request: SendBackRequest, copy: SendBackCopy) -> None:
+        """Raise `GroupIsFull` if the message may not be sent back now.
+
+        Args:
+            request: to send it back.
+            copy: that would be written; a dead letter does not wait.
+        """
         group = request.group
         limit = self._limit_of(group)
-        if not limit or request.stored.reconsume_times > 0:
+        if not limit or request.stored.reconsume_times > 0 or isinstance(copy.outcome, DeadLetter):
             return
         waiting = self.waiting(group)
         if waiting >= limit:
@@ -113,6 +119,11 @@ class WaitingLimit:
                 self._thread = threading.Thread(target=self._ask, name="reconsume-waiting", daemon=True)
                 self._thread.start()
             return not_due + self._told[group]
+
+    def share(self, group: str) -> float:
+        """Return what waits as a share of the limit; 0 without one."""
+        limit = 0 if self._stop.is_set() else self._limit_of(group)
+        return self.waiting(group) / limit if limit else 0.0
 
     def close(self) -> None:
         """Ask no more; does not wait for an answer that is on its way."""
