@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, Stored
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, Acknowledged
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
@@ -50,6 +50,29 @@ class QuarantineRecord:
     quarantined: Quarantined
     stored_ms: int
     is_released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineFilter:
+    """Records to look for; None takes all.
+
+    Attributes:
+        text: in the reason; upper and lower case are the same.
+        since_ms: in the quarantine since this moment, or later.
+        until_ms: since a moment before this one.
+    """
+
+    text: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def takes(self, one: QuarantineRecord) -> bool:
+        """Whether it is one of them."""
+        return (
+            (self.text is None or self.text.casefold() in one.quarantined.reason.casefold())
+            and (self.since_ms is None or one.stored_ms >= self.since_ms)
+            and (self.until_ms is None or one.stored_ms < self.until_ms)
+        )
 
 
 def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
@@ -266,7 +289,7 @@ def _release(
             partition = choose(str(dict(headers).get(REAL_TOPIC)), one.key)
         back.append(NewRecord(topic, one.value, one.key, partition, headers))
 
-    def marks(stored: Stored) -> Iterator[NewRecord]:
+    def marks(stored: Acknowledged) -> Iterator[NewRecord]:
         for one, place in zip(records, stored.places, strict=True):
             # A mark says where the record went, so that a reader of both topics knows the two for one.
             mark = release_marker(one.place.offset)

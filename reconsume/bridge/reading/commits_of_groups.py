@@ -1,4 +1,4 @@
-"""What each of many groups has committed."""
+"""Commits of many groups at once."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
 
 
-class Stored(NamedTuple):
+class Acknowledged(NamedTuple):
     """What the brokers said of records of a transaction that is open.
 
     Attributes:
@@ -89,7 +89,7 @@ class ExclusiveWriter:
         """Commit these records, all or none; errors as those of `write`."""
         self._commit(lambda: self._transactions.write_records(records, seconds=TRANSACTION_SECONDS))
 
-    def write_after(self, first: Sequence[NewRecord], then: Callable[[Stored], Iterable[NewRecord]]) -> None:
+    def write_after(self, first: Sequence[NewRecord], then: Callable[[Acknowledged], Iterable[NewRecord]]) -> None:
         """Commit records and others that depend on where, or when, these were stored; errors as those of `write`.
 
         Args:
@@ -150,7 +150,7 @@ class ExclusiveWriter:
         return translate(error.cause, self._doing)
 
 
-def _store(producer: Producer, records: Sequence[NewRecord]) -> Stored:
+def _store(producer: Producer, records: Sequence[NewRecord]) -> Acknowledged:
     """Write records and wait until the brokers have acknowledged all of them."""
     began = monotonic_ms()
     messages: dict[int, Message] = {}
@@ -170,4 +170,4 @@ def _store(producer: Producer, records: Sequence[NewRecord]) -> Stored:
     last_ms = max(message.timestamp()[1] for message in messages.values())
     found = (messages[index] for index in range(len(records)))
     places = [Position(one.topic() or "", one.partition() or 0, one.offset() or 0) for one in found]
-    return Stored(places, last_ms + monotonic_ms() - began)
+    return Acknowledged(places, last_ms + monotonic_ms() - began)

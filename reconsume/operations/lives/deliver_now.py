@@ -11,7 +11,7 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, Stored
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, Acknowledged
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
@@ -56,7 +56,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
         IllegalSetting: one is no place, waits no longer, is no delayed message, has no `UNIQ_KEY`, is due within
             seconds, or was withdrawn or delivered early before.
         RecordNotFound: no record stands there.
-        KafkaNotReachable: an answer did not come; the same call again does what is not done, or says that it is.
+        KafkaNotReachable: an answer did not come; given again, the call delivers them, or says that it has.
     """
     if not 0 < len(set(places)) <= _MOST:
         raise IllegalSetting(f"{len(places)} delayed messages: name between 1 and {_MOST}")
@@ -76,7 +76,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
             _check(one, names.send_back, cluster.clock())
         _check_withdrawn(cluster, [one for _, one in chosen])
 
-        def copies(stored: Stored) -> Iterator[NewRecord]:
+        def copies(stored: Acknowledged) -> Iterator[NewRecord]:
             for read, one in chosen:
                 if stored.until_ms > (one.due_ms or 0) - _IN_TIME_MS:
                     raise IllegalSetting(f"{one.place} is due too soon: Kafka was slow; it is delivered at its moment")
