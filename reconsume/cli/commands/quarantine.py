@@ -135,7 +135,7 @@ def release_records(
 ) -> None:
     """Return records to the schedulers, each once; fix the cause first."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the records as PARTITION/OFFSET, or pass --all")
+        raise IllegalSetting("name records as PARTITION/OFFSET, or pass --all")
     if records and wanted != QuarantineFilter():
         raise IllegalSetting("a filter goes with --all, not with records that are named")
     changes = dict(_change(text) for text in header or ())
