@@ -33,7 +33,7 @@ TRANSACTION_SECONDS: Final = 15.0
 
 
 class Acknowledged(NamedTuple):
-    """What the brokers said of records of a transaction that is open.
+    """The brokers' answers for the records of a transaction that is open.
 
     Attributes:
         places: where each stands, in their order.

@@ -11,7 +11,7 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, Acknowledged
+from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
@@ -79,7 +79,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
         def copies(stored: Acknowledged) -> Iterator[NewRecord]:
             for read, one in chosen:
                 if stored.until_ms > (one.due_ms or 0) - _IN_TIME_MS:
-                    raise IllegalSetting(f"{one.place} is due too soon: Kafka was slow; it is delivered at its moment")
+                    raise IllegalSetting(f"{one.place} is due too soon: Kafka was slow; it is delivered when it is due")
                 target = text_property(read.headers, REAL_TOPIC) or ""
                 yield NewRecord(lane, read.value, read.key, choose(target, read.key), _headers(read, cluster.clock()))
 
@@ -98,9 +98,9 @@ def _check(one: WaitingRecord, inbox: str, now_ms: float) -> None:
         )
     check_withdrawable(one)
     if one.place.topic == inbox:
-        raise IllegalSetting(f"{one.place} has just been sent; ask again in a moment, when it is in a delay topic")
+        raise IllegalSetting(f"{one.place} has just been sent; ask again in a second, when it is in a delay topic")
     if one.due_ms is None or one.due_ms < now_ms + SOONEST_MS:
-        raise IllegalSetting(f"{one.place} is due within {SOONEST_MS // 1000} seconds, and delivered then")
+        raise IllegalSetting(f"{one.place} is due within {SOONEST_MS // 1000} seconds, and is delivered when it is due")
 
 
 def _check_withdrawn(cluster: Cluster, chosen: Collection[WaitingRecord]) -> None:
@@ -119,7 +119,7 @@ def _check_withdrawn(cluster: Cluster, chosen: Collection[WaitingRecord]) -> Non
                 continue
             if withdrawal in wanted:
                 one = wanted[withdrawal]
-                raise IllegalSetting(f"{one.place} was withdrawn or delivered early before; schedulers drop it")
+                raise IllegalSetting(f"{one.place} was withdrawn or delivered early already; schedulers drop it")
 
 
 def _headers(read: ReadRecord, now_ms: float) -> Headers:
