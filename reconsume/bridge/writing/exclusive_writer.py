@@ -29,7 +29,7 @@ TRANSACTION_SECONDS: Final = 15.0
 
 
 class Acknowledged(NamedTuple):
-    """What the brokers said of records of a transaction that is open.
+    """Records of an open transaction that the brokers have acknowledged.
 
     Attributes:
         places: where each stands, in their order.
