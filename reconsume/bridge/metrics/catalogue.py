@@ -246,10 +246,11 @@ _CONSOLE: Final = (
         (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
     ),
     _counter(
-        "reconsume_console_resent_records",
+        "reconsume_console_job_records",
         "records",
         ("outcome",),
-        "Dead letters chosen for a resend, by outcome: send (sent), superseded, replayed, capped, damaged",
+        "Dead letters that jobs in this console have handled, by outcome: sent, resolved_now, or a reason "
+        "(superseded, replayed, resolved, capped, damaged, expired, too_large, no_origin, no_target, not_allowed)",
     ),
     _gauge(
         "reconsume_oldest_open_dead_letter_timestamp_seconds",
