@@ -94,7 +94,9 @@ def read_page(folder: Path, name: str) -> bytes:
 
 
 def _missing(name: str) -> bytes:
-    raise RecordNotFound(f"report {name[:200]!r} does not exist in console.reports_folder")
+    raise RecordNotFound(
+        f"report {name[:200]!r} does not exist; the list of reports shows those of console.reports_folder"
+    )
 
 
 def _read(folder: Path, name: str, most: int) -> bytes:
@@ -103,7 +105,9 @@ def _read(folder: Path, name: str, most: int) -> bytes:
             raise FileNotFoundError
         content = file.read(most + 1)
     if len(content) > most:
-        raise IllegalSetting(f"report {name[:200]!r} has more than {most >> 20} MiB; open the file itself")
+        raise IllegalSetting(
+            f"report {name[:200]!r} is too large: the console shows at most {most >> 20} MiB; open the file itself"
+        )
     return content
 
 

@@ -212,7 +212,9 @@ class _Choice:
             raise IllegalSetting(f"{place}: the record does not exist; `reconsume quarantine list` shows them")
         for place in sorted(chosen or ()):
             if place not in self._waiting:
-                raise IllegalSetting(f"{place}: it was released before, and none is released twice")
+                raise IllegalSetting(
+                    f"{place}: the record was released before; `reconsume quarantine list` shows the others"
+                )
 
     def records(self) -> Iterator[QuarantineRecord]:
         """Read them, in order."""

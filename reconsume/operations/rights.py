@@ -46,7 +46,7 @@ def role_named(name: str) -> Role:
         return Role(name)
     except ValueError:
         known = "; ".join(f"{role.value}: {role.who}" for role in Role)
-        raise IllegalSetting(f"--role {name!r}: there are {known}") from None
+        raise IllegalSetting(f"--role {name!r} is unknown; use one of {known}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,8 +202,8 @@ def test_what_is_not_there(here: Installation, browser: Browser) -> None:
     for path, why in (
         (f"/groups/{here.unique('nobody')}", "is not registered and has neither"),
         (f"/groups/{here.unique('nobody')}/dead-letters", "has no dead-letter topic"),
-        (f"/groups/{group}/dead-letters/0/999999", "no dead letter is there"),
-        (f"/groups/{group}/dead-letters/77/0", "no dead letter is there"),
+        (f"/groups/{group}/dead-letters/0/999999", "is not a dead letter"),
+        (f"/groups/{group}/dead-letters/77/0", "is not a dead letter"),
     ):
         page = browser.get(path)
         assert (page.status, why in page.seen.words) == (404, True), page.seen.words

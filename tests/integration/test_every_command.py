@@ -131,7 +131,7 @@ CASES: Final = {
     "jobs list": Case(lambda *of: job(*of) and [], "[red]orders[/red]"),
     "jobs show": Case(job, CAUSE),
     "jobs pause": Case(lambda *of: [*job(*of), "--why", HOSTILE], "is paused"),
-    "jobs resume": Case(paused, "goes on with the next runner"),
+    "jobs resume": Case(paused, "continues with the next free runner"),
     "jobs cancel": Case(job, "is cancelled"),
     "quarantine list": Case(given(), CAUSE),
     "quarantine show": Case(given("0/0"), CAUSE),

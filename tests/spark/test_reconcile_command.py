@@ -73,11 +73,11 @@ def test_a_clean_history_succeeds(lived: Lived) -> None:
     ("prefix", "arguments", "message"),
     [
         ("nobody.", [], "has no topics nobody.DELAY.*; is topic_prefix right?"),
-        (None, ["--lang", "fr"], "--lang 'fr': there are en, zh"),
+        (None, ["--lang", "fr"], "--lang 'fr' is unknown; use en or zh"),
         (
             None,
             ["--since", "yesterday"],
-            "--since 'yesterday': write a moment such as 2026-11-22 10:00 (UTC), or how long ago it is, such as 2h",
+            "--since 'yesterday': write a time such as 2026-11-22 10:00 (UTC), or an age such as 2h",
         ),
         (None, ["--late", "soon"], "--late 'soon': write a duration such as 30s or 5m"),
         (None, ["--spark-option", "x"], "--spark-option 'x': write KEY=VALUE"),

@@ -160,9 +160,9 @@ class ExactlyOnceWriter:
         """
         if not _is_member(group_metadata):
             raise PartitionLost(
-                f"{self._doing}: this consumer is no longer a member of it; nothing was sent, "
-                "go on with poll(): the message is read again, here or in another member (exactly_once needs "
-                "subscribe(): with assign() alone nobody is a member)"
+                f"{self._doing}: this consumer is no longer a member of the group, and nothing was sent; "
+                "call poll() again: it returns the message here, or in another member. exactly_once needs subscribe(), "
+                "because assign() alone joins no group"
             )
         try:
             self._write(self._direct(failed), offsets, group_metadata)

@@ -91,7 +91,7 @@ class ExclusiveWriter:
         except InDoubt as error:
             why = translate(error.cause, self._doing)
             raise KafkaNotReachable(
-                f"{why}; whether the last records were sent is not known. Run it again: it leaves out sent records"
+                f"{why}; the last records may have been sent. Run it again: it leaves out sent records"
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error

@@ -64,7 +64,7 @@ def release_records(
 ) -> None:
     """Return records to the schedulers, each once; fix the cause first."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the records as PARTITION/OFFSET, or pass --all")
+        raise IllegalSetting("name records as PARTITION/OFFSET, or pass --all")
     changes = dict(_change(text) for text in header or ())
     chosen = None if all_of_them else [RecordAddress.parse(one, _LIST) for one in records or ()]
     what = "all records of the quarantine" if chosen is None else counted(len(chosen), "record")

@@ -93,7 +93,7 @@ def edit_of(one: DeadLetterRecord, form: Form) -> LetterEdit:
     changed: dict[str, str | None] = {}
     for name, text in zip(names, texts, strict=len(names) == len(texts)):
         if name not in known:
-            raise IllegalSetting(f"header {name[:80]!r} is not among those that this form changes; reload the page")
+            raise IllegalSetting(f"header {name[:80]!r} is unknown to this form; go back and reload the page")
         if name in removed or text != known[name]:
             changed[name] = None if name in removed else text
     for name, text in zip(map(str.strip, form.get("new_name", [])), form.get("new_value", []), strict=False):
@@ -171,7 +171,7 @@ def edited_letter(cluster: ConsoleCluster, group: str, places: Iterable[RecordAd
     """
     found = list(places)
     if len(found) != 1:
-        raise IllegalSetting(f"{len(found)} dead letters: an edit is for one")
+        raise IllegalSetting(f"{len(found)} dead letters: an edit is for one; select only one")
     return cluster.one(group, found[0])
 
 

@@ -129,7 +129,7 @@ class TransactionalSender(Sender):
             self._to_commit = [queue for queue in self._to_commit if queue not in gone]
         if given_up:
             logger.warning(
-                "%d failed messages were not sent back before their partitions went: they are read again", given_up
+                "%d failed messages were not sent back before their partitions moved; they are read again", given_up
             )
 
     def close(self) -> None:

@@ -95,9 +95,9 @@ def _by_schema(body: bytes, schema: RegisteredSchema) -> tuple[str, str]:
         raise SchemaUnknown(f"{error.name} is missing: pip install '.[schemas]' in the checkout") from None
     except Exception as error:
         # The libraries raise errors of any type for bytes that do not fit.
-        why = f"the bytes are not what the schema says: {type(error).__name__}: {error}"
+        why = f"the bytes do not fit the schema: {type(error).__name__}: {error}"
         raise Undecodable(why) from error
-    raise SchemaUnknown(f"schemas of the type {schema.kind} are unknown here")
+    raise SchemaUnknown(f"schemas of the type {schema.kind} are not supported")
 
 
 def _with_note(payload: bytes, number: int, note: str) -> DecodedPayload:

@@ -101,7 +101,7 @@ class JobRunner:
         except ReconsumeError as error:
             if str(error) != self._said:
                 self._said = str(error)
-                logger.warning("jobs are not known now: %s", error)
+                logger.warning("jobs are unavailable, trying again: %s", error)
             return None
         self._said = ""
         return {lane: jobs for lane, jobs in view.queues().items() if self._exports is not None or not lane[1]}

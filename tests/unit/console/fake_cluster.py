@@ -221,7 +221,7 @@ class FakeCluster(ConsoleCluster):
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         found = [one for one in self._letters(group) if one.place == place]
         if not found:
-            raise RecordNotFound(f"{place} of group {group!r}: no dead letter is there")
+            raise RecordNotFound(f"{place} of group {group!r} is not a dead letter")
         return found[0]
 
     def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:

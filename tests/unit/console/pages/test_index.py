@@ -73,7 +73,7 @@ def test_older_ones_of_the_index_are_a_link_away(browser: Browser, cluster: Fake
     assert len(first.places) == 50
     assert second.places == ["0/0", "0/50"]
     refused = browser.get(LETTERS + "?before=ix")
-    assert (refused.status, "is not where a page ended" in refused.text) == (400, True)
+    assert (refused.status, "is not the end of a page" in refused.text) == (400, True)
 
 
 def test_a_group_without_open_letters(browser: Browser, cluster: FakeCluster) -> None:

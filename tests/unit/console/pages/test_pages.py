@@ -179,7 +179,7 @@ def test_a_filter_is_an_address(browser: Browser, cluster: FakeCluster) -> None:
     assert cluster.asked[-1] == (Filter("timeout", "PUL1545", "flights/0/2", NOW - 7_200_000), None, 50)
     assert ("text", "timeout") in page.seen.forms[0].fields
     wrong = browser.get(LETTERS + "?since=yesterday")
-    assert (wrong.status, "write a moment such as" in wrong.text) == (400, True)
+    assert (wrong.status, "write a time such as" in wrong.text) == (400, True)
 
 
 def test_older_ones_are_a_link_away_with_the_same_filter(browser: Browser, cluster: FakeCluster) -> None:
@@ -209,7 +209,7 @@ def test_a_record_shows_all_that_it_has(browser: Browser, cluster: FakeCluster) 
 @pytest.mark.parametrize("path", [f"{LETTERS}/0/99", f"{LETTERS}/9/1"])
 def test_a_record_that_is_not_there(browser: Browser, path: str) -> None:
     missing = browser.get(path)
-    assert (missing.status, "no dead letter is there" in missing.text) == (404, True)
+    assert (missing.status, "is not a dead letter" in missing.text) == (404, True)
 
 
 def test_places_that_kafka_cannot_have(browser: Browser) -> None:

@@ -101,7 +101,7 @@ def test_moments_of_a_filter(since: str, since_ms: int | None) -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "2h ago", "17", "0001-01-01T00:00+23:59x", "9999-99-99"])
 def test_a_moment_that_is_none(text: str) -> None:
-    with pytest.raises(IllegalSetting, match=re.escape(f"until {text!r}: write a moment such as")):
+    with pytest.raises(IllegalSetting, match=re.escape(f"until {text!r}: write a time such as")):
         FilterForm.of({"until": text}).wanted(NOW)
 
 

@@ -75,11 +75,11 @@ def test_a_secret_may_be_compared_with_anything() -> None:
     [
         ("anna short", "line 1: write a name"),
         ("# people\n\nanna", "line 3: write a name"),
-        (f"anna {ANNA}\nanna {BERT}", "line 2: name or token stands there twice"),
-        (f"anna {ANNA}\nbert {ANNA}", "line 2: name or token stands there twice"),
-        (f"token {ANNA}", "line 1: name or token stands there twice"),
+        (f"anna {ANNA}\nanna {BERT}", "line 2: name or token is already in use"),
+        (f"anna {ANNA}\nbert {ANNA}", "line 2: name or token is already in use"),
+        (f"token {ANNA}", "line 1: name or token is already in use"),
         (f"an\x1bna {ANNA}", "line 1: write a name"),
-        ("# nobody", "holds no token"),
+        ("# nobody", "is empty; write a line"),
     ],
 )
 def test_tokens_that_cannot_be_used(text: str, why: str) -> None:
@@ -119,7 +119,7 @@ def test_what_was_signed_is_believed_for_its_purpose_and_time() -> None:
     ("settings", "why"),
     [
         ({"proxy": {"addresses": ["10.0.0.0/8"]}}, "console.access is not"),
-        ({"proxy": {"addresses": ["x"]}, "access": [{"role": "viewer"}]}, "'x' is no address or network"),
+        ({"proxy": {"addresses": ["x"]}, "access": [{"role": "viewer"}]}, "'x' is not an address or network"),
         (
             {"oidc": {"issuer": "http://a.example", "client_id": "a", "console_url": "https://b"}},
             "must begin with https://",
