@@ -16,6 +16,8 @@ _PAGE: Final = ".html"
 _FIGURES: Final = ".json"
 _MOST: Final = 100
 """Reports of a list, the newest ones."""
+_NO_LINKS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""A name that has become a link or a pipe since it was listed leads nowhere, and holds up no thread."""
 _PAGE_BYTES: Final = 32 * 1024 * 1024
 _FIGURES_BYTES: Final = 1024 * 1024
 
@@ -100,7 +102,7 @@ def _missing(name: str) -> bytes:
 
 
 def _read(folder: Path, name: str, most: int) -> bytes:
-    with os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with os.fdopen(os.open(folder / name, os.O_RDONLY | _NO_LINKS), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileNotFoundError
         content = file.read(most + 1)
