@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
-
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
@@ -58,7 +58,7 @@ class Worker:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: GroupConsumer,
         writer: BatchWriter,
         *,
         router: Router,
@@ -307,16 +307,16 @@ class Worker:
         for run in runs:
             run.drop()
 
-    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, partitions: Sequence[Partition]) -> None:
         self._assignment.assign(partitions)
         self._observer.assigned(len(self._read_ahead), self._assignment.refused)
 
-    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        gone = {(one.topic, one.partition) for one in partitions}
+    def _revoked(self, partitions: Sequence[Partition]) -> None:
+        gone = set(partitions)
         self._assignment.revoke(gone)
         self._refusals.revoke(gone)
         self._observer.assigned(len(self._read_ahead), self._assignment.refused)
 
 
-def _offsets(runs: list[DueRun]) -> list[TopicPartition]:
-    return [run.position for run in runs]
+def _offsets(runs: list[DueRun]) -> dict[Partition, Commit]:
+    return {run.where: run.commit for run in runs}

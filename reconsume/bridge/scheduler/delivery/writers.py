@@ -6,19 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import Trials
@@ -97,7 +91,7 @@ class BatchWriter(Protocol):
         """Get ready; raises `KafkaNotReachable` or `KafkaRefused`."""
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+        self, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]], consumer: GroupConsumer
     ) -> None:
         """Write all of `batch` and commit the offsets; raises `BatchAborted`, `BatchInDoubt` or `WriterBroken`."""
 
@@ -233,10 +227,10 @@ class TransactionalWriter:
         return stored
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+        self, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]], consumer: GroupConsumer
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
-        commits, metadata = offsets(), consumer.consumer_group_metadata()
+        commits, metadata = offsets(), consumer.group_metadata()
         positions = [] if self._positions is None else self._positions.records(commits)
         self._first_refusal = self._position_refusal = None
 

@@ -53,7 +53,7 @@ def test_what_is_taken_stays_until_it_is_dropped() -> None:
     for offset in range(5):
         add(ahead, message("d", 0, offset * 2, 0))
     (run,) = ahead.take_due(1, 3)
-    assert (run.position.offset, len(run.queue)) == (5, 5)
+    assert (run.commit.offset, len(run.queue)) == (5, 5)
     run.drop()
     assert offsets(ahead.take_due(1, 3)) == {("d", 0): [6, 8]}
 
