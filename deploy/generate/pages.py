@@ -16,7 +16,6 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.console.api.api import make_api as make_console_api
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
-from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.sidecar.api.api import make_api
 from reconsume.sidecar.metrics import SidecarMetrics
@@ -86,8 +85,7 @@ def console_openapi_text() -> str:
     """`docs/openapi-console.json`."""
     settings = ConsoleProcessSettings()
     cluster = ConsoleCluster(settings)
-    metrics = ConsoleMetrics(CollectorRegistry())
-    api = make_console_api(settings, cluster, Changes(cluster, now_ms, metrics.resent), now_ms)
+    api = make_console_api(settings, cluster, Changes(cluster), now_ms, None)
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 

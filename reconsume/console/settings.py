@@ -137,11 +137,16 @@ class ConsoleSettings(_Strict):
     """Further names, without a port, by which browsers may ask for a console that listens on this machine alone: those
     of a proxy before it. `localhost` and the loopback addresses always may."""
     read_only: bool = False
-    """Disable resending from the pages."""
+    """Disable all changes from the pages and the API."""
     hide_values: bool = False
     """Show only the sizes of keys, values and the users' headers."""
-    hide_values_from_viewers: bool = False
+    hide_values_from_viewers: bool = True
     """The same for people who are only viewers of a group."""
+    schema_registry: SecretStr | None = None
+    """URL of a Confluent Schema Registry, by whose schemas keys and values are decoded; it may hold a user and a
+    password. Needs the extra `schemas`. `RECONSUME_CONSOLE__SCHEMA_REGISTRY_FILE` names a file that holds it."""
+    reports_folder: Path | None = None
+    """Folder of the pages that `--report` of `reconsume reconcile` writes; None shows no reports."""
     index_folder: Path | None = None
     """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
     headers and causes, no values. None takes the user's cache folder."""

@@ -238,6 +238,9 @@ def _write(
         page = render_report(summary, shown, language=options.language, **where)
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(page, encoding="utf-8")
+        if options.report.suffix == ".html":  # the console lists reports with these figures
+            text = json.dumps(summary, ensure_ascii=False)
+            options.report.with_suffix(".json").write_text(text, encoding="utf-8")
     if options.out is not None:
         folder = absolute(options.out)
         tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}

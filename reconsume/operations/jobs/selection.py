@@ -10,7 +10,7 @@ from typing import Final
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
-from reconsume.delay_levels.wire.jobs.job_records import JobFilter, JobSpec, LetterEdit, check_edit
+from reconsume.delay_levels.wire.jobs.job_records import TARGETS, JobFilter, JobSpec, LetterEdit, check_edit
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans
@@ -97,6 +97,8 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
 def _check(draft: JobDraft) -> None:
     if draft.wanted.state is not None and draft.wanted.state not in STATES:
         raise IllegalSetting(f"state {draft.wanted.state!r}: use one of {', '.join(STATES)}")
+    if draft.target not in TARGETS:
+        raise IllegalSetting(f"target {draft.target[:80]!r}: use {' or '.join(TARGETS)}")
     if draft.rate is not None and draft.rate < 1:
         raise IllegalSetting(f"rate {draft.rate}: use at least 1 record a second, or leave it out for no limit")
     if draft.max_replays < 1:
