@@ -19,11 +19,15 @@ def by_partition(
     """
     if not polled:
         return
-    if len(set(map(_topic, polled))) == len(set(map(_partition, polled))) == 1 and not any(map(_error, polled)):
-        yield _topic(polled[0]), _partition(polled[0]), False, polled
+    start = 0
+    if not any(map(_error, polled)) and len(set(map(_topic, polled))) == 1:
+        topic = _topic(polled[0])
+        for partition, same in groupby(map(_partition, polled)):
+            end = start + len(list(same))
+            yield topic, partition, False, polled[start:end]
+            start = end
         return
     topics, partitions = map(_topic, polled), map(_partition, polled)
-    start = 0
     for place, run in groupby(zip(topics, partitions, map(bool, map(_error, polled)), strict=True)):
         end = start + len(list(run))
         yield *place, polled[start:end]

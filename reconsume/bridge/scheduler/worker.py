@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
@@ -42,7 +42,8 @@ _LOOK_AGAIN_MS: Final = 50
 _WHOLE_BATCHES: Final = 50
 """So many batches are decided about as a whole after one was cut short: more of its kind may come."""
 
-_OUTCOME_AND_GROUP: Final = attrgetter("outcome", "group")
+_OUTCOME_AND_GROUP: Final = itemgetter(5, 6)
+"""Of a `Delivery`, by their places: twice as quick as by their names."""
 
 
 class Worker:
