@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
-from confluent_kafka import Message as KafkaMessage
-
 from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.polled_records import PolledRecord, place_of
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -86,7 +85,7 @@ class Message:
     """
 
     def __init__(
-        self, polled: KafkaMessage, retry_topic: str, locally_failed: int = 0, namespace_prefix: str = ""
+        self, polled: PolledRecord, retry_topic: str, locally_failed: int = 0, namespace_prefix: str = ""
     ) -> None:
         self._polled = polled
         self._retry_topic = retry_topic
@@ -119,7 +118,7 @@ class Message:
     def kafka(self) -> KafkaRecord:
         """Where and when this copy stood."""
         polled = self._polled
-        return KafkaRecord(polled.topic() or "", polled.partition() or 0, self.offset, polled.timestamp()[1])
+        return KafkaRecord(*place_of(polled), self.offset, polled.timestamp()[1])
 
     @property
     def is_retry(self) -> bool:

@@ -78,8 +78,8 @@ def reset_positions(cluster: Cluster, wanted: Sequence[Partition] | None) -> lis
     group = cluster.names.scheduler_group
     if members := cluster.admin.member_names(group):
         raise IllegalSetting(
-            f"group {group} has {counted(len(members), 'member')}; stop all scheduler workers first: a running one "
-            "goes on where it is and writes its position again, and a killed one stays a member for its session"
+            f"group {group} has {counted(len(members), 'member')}; stop all scheduler workers first. A running worker "
+            "would write its position again; a killed one stays a member until its session ends"
         )
     write_records(cluster, cluster.names.positions, [(position_key(*where), None) for where in wheres])
     return [found[where] for where in wheres]

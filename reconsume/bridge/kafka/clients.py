@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, __version__, libversion
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.process.clock import Clock, now_ms
@@ -105,6 +105,11 @@ class DerivedConsumer(Consumer):
         """An object of this class, or of the one that stands for it."""
         settings = dict(args[0]) if args and isinstance(args[0], Mapping) else {}
         return super().__new__(clients_of(settings | kwargs).consumer_class(cls))
+
+
+def client_versions() -> dict[str, str]:
+    """The versions of confluent-kafka and of the librdkafka in it."""
+    return {"confluent-kafka": str(__version__), "librdkafka": libversion()[0]}
 
 
 def make_consumer(settings: Mapping[str, Any]) -> Consumer:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
-
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch, first_part
@@ -52,9 +52,9 @@ class Worker:
     Guarantees:
         1. A record leaves its queue only after its delivery and its offset are committed together.
         2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
-        3. A record that is refused goes to the quarantine, and delays no other target's by more than a second.
+        3. A refused record goes to the quarantine, and delays records for other targets by at most a second.
         4. No transaction is open while the worker waits.
-        5. Of one group and partition, what was appended first is delivered first.
+        5. Records of the same group and partition are delivered in the order of their append times.
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/test_scheduler_faults.py.
 
     Everything happens in the thread that calls `run`; `give_up` may be called from elsewhere.
@@ -62,7 +62,7 @@ class Worker:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: GroupConsumer,
         writer: BatchWriter,
         *,
         router: Router,
@@ -237,7 +237,7 @@ class Worker:
         self._unknown_outcome, self._look_at_ms = None, 0.0
         counted = unknown.committed_runs(asked, left)
         batch = [delivery for one in counted for delivery in one.batch]
-        logger.warning("%d of %d records of the batch in doubt were delivered", len(batch), len(unknown.batch))
+        logger.warning("batch in doubt is resolved: %d of %d records were delivered", len(batch), len(unknown.batch))
         if counted:
             self._done([one.run for one in counted], batch)
         return len(batch)
@@ -323,16 +323,16 @@ class Worker:
         for run in runs:
             run.drop()
 
-    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, partitions: Sequence[Partition]) -> None:
         self._assignment.assign(partitions)
         self._observer.assigned(len(self._read_ahead), self._assignment.refused)
 
-    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        gone = {(one.topic, one.partition) for one in partitions}
+    def _revoked(self, partitions: Sequence[Partition]) -> None:
+        gone = set(partitions)
         self._assignment.revoke(gone)
         self._refusals.revoke(gone)
         self._observer.assigned(len(self._read_ahead), self._assignment.refused)
 
 
-def _offsets(runs: list[DueRun]) -> list[TopicPartition]:
-    return [run.position for run in runs]
+def _offsets(runs: list[DueRun]) -> dict[Partition, Commit]:
+    return {run.where: run.commit for run in runs}

@@ -7,19 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Protocol
 
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import Trials
@@ -100,8 +94,8 @@ class BatchWriter(Protocol):
     def write(
         self,
         batch: Sequence[Delivery],
-        offsets: Callable[[], Sequence[TopicPartition]],
-        consumer: Consumer,
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
         more: Iterable[Sequence[Delivery]],
     ) -> None:
         """Write all of `batch` and commit the offsets.
@@ -250,18 +244,18 @@ class TransactionalWriter:
     def write(
         self,
         batch: Sequence[Delivery],
-        offsets: Callable[[], Sequence[TopicPartition]],
-        consumer: Consumer,
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
         more: Iterable[Sequence[Delivery]] = (),
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
-        commits: list[TopicPartition] = []
-        metadata = consumer.consumer_group_metadata()
+        commits: dict[Partition, Commit] = {}
+        metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
 
         def produce(producer: Producer) -> None:
             self._produce(producer, chain.from_iterable(chain((batch,), more)))
-            commits.extend(offsets())
+            commits.update(offsets())
             if self._positions is not None:
                 self._produce_positions(producer, self._positions.records(commits))
 
