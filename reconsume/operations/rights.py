@@ -203,6 +203,7 @@ def _resender(names: TopicNames) -> list[Right]:
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
         Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
         Right("topic", names.cancel, ("Write",), "to withdraw delayed messages: `reconsume delay cancel`"),
+        Right("transactional-id", f"{names.prefix}deliver-now", ("Write",), "`reconsume delay deliver-now`"),
         Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
         Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
         Right("topic", names.groups, ("Write",), "to pause the retries of a group, and to resume them"),

@@ -146,6 +146,13 @@ _CONSUMER: Final = (
         "Send-backs that failed; the listener is called again and the offset waits. Look at the brokers",
     ),
     _gauge(
+        "reconsume_consumer_waiting_ratio",
+        "ratio",
+        ("group",),
+        "What waits to be retried as a share of the group's maxWaiting, as this consumer knows it; no value without a "
+        "limit. From 1 on, new failures are not sent back",
+    ),
+    _gauge(
         "reconsume_circuit_breaker_state",
         "0, 1, 2",
         ("group",),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate, translated
+from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
@@ -20,9 +26,22 @@ from reconsume.bridge.writing.transactions import (
     Undone,
 )
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
+
+
+class Acknowledged(NamedTuple):
+    """The brokers' answers for the records of a transaction that is open.
+
+    Attributes:
+        places: where each stands, in their order.
+        until_ms: by then, on the brokers' clock, all were stored and acknowledged.
+    """
+
+    places: list[Position]
+    until_ms: float
 
 
 class ExclusiveWriter:
@@ -70,6 +89,32 @@ class ExclusiveWriter:
         """Commit these records, all or none; errors as those of `write`."""
         self._commit(lambda: self._transactions.write_records(records, seconds=TRANSACTION_SECONDS))
 
+    def write_after(self, first: Sequence[NewRecord], then: Callable[[Acknowledged], Iterable[NewRecord]]) -> None:
+        """Commit records and others that depend on where, or when, these were stored; errors as those of `write`.
+
+        Args:
+            first: written at once; the topics have the brokers' timestamps.
+            then: the others. A `ReconsumeError` that it raises is raised, and nothing is committed.
+        """
+        refused: list[ReconsumeError] = []
+
+        def produce(producer: Producer) -> None:
+            stored = _store(producer, first)
+            try:
+                others = list(then(stored))
+            except ReconsumeError as error:
+                refused.append(error)
+                raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE)) from error
+            for topic, value, key, partition, headers in others:
+                produce_patiently(producer, topic, value, key, partition, headers=list(headers))
+
+        try:
+            self.write(produce)
+        except ReconsumeError:
+            if refused:
+                raise refused[0] from None
+            raise
+
     def write(self, produce: Produce) -> None:
         """Commit records, all or none.
 
@@ -103,3 +148,26 @@ class ExclusiveWriter:
                 "Run it again: it leaves out sent records"
             )
         return translate(error.cause, self._doing)
+
+
+def _store(producer: Producer, records: Sequence[NewRecord]) -> Acknowledged:
+    """Write records and wait until the brokers have acknowledged all of them."""
+    began = monotonic_ms()
+    messages: dict[int, Message] = {}
+    failed: list[KafkaError] = []
+
+    def told(index: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            messages[index] = message
+        else:
+            failed.append(error)
+
+    for index, (topic, value, key, partition, headers) in enumerate(records):
+        produce_patiently(producer, topic, value, key, partition, partial(told, index), headers=list(headers))
+    wait_for_reports(producer, TRANSACTION_SECONDS)
+    if len(messages) < len(records):
+        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+    last_ms = max(message.timestamp()[1] for message in messages.values())
+    found = (messages[index] for index in range(len(records)))
+    places = [Position(one.topic() or "", one.partition() or 0, one.offset() or 0) for one in found]
+    return Acknowledged(places, last_ms + monotonic_ms() - began)

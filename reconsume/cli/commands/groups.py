@@ -34,11 +34,13 @@ def list_groups(here: Here) -> None:
     rows = [
         (
             *(one.group_name, one.retry_max_times, one.retry_queue_nums),
-            *("yes" if one.retry_paused else "", one.waits(groups.table)),
+            *("yes" if one.retry_paused else "", one.max_waiting or "", one.waits(groups.table)),
         )
         for one in groups.by_name.values()
     ]
-    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "paused", "waits"), rows)
+    print_table(
+        "registered groups", ("group", "retryMaxTimes", "retryQueueNums", "paused", "maxWaiting", "waits"), rows
+    )
 
 
 def _unknown_groups(groups: Groups) -> str:
@@ -77,6 +79,10 @@ def set_groups(
     retry_paused: Annotated[
         bool | None, typer.Option(help="whether due retries of the group wait until the pause is lifted")
     ] = None,
+    max_waiting: Annotated[
+        int | None,
+        typer.Option(min=0, help="messages that may wait for retries; then new failures are refused; 0: any"),
+    ] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     yes: Yes = False,
@@ -89,6 +95,7 @@ def set_groups(
         consumeBroadcastEnable=consume_broadcast_enable,
         groupRetryPolicy=_json(retry_policy),
         retryPaused=retry_paused,
+        maxWaiting=max_waiting,
     )
     of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
     if group is not None:

@@ -73,6 +73,10 @@ class TransactionalSender(Sender):
         self._thread = threading.Thread(target=self._run, name="reconsume-exactly-once", daemon=True)
         self._thread.start()
 
+    def waiting_share(self) -> float:
+        """Return it as the writer knows it."""
+        return self.writer.limit.share(self.log.group)
+
     def write(self, failed: FailedMessage) -> None:
         """Put it in the next transaction."""
         with self._changed:

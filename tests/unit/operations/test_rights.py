@@ -58,6 +58,7 @@ def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_withdraws_a
         ("topic", "reconsume.DELAY.0s", ("Write",), False),
         ("topic", "reconsume.DEAD_LETTERS", ("Write",), False),
         ("topic", "reconsume.CANCEL", ("Write",), False),
+        ("transactional-id", "reconsume.deliver-now", ("Write",), False),
         ("topic", "reconsume.JOBS", ("Write",), False),
         ("transactional-id", "reconsume.dlq-resend.", ("Write",), True),
         ("topic", "reconsume.GROUPS", ("Write",), False),
