@@ -96,7 +96,9 @@ def read_page(folder: Path, name: str) -> bytes:
 
 
 def _missing(name: str) -> bytes:
-    raise RecordNotFound(f"report {name[:200]!r} does not exist in console.reports_folder; select one of the list")
+    raise RecordNotFound(
+        f"report {name[:200]!r} does not exist; the list of reports shows those of console.reports_folder"
+    )
 
 
 def _read(folder: Path, name: str, most: int) -> bytes:

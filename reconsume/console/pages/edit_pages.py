@@ -172,7 +172,7 @@ def edited_letter(cluster: ConsoleCluster, group: str, places: Iterable[RecordAd
     """
     found = list(places)
     if len(found) != 1:
-        raise IllegalSetting(f"{len(found)} dead letters: an edit is for one; select one")
+        raise IllegalSetting(f"{len(found)} dead letters: an edit is for one; select only one")
     return cluster.one(group, found[0])
 
 
