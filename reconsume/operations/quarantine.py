@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, Acknowledged
+from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
