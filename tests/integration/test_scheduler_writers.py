@@ -64,8 +64,16 @@ def test_after_a_refused_record_the_next_batch_is_written_at_once(
     moved = 0
 
     def write(*values: bytes) -> None:
-        batch = [Delivery(target, 0, None, value, [], "delivered", "g") for value in values]
-        writer.write(batch, lambda: {(source, 0): Commit(moved + len(values), "")}, consumer)
+        """Of several records all but the first come while it is written."""
+        records = [Delivery(target, 0, None, value, [], "delivered", "g") for value in values]
+        batch = records[:1]
+
+        def more() -> Iterator[Sequence[Delivery]]:
+            for one in records[1:]:
+                batch.append(one)
+                yield [one]
+
+        writer.write(batch, lambda: {(source, 0): Commit(moved + len(batch), "")}, consumer, more())
 
     for number in range(before):
         write(b"before%d" % number)

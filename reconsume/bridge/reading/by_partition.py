@@ -17,11 +17,15 @@ def by_partition(
     """
     if not polled:
         return
-    if len(set(map(topic_of, polled))) == len(set(map(partition_of, polled))) == 1 and not any(map(error_of, polled)):
-        yield topic_of(polled[0]), partition_of(polled[0]), False, polled
+    start = 0
+    if not any(map(error_of, polled)) and len(set(map(topic_of, polled))) == 1:
+        topic = topic_of(polled[0])
+        for partition, same in groupby(map(partition_of, polled)):
+            end = start + len(list(same))
+            yield topic, partition, False, polled[start:end]
+            start = end
         return
     topics, partitions = map(topic_of, polled), map(partition_of, polled)
-    start = 0
     for place, run in groupby(zip(topics, partitions, map(bool, map(error_of, polled)), strict=True)):
         end = start + len(list(run))
         yield *place, polled[start:end]

@@ -159,7 +159,7 @@ class Transactions:
 
         Args:
             produce: may be called in another thread.
-            offsets: to commit of each partition.
+            offsets: to commit of each partition; `produce` may add to them.
             group_metadata: of the member that has read them.
             heard: the refusal of a record that a delivery report has told of.
             seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
@@ -170,11 +170,11 @@ class Transactions:
         """
         self.register(PATIENCE_SECONDS)
         producer, began = self._ready(), monotonic_ms()
-        positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
 
         def prepare() -> None:
             producer.begin_transaction()
             produce(producer)
+            positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
             if positions:
                 producer.send_offsets_to_transaction(positions, group_metadata, PATIENCE_SECONDS)
 

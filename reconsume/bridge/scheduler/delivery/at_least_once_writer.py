@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
@@ -69,14 +70,18 @@ class AtLeastOnceWriter:
         """Nothing is in doubt here: unacknowledged records are written again."""
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]], consumer: GroupConsumer
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
+        more: Iterable[Sequence[Delivery]] = (),
     ) -> None:
         """Produce all, wait, commit."""
         self._stored.clear()
         self._refused.clear()
         self._sent = monotonic_ms()
         try:
-            for index, one in enumerate(batch):
+            for index, one in enumerate(chain.from_iterable(chain((batch,), more))):
                 if one.outcome not in UNWRITTEN:
                     record, note = (one.topic, one.value, one.key, one.partition), partial(self._note, index)
                     produce_patiently(self._producer, *record, note, headers=list(one.headers))

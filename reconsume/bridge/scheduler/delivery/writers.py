@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
@@ -91,9 +92,23 @@ class BatchWriter(Protocol):
         """Get ready; raises `KafkaNotReachable` or `KafkaRefused`."""
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]], consumer: GroupConsumer
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
+        more: Iterable[Sequence[Delivery]],
     ) -> None:
-        """Write all of `batch` and commit the offsets; raises `BatchAborted`, `BatchInDoubt` or `WriterBroken`."""
+        """Write all of `batch` and commit the offsets.
+
+        Args:
+            batch: grows with `more`.
+            offsets: called when all is produced.
+            consumer: that has read them.
+            more: further parts of the batch, perhaps for another thread.
+
+        Raises:
+            BatchAborted, BatchInDoubt, WriterBroken: it was not committed, or that is unknown.
+        """
 
     def ask_time(self) -> None:
         """Hear the brokers' time, where that is possible; raises `KafkaNotReachable` or `WriterBroken`."""
@@ -227,16 +242,22 @@ class TransactionalWriter:
         return stored
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]], consumer: GroupConsumer
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
+        more: Iterable[Sequence[Delivery]] = (),
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
-        commits, metadata = offsets(), consumer.group_metadata()
-        positions = [] if self._positions is None else self._positions.records(commits)
+        commits: dict[Partition, Commit] = {}
+        metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
 
         def produce(producer: Producer) -> None:
-            self._produce(producer, batch)
-            self._produce_positions(producer, positions)
+            self._produce(producer, chain.from_iterable(chain((batch,), more)))
+            commits.update(offsets())
+            if self._positions is not None:
+                self._produce_positions(producer, self._positions.records(commits))
 
         try:
             self._transactions.write(produce, commits, metadata, lambda: self._first_refusal)
@@ -268,15 +289,16 @@ class TransactionalWriter:
         """Send the topic no more than that in one request for a partition; None ends the limit."""
         self._sets.limit(topic, max_bytes)
 
-    def _produce(self, producer: Producer, batch: Sequence[Delivery]) -> None:
+    def _produce(self, producer: Producer, records: Iterable[Delivery]) -> None:
         """With a callback for the first record alone: the commit fails if one of them does, and says why."""
         produce, sets = producer.produce, self._sets or None
         self._sets.begin()
         on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
-        for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
+        for one in records:
+            topic, partition, key, value, headers, outcome, _ = one
             if outcome in UNWRITTEN:
                 continue
-            if sets is not None and not sets.has_room(batch[count]):
+            if sets is not None and not sets.has_room(one):
                 producer.flush(PATIENCE_SECONDS)
             try:
                 produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]

@@ -145,10 +145,9 @@ class PartitionQueue:
         if now_ms < self.held_until_ms:
             return []
         first = list(islice(self._records, limit))
-        for index, record in enumerate(first):
-            if record[0] > now_ms:
-                return first[:index]
-        return first
+        if max(map(_due, first), default=0) <= now_ms:  # type: ignore[arg-type]  # no tuple of a fixed length
+            return first
+        return list(takewhile(lambda record: record[0] <= now_ms, first))
 
     def drop(self, records: list[Waits]) -> None:
         """Forget the records that `due` gave last: they are delivered and committed."""

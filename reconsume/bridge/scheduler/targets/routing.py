@@ -99,6 +99,42 @@ class Router:
             except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
                 batch.append(self.quarantine(message, str(error)))
 
+    def route_plain(self, messages: Iterable[PolledRecord], topic: str) -> list[Delivery]:
+        """Return the deliveries of the first records that need no question, no decision and no clock.
+
+        These are the records of a group that is not paused, on their way to a topic that is known.
+
+        Args:
+            messages: of one topic.
+            topic: their topic.
+        """
+        batch: list[Delivery] = []
+        if topic == self.names.send_back or self.names.is_parked(topic):
+            return batch
+        groups, known, add = self.groups().by_name, self.targets.known, batch.append
+        last, target, outcome = None, None, ""
+        for message in messages:
+            headers = headers_of(message)
+            # _aim(), spelled out: a hot path.
+            for name, value in reversed(headers):
+                if name == REAL_TOPIC:
+                    real_topic = value
+                    break
+            else:
+                break
+            if real_topic != last or target is None:
+                target = known(real_topic)
+                if target is None or target.kind == "topic":
+                    break
+                group = groups.get(target.group)
+                if target.kind == "retry" and group is not None and group.retry_paused:
+                    break
+                last, outcome = real_topic, _OUTCOMES[target.kind]
+            key = message.key()
+            partition = 0 if target.partitions == 1 else _partition(target, key, _aim(headers)[1])
+            add(_new_tuple(Delivery, (target.topic, partition, key, message.value(), headers, outcome, target.group)))
+        return batch
+
     def quarantine(self, message: PolledRecord, reason: str) -> Delivery:
         """The record as it is, with the reason; it waits there for a person."""
         headers = headers_of(message)
@@ -111,14 +147,7 @@ class Router:
     def _deliver(
         self, message: PolledRecord, headers: Headers, known: Mapping[str, SubscriptionGroupConfig]
     ) -> Delivery:
-        real_topic = real_qid = None
-        # Our headers are the last ones, and of duplicates the last counts.
-        for name, value in reversed(headers):
-            if name == REAL_TOPIC:
-                real_topic = value
-                break
-            if name == REAL_QID and real_qid is None:
-                real_qid = value
+        real_topic, real_qid = _aim(headers)
         if real_topic is None:
             raise Undeliverable("header REAL_TOPIC is missing, so the target of this record is unknown")
         target = self.targets.find(real_topic)
@@ -195,6 +224,17 @@ class Router:
             failed_ms=message.timestamp()[1],
         )
         return self._to_lane(copy.topic, request.group, message, copy.headers, "sent_back", request.group)
+
+
+def _aim(headers: Headers) -> tuple[bytes | None, bytes | None]:
+    """Return REAL_TOPIC and REAL_QID. Our headers are the last ones, and of duplicates the last counts."""
+    real_qid = None
+    for name, value in reversed(headers):
+        if name == REAL_TOPIC:
+            return value, real_qid
+        if name == REAL_QID and real_qid is None:
+            real_qid = value
+    return None, real_qid
 
 
 def _real_topic(headers: Headers) -> bytes | None:

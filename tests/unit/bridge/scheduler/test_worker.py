@@ -106,8 +106,14 @@ class FakeWriter:
         self.recovered += 1
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]], _consumer: Any
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        _consumer: Any,
+        more: Iterable[Sequence[Delivery]],
     ) -> None:
+        for _ in more:
+            pass
         self.batches.append(len(batch))
         error = self.refuse(batch)
         if error is not None:
@@ -136,6 +142,11 @@ class FakeRouter:
     def route(self, messages: Iterable[Message], batch: list[Delivery], topic: str) -> None:
         assert topic == TOPIC
         batch.extend(map(self.decide, messages))
+
+    def route_plain(self, messages: Iterable[Message], topic: str) -> list[Delivery]:
+        batch: list[Delivery] = []
+        self.route(messages, batch, topic)
+        return batch
 
     def decide(self, message: Message) -> Delivery:
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")

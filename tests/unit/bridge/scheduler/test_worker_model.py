@@ -16,8 +16,10 @@ And in the end, when nothing goes wrong any more: all is delivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any, Final, cast
 
 import hypothesis.strategies as st
@@ -30,6 +32,8 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.scheduler import worker
+from reconsume.bridge.scheduler.delivery import due_batch
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, WriterBroken
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners
@@ -212,9 +216,18 @@ class Member:
         self.kafka.decide()
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]], _consumer: Any
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        _consumer: Any,
+        more: Iterable[Sequence[Delivery]],
     ) -> None:
         fate = self.fate.pop(0) if self.fate else "commits"
+        # One that aborts does not get all of its records.
+        deque(islice(more, 1) if fate == "aborts" else more, maxlen=0)
+        self._write(fate, batch, offsets)
+
+    def _write(self, fate: str, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]]) -> None:
         self.kafka.decide()
         transaction = self.kafka.begin(self.name, offsets())
         if fate in ("aborts", "is refused"):
@@ -273,6 +286,10 @@ class Routes:
         assert topic
         batch += [self._written(message, "delivered") for message in messages]
 
+    def route_plain(self, messages: Iterable[Message], _topic: str) -> list[Delivery]:
+        plain = takewhile(lambda message: (message.offset() or 0) % 7, messages)
+        return [self._written(message, "delivered") for message in plain]
+
     def quarantine(self, message: Message, reason: str) -> Delivery:
         return self._written(message, "quarantined")._replace(headers=[("QUARANTINE_REASON", reason.encode())])
 
@@ -282,6 +299,15 @@ class Routes:
         return Delivery(message.topic() or "", message.partition() or 0, key, message.value(), [], outcome, "g")
 
     def forget(self) -> None: ...
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _parts_of_two() -> Iterator[None]:
+    """Most batches grow while they are written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(due_batch, "PART", 2)
+        patch.setattr(worker, "_WHOLE_BATCHES", 1)
+        yield
 
 
 class Workers(RuleBasedStateMachine):
