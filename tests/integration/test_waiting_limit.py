@@ -68,7 +68,7 @@ def test_the_drop_in_tells_who_sends_back(bootstrap_servers: str) -> None:
         one.admin.create(retry, 1, -1, {})
         one.produce(retry, *[b"unread"] * 5, headers=[("RECONSUME_TIME", b"1"), ("RETRY_TOPIC", topic.encode())])
         one.produce(topic, b"first")
-        consumer = drop_in(one, group)
+        consumer = drop_in(one, group, conf={"enable.auto.commit": False})
         consumer.subscribe([topic])
         messages = {message.topic(): message for message in Reading(consumer).until(6)}
 
