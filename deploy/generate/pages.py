@@ -35,8 +35,8 @@ _CARDINALITY: Final = f"""\
 With 200 groups, each with all outcomes, and the 18 levels of the default table, one scheduler worker has 1,806 time
 series: 340 of `reconsume_delivery_lateness_seconds`, 60 for waiting records, 1,400 of
 `reconsume_scheduler_records_total`, and 5 others. They do not grow with partitions, keys, topics or records. Beyond
-{MOST_GROUPS:,} groups, the further ones share the label `(other)`. A consumer that reads one topic and its retries has
-57 with every level in use.
+{MOST_GROUPS:,} groups, the further ones share the label `(other)`. A consumer that reads one topic and its retries
+has 57 with every level in use.
 `tests/unit/bridge/metrics/test_catalogue.py` counts them.
 
 `level` is a delay topic without the prefix, such as `DELAY.10s`, or `SEND_BACK` for the inbox.

@@ -16,6 +16,8 @@ _PAGE: Final = ".html"
 _FIGURES: Final = ".json"
 _MOST: Final = 100
 """Reports of a list, the newest ones."""
+_NO_LINKS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""A name that has become a link or a pipe since it was listed leads nowhere, and holds up no thread."""
 _PAGE_BYTES: Final = 32 * 1024 * 1024
 _FIGURES_BYTES: Final = 1024 * 1024
 
@@ -94,16 +96,20 @@ def read_page(folder: Path, name: str) -> bytes:
 
 
 def _missing(name: str) -> bytes:
-    raise RecordNotFound(f"report {name[:200]!r} does not exist in console.reports_folder")
+    raise RecordNotFound(
+        f"report {name[:200]!r} does not exist; the list of reports shows those of console.reports_folder"
+    )
 
 
 def _read(folder: Path, name: str, most: int) -> bytes:
-    with os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with os.fdopen(os.open(folder / name, os.O_RDONLY | _NO_LINKS), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileNotFoundError
         content = file.read(most + 1)
     if len(content) > most:
-        raise IllegalSetting(f"report {name[:200]!r} has more than {most >> 20} MiB; open the file itself")
+        raise IllegalSetting(
+            f"report {name[:200]!r} is too large: the console shows at most {most >> 20} MiB; open the file itself"
+        )
     return content
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.polled_records import PolledRecord, place_of
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -118,7 +118,7 @@ class Message:
     def kafka(self) -> KafkaRecord:
         """Where and when this copy stood."""
         polled = self._polled
-        return KafkaRecord(*place_of(polled), self.offset, polled.timestamp()[1])
+        return KafkaRecord(polled.topic() or "", polled.partition() or 0, self.offset, polled.timestamp()[1])
 
     @property
     def is_retry(self) -> bool:

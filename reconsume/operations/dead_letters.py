@@ -246,7 +246,7 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
                 )
     missing = sorted(wanted - found.keys())
     if missing:
-        others = f" (nor are {len(missing) - 1:,} more of them)" if len(missing) > 1 else ""
+        others = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise RecordNotFound(
             f"{missing[0]} of group {group!r} is not a dead letter{others}; `reconsume dlq list` shows which exist"
         )

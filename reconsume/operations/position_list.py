@@ -9,7 +9,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
-from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.positions import position_key
 
@@ -38,9 +38,7 @@ def list_positions(cluster: Cluster) -> list[ListedPosition]:
     Raises:
         TopicNotReady: the POSITIONS topic is missing.
     """
-    admin, topic = cluster.admin, cluster.names.positions
-    if topic not in admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
+    admin, topic = cluster.admin, cluster.require(cluster.names.positions)
     last = PositionLog(cluster.base, topic).committed().last
     ids = admin.topic_ids({lane for lane, _ in last})
     committed = admin.committed(cluster.names.scheduler_group, [where for where in last if where[0] in ids])

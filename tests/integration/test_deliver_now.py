@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.operations.lives import deliver_now as early
 from reconsume.operations.lives.deliver_now import deliver_now
 from reconsume.operations.waiting import list_waiting
 from tests.integration.installation import Installation, scheduler
@@ -54,7 +55,7 @@ def test_each_message_is_delivered_once_and_at_once(bootstrap_servers: str) -> N
     command = [sys.executable, "-c", KILLED, bootstrap_servers, one.settings.topic_prefix, killed]
     assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
     assert [str(found.place) for found in deliver_now(one.cluster, [killed])] == [killed]
-    with pytest.raises(IllegalSetting, match="withdrawn or delivered early before"):
+    with pytest.raises(IllegalSetting, match="withdrawn or delivered early already"):
         deliver_now(one.cluster, [killed, tomorrow])
 
     assert sorted(at_once(one, contended)) == ["delivered", "refused"]
@@ -68,7 +69,9 @@ def test_each_message_is_delivered_once_and_at_once(bootstrap_servers: str) -> N
     assert early["UNIQ_KEY"] not in (None, "tomorrow")
 
 
-def test_what_cannot_be_delivered_once_for_sure_is_refused(bootstrap_servers: str) -> None:
+def test_what_cannot_be_delivered_once_for_sure_is_refused(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = allowing(bootstrap_servers)
     topic = orders(one, "refused")
     wait_in_lane(one, topic, b"soon", 5, UNIQ_KEY="soon")
@@ -77,7 +80,13 @@ def test_what_cannot_be_delivered_once_for_sure_is_refused(bootstrap_servers: st
     for record in list_waiting(one.cluster).records:
         with pytest.raises(IllegalSetting, match=r"due within|has no UNIQ_KEY|cannot be withdrawn"):
             deliver_now(one.cluster, [str(record.place)])
+    wait_in_lane(one, topic, b"tomorrow", 86_400, UNIQ_KEY="tomorrow")
+    monkeypatch.setattr(early, "_IN_TIME_MS", 86_400_000)
+    with pytest.raises(IllegalSetting, match="Kafka was slow"):
+        deliver_now(one.cluster, [place_of(one, "tomorrow")])
     assert list(one.read(one.settings.names.cancel)) == []
+    monkeypatch.undo()
+    assert len(deliver_now(one.cluster, [place_of(one, "tomorrow")])) == 1
 
 
 def at_once(one: Installation, place: str) -> list[str]:

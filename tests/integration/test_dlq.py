@@ -302,7 +302,7 @@ def test_what_is_not_there_is_said(here: Installation) -> None:
     group = with_dead_letters(here, 3)
     with pytest.raises(TopicNotReady, match="it has no dead letters yet"):
         read_page(here.cluster, "nobody")
-    with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(nor at 1 other place\)"):
+    with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(and 1 more\)"):
         plan_resend(here.cluster, group, [RecordAddress(0, 0), RecordAddress(0, 3), RecordAddress(7, 0)])
     with pytest.raises(RecordNotFound, match="dlq list"):
         read_one(here.cluster, group, RecordAddress(0, 9))

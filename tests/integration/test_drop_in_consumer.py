@@ -150,7 +150,7 @@ def test_the_offset_of_a_retry_is_refused_under_its_origin_topic(here: Installat
         assert third.offset() == 2, "behind a record and the marker of its transaction"
         wrong = [TopicPartition(third.topic() or "", third.partition() or 0, (third.offset() or 0) + 1)]
         for refused in (consumer.commit, consumer.store_offsets):
-            with pytest.raises(IllegalSetting, match="is that of a retry"):
+            with pytest.raises(IllegalSetting, match="belongs to a retry"):
                 refused(offsets=wrong)
         consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     assert here.committed(group, topic) == 1

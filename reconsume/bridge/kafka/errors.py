@@ -211,3 +211,8 @@ def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
             if reason.args[0].code() != KafkaError._STATE:
                 return reason
     return error
+
+
+def not_wanted() -> KafkaException:
+    """Return what undoes a transaction from within, because its caller does not want it any more."""
+    return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))

@@ -27,7 +27,7 @@ class ClientError(Protocol):
         """Its number as a word."""
 
     def str(self) -> builtins.str:
-        """What happened."""
+        """The text of it."""
 
     def fatal(self) -> bool:
         """Whether the client is unusable."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from typing import Any, Final, NamedTuple, Self
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.clients import produce_patiently
+from reconsume.bridge.kafka.clients import produce_patiently, store
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.errors import translate, translated
-from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
+from reconsume.bridge.kafka.errors import not_wanted, translate, translated
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import (
@@ -33,7 +29,7 @@ TRANSACTION_SECONDS: Final = 15.0
 
 
 class Acknowledged(NamedTuple):
-    """What the brokers said of records of a transaction that is open.
+    """Records of an open transaction that the brokers have acknowledged.
 
     Attributes:
         places: where each stands, in their order.
@@ -98,13 +94,15 @@ class ExclusiveWriter:
         """
         refused: list[ReconsumeError] = []
 
-        def produce(producer: Producer) -> None:
-            stored = _store(producer, first)
+        def produce(producer: Any) -> None:
+            began = monotonic_ms()
+            stored = store(producer, first, TRANSACTION_SECONDS)
+            until_ms = max((at_ms for *_, at_ms in stored), default=0) + monotonic_ms() - began
             try:
-                others = list(then(stored))
+                others = list(then(Acknowledged([Position(*one[:3]) for one in stored], until_ms)))
             except ReconsumeError as error:
                 refused.append(error)
-                raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE)) from error
+                raise not_wanted() from error
             for topic, value, key, partition, headers in others:
                 produce_patiently(producer, topic, value, key, partition, headers=list(headers))
 
@@ -148,26 +146,3 @@ class ExclusiveWriter:
                 "Run it again: it leaves out sent records"
             )
         return translate(error.cause, self._doing)
-
-
-def _store(producer: Producer, records: Sequence[NewRecord]) -> Acknowledged:
-    """Write records and wait until the brokers have acknowledged all of them."""
-    began = monotonic_ms()
-    messages: dict[int, Message] = {}
-    failed: list[KafkaError] = []
-
-    def told(index: int, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            messages[index] = message
-        else:
-            failed.append(error)
-
-    for index, (topic, value, key, partition, headers) in enumerate(records):
-        produce_patiently(producer, topic, value, key, partition, partial(told, index), headers=list(headers))
-    wait_for_reports(producer, TRANSACTION_SECONDS)
-    if len(messages) < len(records):
-        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
-    last_ms = max(message.timestamp()[1] for message in messages.values())
-    found = (messages[index] for index in range(len(records)))
-    places = [Position(one.topic() or "", one.partition() or 0, one.offset() or 0) for one in found]
-    return Acknowledged(places, last_ms + monotonic_ms() - began)

@@ -137,7 +137,7 @@ def release_records(
     if bool(records) == all_of_them:
         raise IllegalSetting("name records as PARTITION/OFFSET, or pass --all")
     if records and wanted != QuarantineFilter():
-        raise IllegalSetting("a filter goes with --all, not with records that are named")
+        raise IllegalSetting("a filter goes with --all: leave it out, or name no records")
     changes = dict(_change(text) for text in header or ())
     chosen = None if all_of_them else [RecordAddress.parse(one, _LIST) for one in records or ()]
     if wanted != QuarantineFilter():

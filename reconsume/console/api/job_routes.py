@@ -97,7 +97,7 @@ def _draft(asked: AskedJob, now_ms: float, label_rules: Mapping[str, str]) -> Jo
 
 def _edit(asked: AskedEdit) -> LetterEdit:
     if asked.value is not None and asked.value_base64 is not None:
-        raise IllegalSetting("an edit has value or value_base64, not both")
+        raise IllegalSetting("value and value_base64 are both given; keep one of them")
     value = None if asked.value is None else asked.value.encode()
     if asked.value_base64 is not None:
         try:

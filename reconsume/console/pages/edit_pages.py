@@ -29,6 +29,7 @@ from reconsume.operations.record_address import RecordAddress
 
 _VALUE_BYTES: Final = 32_768
 """A form carries it with escapes, which take up to three times the room."""
+_HEADER_BYTES: Final = 4_096
 _NEW_HEADERS: Final = 3
 FIELDS: Final = ("value", "header", "header_value", "removed", "new_name", "new_value")
 """What the form says of the edit; the page of the plan carries it on."""
@@ -77,7 +78,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _line(value: bytes | None) -> str | None:
-    text = _text(value)
+    text = None if value is not None and len(value) > _HEADER_BYTES else _text(value)
     return None if text is None or "\n" in text or "\r" in text else text
 
 
@@ -91,9 +92,9 @@ def edit_of(one: DeadLetterRecord, form: Form) -> LetterEdit:
     known, names, texts = dict(may.headers), form.get("header", []), form.get("header_value", [])
     removed = set(form.get("removed", []))
     changed: dict[str, str | None] = {}
-    for name, text in zip(names, texts, strict=len(names) == len(texts)):
+    for name, text in zip(names, texts, strict=False):
         if name not in known:
-            raise IllegalSetting(f"header {name[:80]!r} is not among those that this form changes; reload the page")
+            raise IllegalSetting(f"header {name[:80]!r} is unknown to this form; go back and reload the page")
         if name in removed or text != known[name]:
             changed[name] = None if name in removed else text
     for name, text in zip(map(str.strip, form.get("new_name", [])), form.get("new_value", []), strict=False):
@@ -171,7 +172,7 @@ def edited_letter(cluster: ConsoleCluster, group: str, places: Iterable[RecordAd
     """
     found = list(places)
     if len(found) != 1:
-        raise IllegalSetting(f"{len(found)} dead letters: an edit is for one")
+        raise IllegalSetting(f"{len(found)} dead letters: an edit is for one; select only one")
     return cluster.one(group, found[0])
 
 

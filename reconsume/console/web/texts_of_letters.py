@@ -10,7 +10,7 @@ MORE_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "as_avro": ("Avro, shown as JSON", "Avro（以 JSON 显示）"),
     "as_protobuf": ("Protobuf, shown as JSON", "Protobuf（以 JSON 显示）"),
     "as_json_schema": ("JSON Schema", "JSON（按 JSON Schema）"),
-    "schema_id": ("schema {}", "模式 {}"),
+    "schema_id": ("schema {}", "Schema 编号 {}"),
     "not_decoded": ("Not decoded:", "未解码："),
     "edit_one": ("Edit and resend…", "编辑并重发…"),
     "edit_title": ("Edit a dead letter", "编辑死信"),
@@ -65,10 +65,10 @@ MORE_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "retry_chart": ("Retries by hour", "每小时重试"),
     "retry_chart_help": (
         "Each send-back is a retry when its wait is over.",
-        "每次发回的消息在等待结束后成为一次重试。",
+        "每次退回的消息在等待结束后成为一次重试。",
     ),
     "retry_chart_of": (
-        "{hours} hours: {all} retries delivered, at most {most} in an hour.",
+        "{hours} hours. Retries delivered: {all}, at most {most} in an hour.",
         "{hours} 小时：投递了 {all} 次重试，单小时最多 {most} 次。",
     ),
     "retries_kept_since": ("The retry topic goes back to", "重试主题中最早的记录："),
@@ -85,7 +85,7 @@ MORE_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "written": ("Written", "写入时间"),
     "verdict": ("Findings", "问题"),
     "verdict_ok": ("none", "无"),
-    "send_backs": ("Send-backs", "发回次数"),
+    "send_backs": ("Send-backs", "退回次数"),
     "window": ("Period", "时间范围"),
     "window_ever": ("beginning", "最早"),
 }

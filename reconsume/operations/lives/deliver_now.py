@@ -79,7 +79,9 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
         def copies(stored: Acknowledged) -> Iterator[NewRecord]:
             for read, one in chosen:
                 if stored.until_ms > (one.due_ms or 0) - _IN_TIME_MS:
-                    raise IllegalSetting(f"{one.place} is due too soon: Kafka was slow; it is delivered at its moment")
+                    raise IllegalSetting(
+                        f"{one.place} is due too soon, for Kafka was slow: leave it; it is delivered when it is due"
+                    )
                 target = text_property(read.headers, REAL_TOPIC) or ""
                 yield NewRecord(lane, read.value, read.key, choose(target, read.key), _headers(read, cluster.clock()))
 
@@ -94,13 +96,15 @@ def _check(one: WaitingRecord, inbox: str, now_ms: float) -> None:
     if one.kind in ("retry", "dead letter"):
         raise IllegalSetting(
             f"{one.place} is a {one.kind} of group {one.target!r}, which cannot be withdrawn from where it waits; "
-            "delivered now it would come a second time. It is delivered when it is due"
+            "delivered now it would come a second time: leave it; it is delivered when it is due"
         )
     check_withdrawable(one)
     if one.place.topic == inbox:
-        raise IllegalSetting(f"{one.place} has just been sent; ask again in a moment, when it is in a delay topic")
+        raise IllegalSetting(
+            f"{one.place} has just been sent: run this again in a moment, with its place in a delay topic"
+        )
     if one.due_ms is None or one.due_ms < now_ms + SOONEST_MS:
-        raise IllegalSetting(f"{one.place} is due within {SOONEST_MS // 1000} seconds, and delivered then")
+        raise IllegalSetting(f"{one.place} is due within {SOONEST_MS // 1000} seconds: leave it; it is delivered then")
 
 
 def _check_withdrawn(cluster: Cluster, chosen: Collection[WaitingRecord]) -> None:
@@ -119,7 +123,7 @@ def _check_withdrawn(cluster: Cluster, chosen: Collection[WaitingRecord]) -> Non
                 continue
             if withdrawal in wanted:
                 one = wanted[withdrawal]
-                raise IllegalSetting(f"{one.place} was withdrawn or delivered early before; schedulers drop it")
+                raise IllegalSetting(f"{one.place} was withdrawn or delivered early already")
 
 
 def _headers(read: ReadRecord, now_ms: float) -> Headers:

@@ -14,7 +14,7 @@ from reconsume.bridge.reading.range_reader import RangeReader
 
 HOURS: Final = 72
 _HOUR_MS: Final = 3_600_000
-_READ_UP_TO: Final = 20_000
+_READ_UP_TO: Final = 2_000
 """Offsets that are read; where there are more, they are subtracted."""
 _SECONDS: Final = 10.0
 

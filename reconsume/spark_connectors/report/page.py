@@ -180,7 +180,7 @@ def _causes(causes: Sequence[Mapping[str, Any]], words: Words) -> str:
     if not causes:
         return ""
     rows = [[_text(one["cause"]), f"{one['count']:,}"] for one in causes]
-    return _section(words["causes"], "", _table([words["causes"], words["count"]], rows))
+    return _section(words["causes"], "", _table([words["cause"], words["count"]], rows))
 
 
 def _findings(kinds: Mapping[str, int], findings: Sequence[Mapping[str, Any]], words: Words, name: str) -> str:

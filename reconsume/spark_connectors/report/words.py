@@ -10,12 +10,12 @@ _TEXTS: Final = {
     "findings_verdict": ("{count} findings: something is wrong.", "发现 {count} 个问题。"),
     "findings_verdict_1": ("1 finding: something is wrong.", "发现 1 个问题。"),
     "beside_QUARANTINED": (
-        "In the quarantine, waiting for a person: {count}. See `reconsume quarantine list`.",
-        "隔离区中等待人工处理：{count}。见 `reconsume quarantine list`。",
+        "Quarantined records: {count}. To see them, run: reconsume quarantine list",
+        "隔离区中的记录：{count}。查看命令：reconsume quarantine list",
     ),
     "beside_EXPIRED": (
-        "Not judged, because one of their records is gone: {count}.",
-        "因有记录已不在而未作判断：{count}。",
+        "Attempts not judged: {count}. Retention may have deleted their send-back or their delivery.",
+        "未作判断的重试：{count}。其退回或投递记录可能已过保留期。",
     ),
     "empty": ("Nothing was sent back; there is nothing to reconcile.", "没有被退回的消息，无需对账。"),
     "window": ("Send-backs from {since} to {until}", "退回时间：{since} 至 {until}"),
@@ -38,12 +38,12 @@ _TEXTS: Final = {
     "conservation_text": (
         (
             "For each group: sent back = waiting + delivered again + dead letters + quarantined + "
-            "dropped + expired. What is left over is missing."
+            "dropped + expired. The difference is missing."
         ),
         "每个消费组：退回 = 等待中 + 已重新投递 + 死信 + 已隔离 + 已丢弃 + 已过期；差额即为缺失。",
     ),
     "consumed_text": (
-        "Of the retries delivered, the group's committed offsets tell which were consumed.",
+        "The group's committed offsets tell which delivered retries were consumed.",
         "已投递的重试消息中，由消费组提交的位点得知哪些已被消费。",
     ),
     "times": ("Send-backs and dead letters over time", "退回与死信随时间的变化"),
@@ -59,7 +59,7 @@ _TEXTS: Final = {
     "more": ("more", "更多"),
     "tries": ("Retries until success", "成功前的重试次数"),
     "tries_text": (
-        "Messages that came back so often and were not sent back again.",
+        "Messages by the number of their retries, if they were not sent back again.",
         "重试若干次后未再被退回的消息数。",
     ),
     "retries": ("{count} retries", "重试 {count} 次"),
@@ -67,7 +67,7 @@ _TEXTS: Final = {
     "causes": ("Most frequent causes of dead letters", "死信的主要原因"),
     "none": ("None.", "无。"),
     "findings": ("Findings", "问题"),
-    "notes": ("Good to know", "提示"),
+    "notes": ("Notes", "提示"),
     "attempt": ("attempt", "次数"),
     "appended": ("sent back", "退回"),
     "asked": ("asked for", "请求"),
@@ -83,12 +83,15 @@ _TEXTS: Final = {
     ),
     "count": ("count", "数量"),
     "made": ("Made by reconsume {version} on {now}.", "由 reconsume {version} 于 {now} 生成。"),
-    "LOST": ("A scheduler went past it, and it was delivered nowhere.", "调度器已处理过它，但它没有被投递到任何地方。"),
+    "LOST": (
+        "The scheduler has passed its offset, and no topic has its delivery.",
+        "调度器已处理过它，但它没有被投递到任何地方。",
+    ),
     "DUPLICATE": ("Delivered more often than it was sent back.", "投递次数多于退回次数。"),
     "EARLY": ("Delivered before it was due.", "在到期之前被投递。"),
     "LATE": ("Delivered long after it was due.", "到期很久之后才被投递。"),
     "WRONG_LEVEL": (
-        "Waited another time than its level's, or came with another level.",
+        "Waited another time than its level says, or was delivered with another level.",
         "等待时间与其级别不符，或投递时级别不同。",
     ),
     "WRONG_GROUP": ("Delivered to another group than the one that sent it back.", "投递给了另一个消费组。"),
@@ -96,12 +99,18 @@ _TEXTS: Final = {
         "A retry among the dead letters, or a dead letter among the retries.",
         "重试消息进入了死信主题，或死信进入了重试主题。",
     ),
-    "WRONG_COUNT": ("Its count does not agree with what happened to it.", "计数与实际经过不符。"),
-    "ORPHAN": ("Delivered, but never sent back.", "被投递，但从未被退回。"),
-    "OVERDUE": ("Still waits though it was due long ago: do the schedulers run?", "早已到期仍在等待：调度器在运行吗？"),
-    "DAMAGED": ("A header does not hold what it must.", "某个消息头的内容不合规定。"),
+    "WRONG_COUNT": (
+        "Its delivery has another count, or its dead letter reports fewer deliveries.",
+        "计数与实际经过不符。",
+    ),
+    "ORPHAN": ("Delivered without a send-back.", "被投递，但从未被退回。"),
+    "OVERDUE": (
+        "Still waits long after its due time. Check that the schedulers run.",
+        "早已到期仍在等待：请检查调度器是否在运行。",
+    ),
+    "DAMAGED": ("A header has an illegal value.", "某个消息头的内容不合规定。"),
     "NOT_RESENT": (
-        "Marked as sent again, and its resend is not in DELAY.0s.",
+        "Its dead letter is marked as resent, and DELAY.0s has no resend of it.",
         "死信被标记为已重发，但 DELAY.0s 中没有它的重发记录。",
     ),
     "REPEATED": (
@@ -109,20 +118,23 @@ _TEXTS: Final = {
         "被退回两次（例如消费者崩溃之后），投递次数相同。",
     ),
     "EXPIRED": (
-        "Its send-back or its delivery may have been deleted, by retention or by hand, so it was not judged.",
+        "Retention or a person may have deleted its send-back or its delivery, so it was not judged.",
         "对应的退回或投递记录可能已被删除（过保留期或手动），未作判断。",
     ),
     "PRODUCERS_TIME": (
         (
-            "A topic keeps the time of producers (CreateTime), so early, late and overdue were not judged; "
+            "A topic has the timestamps of producers (CreateTime), so early, late and overdue were not judged; "
             "set message.timestamp.type=LogAppendTime."
         ),
         "主题保存的是生产者的时间（CreateTime），未判断早、晚和超期；请设置 message.timestamp.type=LogAppendTime。",
     ),
-    "QUARANTINED": ("The schedulers could not deliver it; it waits for a person.", "调度器无法投递，等待人工处理。"),
-    "DROPPED": ("Its group wants no retries.", "该消费组不需要重试。"),
+    "QUARANTINED": (
+        "The schedulers could not deliver it. A person decides about it.",
+        "调度器无法投递，等待人工处理。",
+    ),
+    "DROPPED": ("Its group has retries switched off.", "该消费组已关闭重试。"),
     "ORIGIN_GONE": (
-        "The first copy is not on its topic any more: compacted away, or expired.",
+        "Its first copy is no longer on the topic: compaction or retention has deleted it.",
         "首份消息已不在原主题：被压缩或已过期。",
     ),
 }

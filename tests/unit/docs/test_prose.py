@@ -32,8 +32,8 @@ MENDABLE: Final = ("Illegal", "TopicNot", "RecordNot", "OffsetStore")
 """Beginnings of classes whose errors a user can mend."""
 WAY_OUT: Final = re.compile(
     r"\b(must|use|write|leave|give|name|set|unset|run|pass|choose|make|create|call|needs?|see|register|keep|send|raise|"
-    r"restore|stop|check|shorten|put|add|grant|such as|sign in|go back|select|return|subscribe|at most|at least|shows?)"
-    r"\b|(…\)?|: )$|^nothing was|already|only|has no UNIQ_KEY"
+    r"restore|stop|check|shorten|put|add|grant|such as|sign in|go back|select|return|subscribe|at most|at least|shows?|"
+    r"reload|open|ask again)\b|(…\)?|: )$|^nothing was|already|only|has no UNIQ_KEY|delivered when it is due"
 )
 """Words that say what to do; or the message ends with known values or an error that says it, or nothing can be done."""
 GLOSSARY: Final = (

@@ -125,8 +125,8 @@ def test_findings_come_with_their_commands_and_are_cut_where_there_are_too_many(
 def test_what_is_in_the_quarantine_or_expired_stands_beside_the_verdict() -> None:
     text = " ".join(Page(render(summary(notes={"QUARANTINED": 1_234, "EXPIRED": 2, "REPEATED": 3}), [])).texts)
     head = text[: text.index("Conservation")]
-    assert "waiting for a person: 1,234" in head
-    assert "Not judged, because one of their records is gone: 2" in head
+    assert "Quarantined records: 1,234" in head
+    assert "Attempts not judged: 2" in head
 
 
 def test_what_records_hold_is_text_and_never_markup() -> None:

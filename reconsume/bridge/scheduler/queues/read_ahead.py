@@ -43,7 +43,7 @@ class DueRun:
 
     @property
     def commit(self) -> Commit:
-        """What to commit when all of them are delivered."""
+        """Return the offset to commit when all of them are delivered."""
         return Commit(*self.queue.after(self.records))
 
     def drop(self) -> None:

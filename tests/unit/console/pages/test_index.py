@@ -94,8 +94,8 @@ def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
     assert any("label=departures" in link and "state=OPEN" in link for link in page.seen.links)
     life = browser.get(LETTERS + "/0/1/life")
     for text in (
-        "waited on reconsume.DELAY.10s/0/4 (sent back 1 times)",
-        "delivered by reconsume.RETRY.departures/0/2",
+        "waited on reconsume.DELAY.10s/0/4 (send-backs: 1)",
+        "delivered to reconsume.RETRY.departures/0/2",
         "became a dead letter 0/1",
         "resent: <b>anna</b>",
         "Found in 99 records",
@@ -108,7 +108,7 @@ def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
 def test_a_group_shows_its_hours_and_what_of_it_waits(browser: Browser, cluster: FakeCluster) -> None:
     fill(cluster)
     page = browser.get("/groups/departures")
-    assert "72 hours: 52 dead letters, at most 52 in an hour" in page.seen.words
+    assert "72 hours. Dead letters: 52, at most 52 in an hour" in page.seen.words
     assert page.seen.tags.count("svg") == 1
     assert browser.get("/").seen.tags.count("svg") == 1
     waits = browser.get("/groups/departures/waits").seen.words

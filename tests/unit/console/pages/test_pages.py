@@ -392,7 +392,7 @@ def test_a_group_is_paused_and_resumed(browser: Browser, cluster: FakeCluster) -
 def test_a_group_shows_its_retries_by_hour_and_how_far_back_they_go(browser: Browser) -> None:
     assert 'hx-get="/groups/departures/hours"' in browser.get("/groups/departures").text
     words = browser.get("/groups/departures/hours").seen.words
-    assert "72 hours: ~7 retries delivered, at most 4 in an hour." in words
+    assert "72 hours. Retries delivered: ~7, at most 4 in an hour." in words
     assert "The retry topic goes back to 2026-11-21 20:00:00 UTC (1d ago)" in words
 
 

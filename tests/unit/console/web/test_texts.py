@@ -37,6 +37,13 @@ def test_all_languages_have_the_same_words() -> None:
         assert placeholders(text) == placeholders(WORDS["zh"][name]), name
 
 
+def test_no_word_hides_another_one() -> None:
+    files = HERE.glob("web/texts*.py")
+    written = [re.findall(r'^    "(\w+)": \(', file.read_text(encoding="utf-8"), re.MULTILINE) for file in files]
+    names = [name for one in written for name in one]
+    assert sorted(names) == sorted(WORDS["en"])
+
+
 def test_chinese_is_chinese() -> None:
     plain = {name for name, text in WORDS["zh"].items() if not re.search(r"[\u4e00-\u9fff]", text)}
     assert plain <= {"of_reconsume"}
