@@ -146,10 +146,10 @@ class ConsoleSettings(_Strict):
     """URL of a Confluent Schema Registry, by whose schemas keys and values are decoded; it may hold a user and a
     password. Needs the extra `schemas`. `RECONSUME_CONSOLE__SCHEMA_REGISTRY_FILE` names a file that holds it."""
     reports_folder: Path | None = None
-    """Folder of the pages that `--report` of `reconsume reconcile` writes; None shows no reports."""
+    """Folder of the pages that `--report` of `reconsume reconcile` writes; by default the console shows no reports."""
     index_folder: Path | None = None
     """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
-    headers and causes, no values. None takes the user's cache folder."""
+    headers and causes, no values. By default it is in the user's cache folder."""
     index_mib: Annotated[int, Field(ge=16)] = 1_024
     """Largest size of the index; a dead letter takes about 400 bytes."""
     cause_labels: dict[str, str] = {}

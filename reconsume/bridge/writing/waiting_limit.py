@@ -95,13 +95,13 @@ class WaitingLimit:
         waiting = self.waiting(group)
         if waiting >= limit:
             raise GroupIsFull(
-                f"group {group}: {waiting:,} messages wait to be retried, and {limit:,} may; this one stays where it "
-                "is and is tried again. Mend what fails, or lift the pause of the group; for another limit: "
-                f"reconsume groups set {group} --max-waiting N, 0 for none"
+                f"group {group}: {waiting:,} messages wait for a retry, and the limit is {limit:,}; this message stays "
+                "uncommitted and is tried again. Repair what the listener needs, lift the pause of the group, or "
+                f"change the limit: reconsume groups set {group} --max-waiting N, 0 for none"
             )
         if waiting >= NEARLY_FULL * limit and self._clock() >= self._warn_at.get(group, 0):
             self._warn_at[group] = self._clock() + _WARN_EVERY_MS
-            logger.warning("group %s: %s messages wait to be retried, and %s may", group, waiting, limit)
+            logger.warning("group %s: %s messages wait for a retry, and the limit is %s", group, waiting, limit)
 
     def sent(self, group: str, lane: str, stored_ms: float) -> None:
         """Take note of a copy that was stored in a delay topic."""

@@ -59,7 +59,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
         KafkaNotReachable: an answer did not come; given again, the call delivers them, or says that it has.
     """
     if not 0 < len(set(places)) <= _MOST:
-        raise IllegalSetting(f"{len(places)} delayed messages: name between 1 and {_MOST}")
+        raise IllegalSetting(f"{len(places)} delayed messages are named; name between 1 and {_MOST}")
     names = cluster.names
     lane = names.delay(0)
     counts = cluster.admin.partitions([lane, names.cancel])
@@ -80,7 +80,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
             for read, one in chosen:
                 if stored.until_ms > (one.due_ms or 0) - _IN_TIME_MS:
                     raise IllegalSetting(
-                        f"{one.place} is due too soon, for Kafka was slow: leave it; it is delivered when it is due"
+                        f"{one.place} is due too soon, because Kafka was slow; leave it: it is delivered on time"
                     )
                 target = text_property(read.headers, REAL_TOPIC) or ""
                 yield NewRecord(lane, read.value, read.key, choose(target, read.key), _headers(read, cluster.clock()))
@@ -95,16 +95,16 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
 def _check(one: WaitingRecord, inbox: str, now_ms: float) -> None:
     if one.kind in ("retry", "dead letter"):
         raise IllegalSetting(
-            f"{one.place} is a {one.kind} of group {one.target!r}, which cannot be withdrawn from where it waits; "
-            "delivered now it would come a second time: leave it; it is delivered when it is due"
+            f"{one.place} is a {one.kind} of group {one.target!r} and cannot be withdrawn, so it would be delivered "
+            "twice; leave it: it is delivered when it is due"
         )
     check_withdrawable(one)
     if one.place.topic == inbox:
         raise IllegalSetting(
-            f"{one.place} has just been sent: run this again in a moment, with its place in a delay topic"
+            f"{one.place} is still in the inbox; run the command again in a moment, with its place in a delay topic"
         )
     if one.due_ms is None or one.due_ms < now_ms + SOONEST_MS:
-        raise IllegalSetting(f"{one.place} is due within {SOONEST_MS // 1000} seconds: leave it; it is delivered then")
+        raise IllegalSetting(f"{one.place} is due within {SOONEST_MS // 1000} seconds; leave it: it is delivered then")
 
 
 def _check_withdrawn(cluster: Cluster, chosen: Collection[WaitingRecord]) -> None:

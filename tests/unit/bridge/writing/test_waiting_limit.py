@@ -39,7 +39,7 @@ def test_first_failures_alone_are_refused(limit: WaitingLimit) -> None:
     for _ in range(2):
         limit.check(FIRST, COPY)
         limit.sent("departures", COPY.topic, 0)
-    with pytest.raises(GroupIsFull, match="2 messages wait to be retried, and 2 may"):
+    with pytest.raises(GroupIsFull, match="2 messages wait for a retry, and the limit is 2"):
         limit.check(FIRST, COPY)
     assert limit.share("departures") == 1
     limit.check(FIRST._replace(stored=FIRST.stored._replace(reconsume_times=1)), COPY)
