@@ -6,6 +6,7 @@ replay is compared, which sends; its plan, which reads the dead letters and deci
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import subprocess
@@ -27,13 +28,17 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.cli.spark.session import local_session
-from reconsume.spark_connectors import read_kinds, reconcile
+from reconsume.spark_connectors import reconcile
+from reconsume.spark_connectors.reconcile import Tolerances
 from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, run_replay
+from reconsume.spark_connectors.session import RECORDS_OF_A_TASK
 from reconsume.spark_connectors.source import TopicSource
 
 LARGE_SIZES: Final = (1_000_000, 2_000_000, 4_000_000)
 TURNS: Final = int(os.environ.get("RECONSUME_BENCHMARK_TURNS", "3"))
 GROUPS: Final = 8
+_NEVER_LATE: Final = Tolerances(late=dt.timedelta(days=1))
+"""The deliveries of a large history are written minutes after they are due."""
 Headers = list[tuple[str, bytes]]
 
 
@@ -99,13 +104,23 @@ def _reconcile(
     settings = install(bootstrap_servers, "1s")
     history(settings, records // 2, skewed=skewed)
 
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "includeHeaders": "true", "startingOffsets": "earliest"}
+    options |= {"kafka.isolation.level": "read_committed", "subscribePattern": settings.topic_prefix + ".*"}
+    # As many tasks as a reconcile has.
+    partitions = sum(
+        count
+        for topic, count in KafkaAdmin(settings.client_settings()).topics().items()
+        if topic.startswith(settings.topic_prefix)
+    )
+    options |= {"minPartitions": str(partitions + 1), "maxRecordsPerPartition": str(RECORDS_OF_A_TASK)}
+
     def count() -> None:
-        frame = read_kinds(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix)
+        frame = spark.read.format("kafka").options(**options).load()
         frame.selectExpr("count(*)", "sum(size(headers))").first()
 
     def run() -> None:
-        found = reconcile(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix)
-        wrong = found.findings.where("kind <> 'LATE'").count()
+        found = reconcile(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix, tolerances=_NEVER_LATE)
+        wrong = found.findings.count()
         found.close()
         if wrong:
             raise RuntimeError(f"{wrong} findings in a clean history")
@@ -168,21 +183,30 @@ def _peak_of_spark() -> float:
     raise RuntimeError("Spark's JVM is no child of this process")
 
 
-def _main(work: str, bootstrap_servers: str, records: int) -> None:
+def _spilled_mib(session: SparkSession) -> float:
+    """Return what all stages wrote to disk because memory was short, in MiB."""
+    gateway: Any = getattr(session.sparkContext, "_gateway", None)
+    nothing, quantiles = gateway.jvm.java.util.ArrayList(), gateway.new_array(gateway.jvm.double, 0)
+    store = gateway.jvm.org.apache.spark.SparkContext.getOrCreate().statusStore()
+    stages = store.stageList(nothing, False, False, quantiles, nothing)
+    return float(sum(stages.apply(number).diskBytesSpilled() for number in range(stages.size()))) / 1024**2
+
+
+def _main(work: str, bootstrap_servers: str, records: int, master: str = "local[2]") -> None:
     """Measure one size; print the figures as the last line."""
     session = local_session(
         lambda line: print(line, file=sys.stderr),
-        master="local[2]",
+        master=master,
         settings={"spark.driver.memory": "2g"},
     )
     run, baseline = _WORKS[work]
     told: list[tuple[str, str, float]] = []
     for other, own in run(session, bootstrap_servers, records):
         told += [(f"rate to {baseline}", RATE, other / own), (work, "s", own), (baseline, "s", other)]
-    told.append(("peak of Spark's JVM", "MiB", _peak_of_spark()))
+    told += [("peak of Spark's JVM", "MiB", _peak_of_spark()), ("spilled", "MiB", _spilled_mib(session))]
     session.stop()
     print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    _main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -26,6 +26,7 @@ class HeaderColumns:
         places: where some of them stand among the names, from 1 on, 0 where there is none: a caller that has that in
             columns spares a search for each use.
         numbers: what `count` or `integer` gives for some of them, likewise.
+        raws: what `raw` gives for some of them, likewise.
     """
 
     def __init__(
@@ -34,11 +35,13 @@ class HeaderColumns:
         values: Column,
         places: Mapping[str, Column] | None = None,
         numbers: Mapping[str, Column] | None = None,
+        raws: Mapping[str, Column] | None = None,
     ) -> None:
         self._names = names
         self._values = values
         self._places = dict(places or {})
         self._numbers = dict(numbers or {})
+        self._raws = dict(raws or {})
 
     @classmethod
     def of(cls, headers: Column) -> Self:
@@ -56,6 +59,8 @@ class HeaderColumns:
 
     def raw(self, name: str) -> Column:
         """Its bytes; null where it is absent or has no value."""
+        if name in self._raws:
+            return self._raws[name]
         # Position 0 means absent, and `get` gives null for -1.
         return F.get(self._values, (self._place(name) - 1).cast("int"))
 

@@ -85,8 +85,14 @@ _TEXTS: Final = (p.RETRY_TOPIC, p.ORIGIN_MESSAGE_ID, p.REAL_TOPIC)
 _COUNTS: Final = (p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES)
 _INTEGERS: Final = (p.DELAY, p.REAL_QID)
 _MOMENTS: Final = (p.BORN_TIMESTAMP, p.TIMER_DELIVER_MS)
-_LOOKED_UP: Final = (*_TEXTS, *_COUNTS, *_INTEGERS, *_MOMENTS, p.REPLAY_TIMES)
-"""Headers of ours that several columns need."""
+_NUMBERS: Final = (*_COUNTS, *_INTEGERS, *_MOMENTS, p.REPLAY_TIMES)
+_TOLD: Final = (
+    *_TEXTS,
+    *_NUMBERS,
+    *(p.DLQ_ERRORS + name for name in ("message", "exception.class", "stacktrace", "delivery.count")),
+    *("QUARANTINE_REASON", p.REPLAY_ID, p.TAGS, p.KEYS, p.UNIQ_KEY),
+)
+"""Headers of ours that columns are made of."""
 
 
 def typed(
@@ -139,7 +145,7 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
             _GROUP_PART: F.coalesce(rest_of(topic, topic_prefix + "RETRY."), rest_of(topic, topic_prefix + "DLQ.")),
         }
     )
-    places = {name: f"_at_{name}" for name in _LOOKED_UP}
+    places = {name: f"_at_{name}".replace(".", "_") for name in _TOLD}
     found = {column: F.array_position(_NAMES, name) for name, column in places.items()}
     # Spark moves a filter below these steps, and takes each column that it needs apart again, once for each use; past a
     # column that it cannot foresee it moves none. (Of `rand() >= 0` Spark 4 knows the answer.)
@@ -147,12 +153,16 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
     raw = raw.withColumns(found)
     names, values, at = F.col(_NAMES), F.col(_VALUES), {name: F.col(column) for name, column in places.items()}
     headers = HeaderColumns(names, values, at)
-    numbers = {name: f"_number_{name}" for name in (*_COUNTS, *_INTEGERS, *_MOMENTS, p.REPLAY_TIMES)}
+    numbers = {name: f"_number_{name}" for name in _NUMBERS}
+    # With these, nothing above needs the arrays, which each further step would copy for each record.
+    raws = {name: f"_raw_{name}".replace(".", "_") for name in _TOLD}
     counts = (*_COUNTS, p.REPLAY_TIMES)
     raw = raw.withColumns(
         {column: headers.count(name) if name in counts else headers.integer(name) for name, column in numbers.items()}
+        | {column: headers.raw(name) for name, column in raws.items()}
     )
-    return raw, HeaderColumns(names, values, at, {name: F.col(column) for name, column in numbers.items()})
+    found_numbers, found_raws = ({name: F.col(column) for name, column in made.items()} for made in (numbers, raws))
+    return raw, HeaderColumns(names, values, at, found_numbers, found_raws)
 
 
 def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[str, Column]:

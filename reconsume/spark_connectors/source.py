@@ -13,7 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, texts
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors.session import RECORDS_OF_A_TASK, check_session, cores_of, tasks_of
+from reconsume.spark_connectors.session import (
+    RECORDS_OF_A_TASK,
+    check_session,
+    cores_of,
+    newer_reader,
+    shuffle_partitions,
+    tasks_of,
+)
 
 DEFAULT_PREFIX: Final = "reconsume."
 _SPLITS: Final = ("minpartitions", "maxrecordsperpartition")
@@ -75,16 +82,18 @@ class TopicSource:
             settings["subscribePattern"] = pattern
         source = self.spark.readStream if streaming else self.spark.read
         settings |= dict(self.options)
-        frame = source.format("kafka").options(**settings).load()
-        if not (splits := self._splits(None if streaming else frame)):
-            return frame
-        return source.format("kafka").options(**splits | settings).load()
+        with newer_reader(self.spark):
+            frame = source.format("kafka").options(**settings).load()
+            if not (splits := self._splits(None if streaming else frame)):
+                return frame
+            return source.format("kafka").options(**splits | settings).load()
 
     def _splits(self, frame: DataFrame | None) -> dict[str, str]:
         """Into how many tasks partitions are split: one of a busy group would be one task.
 
         Spark looks up where partitions begin and end, and so splits them by size, only where it is asked for more
-        tasks than there are partitions.
+        tasks than there are partitions. Spark Connect tells neither partitions nor cores. There the number of
+        partitions of a shuffle says how many tasks suit the cluster.
 
         Args:
             frame: as it is read without splits; None of a stream, which knows its offsets.
@@ -95,7 +104,9 @@ class TopicSource:
         if frame is None:
             return by_size
         cores, partitions = cores_of(self.spark), tasks_of(frame)
-        if cores is None or not partitions:
+        if cores is None:
+            return by_size | {"minPartitions": str(shuffle_partitions(self.spark))}
+        if not partitions:
             return {}
         return by_size | {"minPartitions": str(max(cores, partitions + 1))}
 

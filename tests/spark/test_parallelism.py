@@ -40,6 +40,16 @@ def test_what_is_split_tells_about_how_much_will_be_read(spark: SparkSession, li
     assert rows_to_read(few, partitions) == 0
 
 
+def test_kafka_is_read_without_rows_of_java_objects(
+    spark: SparkSession, lived: Lived, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting = "spark.sql.sources.useV1SourceList"
+    before = spark.conf.get(setting, None)
+    read_retries(spark, lived.bootstrap_servers, topic_prefix=lived.prefix).explain()
+    assert "BatchScan" in capsys.readouterr().out
+    assert spark.conf.get(setting, None) == before
+
+
 @pytest.mark.parametrize(("rows", "partitions"), [(None, 1), (0, 1), (250_000, 1), (600_000, 3)])
 def test_shuffles_have_as_many_partitions_as_the_rows_need(
     spark: SparkSession, rows: int | None, partitions: int

@@ -94,7 +94,8 @@ def read_level_tables(source: TopicSource, own: str | None) -> LevelTables:
         source: what is read.
         own: the level table in place of all that the topic says of levels; None takes that.
     """
-    raw = source.of_clients().raw(pattern=source.names.groups.replace(".", r"\."))
+    # One task: the topic is small.
+    raw = source.of_clients().with_options(minPartitions="1").raw(pattern=source.names.groups.replace(".", r"\."))
     records = raw.select("partition", "offset", F.unix_millis("timestamp").alias("set_at"), "key", "value").collect()
     newest = {(row.key or b"").decode(errors="replace"): row for row in sorted(records, key=lambda row: row.offset)}
     tables = _tables(newest)

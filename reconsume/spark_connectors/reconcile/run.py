@@ -34,7 +34,7 @@ from reconsume.spark_connectors.reconcile.records.attempts import (
 )
 from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords, Extent, ExtentsSince, Partition
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
-from reconsume.spark_connectors.reconcile.records.records import read_records
+from reconsume.spark_connectors.reconcile.records.records import read_records, records_to_read
 from reconsume.spark_connectors.reconcile.records.second_look import (
     forgive_deliveries_in_flight,
     note_lost_origins,
@@ -42,7 +42,7 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
-from reconsume.spark_connectors.session import broadcast_if_few, rows_to_read, small_methods, spread, tasks_of
+from reconsume.spark_connectors.session import broadcast_if_few, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
 
 logger = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class _Run:
         """Send-backs before `now_ms` and all deliveries, brought together, which Spark keeps until `kept` is closed."""
         source = self.source if self._from_ms is None else self.source.since(self._from_ms)
         records = read_records(source)
-        size = rows_to_read(records, tasks_of(read_records(source.with_options(minPartitions="1"))) or 0)
+        size = records_to_read(source)
         if self.grown is not None:
             records = self.grown.with_open(records)
         # What a producer's clock says tells nothing of what came later.

@@ -50,27 +50,35 @@ def gather_attempts(records: DataFrame) -> DataFrame:
     # Windows, not groups: Spark gathers groups in two steps, and sorts for each of them and once more for the window
     # below. These all take the order of one sort. Lists would stand in each of the rows that they are made of: of n
     # copies n times n.
-    attempt = Window.partitionBy(*IDENTITY).orderBy("appended")
+    # The hash comes first: Spark compares the first bytes of the first column, which groups and ids have in common.
+    life = ("life", "group", "origin_message_id", "replay_times")
+    attempt = Window.partitionBy(*life, "attempt").orderBy("appended")
     whole = attempt.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     own = {name: F.when(F.col("side") == name, F.struct(*fields)) for name, fields in _FIELDS.items()}
     counts = {name: F.count_if(F.col("side") == name).over(whole) for name in own}
-    together = records.select(
-        *IDENTITY,
-        *(column.alias(f"own_{name}") for name, column in own.items()),
-        *(F.first(column, ignorenulls=True).over(whole).alias(f"first_{name}") for name, column in own.items()),
-        (F.greatest(*counts.values()) > 1).alias("many"),
-        F.row_number().over(attempt).alias("number"),
-    ).where("number = 1 OR many")
+    together = (
+        records.withColumn("life", F.xxhash64(*life[1:]))
+        .select(
+            "life",
+            *IDENTITY,
+            *(column.alias(f"own_{name}") for name, column in own.items()),
+            *(F.first(column, ignorenulls=True).over(whole).alias(f"first_{name}") for name, column in own.items()),
+            (F.greatest(*counts.values()) > 1).alias("many"),
+            F.row_number().over(attempt).alias("number"),
+        )
+        .where("number = 1 OR many")
+    )
     first = F.col("first_arrived")
     came_back = F.when(
         (first["kind"] == "retry") & ~first["by_producer"],
         F.struct(F.col("attempt"), first["appended"].alias("appended")),
     )
-    life = Window.partitionBy("group", "origin_message_id", "replay_times")
     chosen = {
         name: F.when(F.col("many"), F.col(f"own_{name}")).otherwise(F.col(f"first_{name}")).alias(name) for name in own
     }
-    rows = together.select(*IDENTITY, "many", F.max(came_back).over(life).alias("retried"), *chosen.values())
+    rows = together.select(
+        *IDENTITY, "many", F.max(came_back).over(Window.partitionBy(*life)).alias("retried"), *chosen.values()
+    )
     return rows.select(*IDENTITY, "many", "retried", *(F.col(side)[name].alias(as_) for side, name, as_ in _flat()))
 
 

@@ -12,6 +12,7 @@ from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern, place_of
 from reconsume.spark_connectors.schema import typed
+from reconsume.spark_connectors.session import rows_to_read, tasks_of
 from reconsume.spark_connectors.source import TopicSource
 
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
@@ -36,13 +37,19 @@ def read_records(source: TopicSource) -> DataFrame:
     A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
     where that record stands, its `cause` where it went.
     """
-    pattern = "|".join(kind_pattern(source.names.prefix, kind) for kind in KINDS)
-    frame = typed(source.raw(pattern=pattern), source.names.prefix, more=("timestampType",))
+    in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns.of(F.col("headers"))
+    # Made first: key, value and all headers would be copied from step to step. Of records that are not in the
+    # quarantine, which are nearly all, the last three are not computed.
+    early = {
+        "stamp": F.xxhash64("key", "value"),
+        "source": F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN)),
+        "mark": F.when(in_quarantine, headers.integer(QUARANTINE_RELEASED)),
+        "went_to": F.when(in_quarantine, F.make_valid_utf8(F.col("value").cast("string"))),
+    }
+    frame = typed(
+        source.raw(pattern=_pattern(source)).withColumns(early), source.names.prefix, more=("timestampType", *early)
+    )
     upstream = F.col("kind").isin("delay", "inbox")
-    in_quarantine, headers = F.col("kind") == "quarantine", HeaderColumns.of(F.col("headers"))
-    # Nothing of it is computed for the others: these are nearly all.
-    came_from = F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN))
-    mark = F.when(in_quarantine, headers.integer(QUARANTINE_RELEASED))
     # A higher-order function would be interpreted by Spark, with all that goes into it.
     damage = F.concat_ws(", ", F.array_remove("malformed", "TIMER_DELIVER_MS"))
     target = F.col("target")
@@ -51,10 +58,20 @@ def read_records(source: TopicSource) -> DataFrame:
     ours = ~upstream | target.isNull() | goes_back
     return (
         frame.where(ours)
-        .withColumns({"source": came_from, "mark": mark, "damage": damage})
+        .withColumn("damage", damage)
         .withColumn("damage", F.when(_nowhere(), "REAL_TOPIC").otherwise(F.col("damage")))
         .select(*_columns(source.names.prefix))
     )
+
+
+def records_to_read(source: TopicSource) -> int | None:
+    """About how many records `read_records` will read; None where Spark does not tell."""
+    whole = source.with_options(minPartitions="1").raw(pattern=_pattern(source))
+    return rows_to_read(source.raw(pattern=_pattern(source)), tasks_of(whole) or 0)
+
+
+def _pattern(source: TopicSource) -> str:
+    return "|".join(kind_pattern(source.names.prefix, kind) for kind in KINDS)
 
 
 def _nowhere() -> Column:
@@ -91,9 +108,9 @@ def _columns(topic_prefix: str) -> list[Column]:
         _astray().alias("astray"),
         F.col("replay_id").isNotNull().alias("replayed"),
         F.when(damage != "", damage).alias("damage"),
-        F.xxhash64("key", "value").alias("stamp"),
+        F.col("stamp"),
         F.col("deliveries"),
-        F.when(is_mark, F.make_valid_utf8(F.col("value").cast("string"))).otherwise(cause).alias("cause"),
+        F.when(is_mark, F.col("went_to")).otherwise(cause).alias("cause"),
         F.lit(None).cast("string").alias("released"),
         (F.col("timestampType") == PRODUCERS_TIME).alias("by_producer"),
     ]
