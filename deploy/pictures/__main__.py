@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from deploy.pictures.terminal import screen, terminal_svg
 from reconsume.bridge.groups.groups import SystemConfig
@@ -36,6 +37,13 @@ ROWS: Final = 3_000
 _COMMAND: Final = (sys.executable, "-m", "reconsume")
 _ENV: Final = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 _SIZES: Final = {"console": "1180,900", "report": "1180,1000"}
+_CAUSE: Final = "TimeoutError: gate <n> did not answer within <n> s"
+_PAGES: Final = {
+    "console": "/dead-letters",
+    "console-group": "",
+    "console-dry-run": "/job?" + urlencode({"kind": "resend", "label": _CAUSE}),
+}
+"""Pictures of the console, and the pages of a group that they show."""
 _SCHEMES: Final = {"": "1", "-dark": "0"}
 """Endings of files, and what Blink calls light and dark."""
 
@@ -70,7 +78,8 @@ def _of_an_installation(names: Sequence[str], browser: str) -> None:
             )
             _wait_for(f"http://{address}/")
             time.sleep(10)  # the index is filled
-            _shoot(browser, "console", f"http://{address}/groups/departures/dead-letters")
+            for name, path in _PAGES.items():
+                _shoot(browser, name, f"http://{address}/groups/departures{path}")
         if "report" in names:
             report = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "report.html"
             subprocess.run([*_COMMAND, "reconcile", "--report", str(report)], env=env, check=False)

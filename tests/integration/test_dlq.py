@@ -274,7 +274,7 @@ def test_the_commands_show_and_export_what_is_there(
     out = capsys.readouterr().out
     assert "flights/0/2" in out
     assert "flights/0/0" not in out
-    assert "2 of 2 that were looked at; older ones: --before 0:1" in out
+    assert "2 of 2 dead letters that were read; older ones: --before 0:1" in out
     list_letters(machines, Filter(), group, before="0:1", limit=2)
     said = json.loads(capsys.readouterr().out)
     assert ([one["record"] for one in said["records"]], said["older"]) == (["0/0"], None)

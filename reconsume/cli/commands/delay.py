@@ -43,7 +43,9 @@ def list_records(
     ]
     columns = ("record", "what", "for", "message", "attempt", "level", "due")
     print_table("waiting records", columns, rows)
-    print_line(f"{len(rows):,} of {found.looked_at:,} that were looked at{'' if found.is_whole else '; more wait'}")
+    print_line(
+        f"{len(rows):,} of {found.looked_at:,} waiting records that were read{'' if found.is_whole else '; more wait'}"
+    )
 
 
 @on_kafka(app, "cancel")

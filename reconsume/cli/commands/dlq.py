@@ -98,7 +98,7 @@ def list_letters(
         for one in page.records
     ]
     print_table(f"dead letters of {group}", ("record", "state", "dead since", "message id", "retries", "why"), rows)
-    looked = f"{len(page.records):,} of {page.looked_at:,} that were looked at"
+    looked = f"{len(page.records):,} of {page.looked_at:,} dead letters that were read"
     if from_index:
         looked = f"{len(page.records):,} of {page.found or 0:,}, from the index"
     print_line(f"{looked}{'' if page.older is None else f'; older ones: --before {page.older}'}")

@@ -19,7 +19,7 @@ from reconsume.operations.groups_file import change_group, changes
 
 app = typer.Typer()
 
-_TOPICS_TOO: Final = "`reconsume topics plan` tells whether it needs topics that are missing"
+_TOPICS_TOO: Final = "run `reconsume topics plan` to see whether it needs more topics"
 
 
 @on_kafka(app, "list")
