@@ -28,6 +28,7 @@ from reconsume.cli.broker.kafka import free_port
 __all__ = [
     "LANE_PARTITIONS",
     "PAYLOAD",
+    "READ_SECONDS",
     "Told",
     "Worker",
     "cpu_seconds",

@@ -29,6 +29,7 @@ from benchmarks.installation import (
 from reconsume.bridge.process.settings import Settings
 
 RATES: Final = (10, 100, 300, 1_000, 10_000, 50_000)
+BARE_RATES: Final = (1_000, 10_000)
 WARM_UP_SECONDS: Final = 4
 LEVEL_MS: Final = 1_000
 LONGEST_SECONDS: Final = 8.0
@@ -57,6 +58,41 @@ with open(path, "wb") as file:
     seen.tofile(file)
 consumer.close()
 """
+_WAITING_LOOP: Final = """
+import sys, time
+from collections import deque
+from confluent_kafka import Consumer, Producer, TopicPartition
+servers, target, number, lane, delay_ms = *sys.argv[1:5], int(sys.argv[5])
+given = []
+consumer = Consumer({"bootstrap.servers": servers, "group.id": target + ".bare", "auto.offset.reset": "earliest",
+                     "enable.auto.commit": False, "isolation.level": "read_committed", "fetch.wait.max.ms": 50})
+producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{target}.bare-{number}", "linger.ms": 1,
+                     "retry.backoff.ms": 1, "retry.backoff.max.ms": 10, "queue.buffering.max.messages": 200000})
+producer.init_transactions()
+consumer.subscribe([lane], on_assign=lambda _, partitions: given.extend(partitions))
+waiting, is_ready = deque(), False
+while True:
+    until = waiting[0].timestamp()[1] + delay_ms if waiting else float("inf")
+    first = consumer.poll(max(0.0, min(0.2, until / 1000 - time.time())))
+    if given and not is_ready:
+        is_ready = True
+        print("ready", flush=True)
+    if first is not None:
+        waiting.extend(one for one in (first, *consumer.consume(5000, 0)) if one.error() is None)
+    now = time.time() * 1000
+    if not waiting or waiting[0].timestamp()[1] + delay_ms > now:
+        continue
+    offsets = {}
+    producer.begin_transaction()
+    while waiting and waiting[0].timestamp()[1] + delay_ms <= now:
+        one = waiting.popleft()
+        producer.produce(target, one.value(), one.key(), headers=one.headers(), partition=0)
+        offsets[one.topic(), one.partition()] = one.offset() + 1
+    places = [TopicPartition(*where, offset) for where, offset in offsets.items()]
+    producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata())
+    producer.commit_transaction()
+"""
+"""Records of the one lane are due in the order in which they are read, so a deque is enough."""
 _FAILING: Final = """
 import sys, threading, time, uuid
 from confluent_kafka import Producer
@@ -95,27 +131,29 @@ for key, at in again.items():
 
 @measurement("lateness")
 def lateness(place: Place) -> Iterator[Sample]:
-    """Lateness in transactions at steady rates, with two workers, and what they take of a core."""
+    """Lateness in transactions at steady rates: two workers, what they take of a core, and two bare loops."""
     for per_second in RATES[:3] if place.quick else RATES:
-        yield from _steady(place, per_second, seconds=place.size(30 if per_second < 100 else 15, 5))
+        seconds = place.size(30 if per_second < 100 else 15, 5)
+        yield from _steady(place, per_second, seconds)
+        if per_second in BARE_RATES:
+            yield from _bare(place, per_second, seconds)
 
 
 def _steady(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
     case, records = f"{per_second:,}/s", per_second * (seconds + WARM_UP_SECONDS)
     with ExitStack() as stack:
         settings = stack.enter_context(installed(place.bootstrap_servers))
-        lane, retry = settings.names.delay(LEVEL_MS), settings.names.retry("bench")
+        retry = settings.names.retry("bench")
         workers = [stack.enter_context(scheduler(settings, instance_id=f"w{one}")) for one in (1, 2)]
         for one in workers:
             one.seconds_until("/readyz")
         reader = stack.enter_context(_reader(settings, retry))
         cpu, began = cpu_seconds(*(one.pid for one in workers)), time.monotonic()
-        _feed(settings, lane, per_second, records)
+        _feed(settings, settings.names.delay(LEVEL_MS), per_second, records)
         fed = time.monotonic() - began
         time.sleep(LEVEL_MS / 1_000)
         cpu = cpu_seconds(*(one.pid for one in workers)) - cpu
-        due = {key: stamp + LEVEL_MS for _, key, stamp in read_all(settings, {lane: LANE_PARTITIONS}, records)}
-        moved = [(stamp - due[key or b""], key or b"") for _, key, stamp in read_all(settings, {retry: 1}, records)]
+        due, moved = _due_and_moved(settings, records)
         seen = reader()
     first = min(due.values()) + WARM_UP_SECONDS * 1_000
     yield from percentiles(case, (late for late, key in moved if due[key] >= first))
@@ -126,6 +164,35 @@ def _steady(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
     yield Sample(case, "missing", "records", records - len(moved))
     yield Sample(case, "CPU of both workers", "% of a core", cpu / fed * 100)
     yield Sample(case, "fed", "records/s", records / fed)
+
+
+def _bare(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
+    """The same with two loops that do nothing but wait and copy: what broker and machine leave of punctuality."""
+    case, records = f"{per_second:,}/s", per_second * (seconds + WARM_UP_SECONDS)
+    with ExitStack() as stack:
+        settings = stack.enter_context(installed(place.bootstrap_servers))
+        lane, retry = settings.names.delay(LEVEL_MS), settings.names.retry("bench")
+        for one in ("1", "2"):
+            command = [sys.executable, "-c", _WAITING_LOOP, settings.bootstrap_servers, retry, one, lane]
+            process = stack.enter_context(subprocess.Popen([*command, str(LEVEL_MS)], stdout=subprocess.PIPE))
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            process.stdout.readline()
+        stack.enter_context(_reader(settings, retry))
+        _feed(settings, lane, per_second, records)
+        time.sleep(LEVEL_MS / 1_000)
+        due, moved = _due_and_moved(settings, records)
+    first = min(due.values()) + WARM_UP_SECONDS * 1_000
+    for late in percentiles(case, (late for late, key in moved if due[key] >= first)):
+        yield Sample(case, f"{late.figure} of two bare loops", late.unit, late.value)
+
+
+def _due_and_moved(settings: Settings, records: int) -> tuple[dict[bytes, int], list[tuple[int, bytes]]]:
+    """Return the due moment of each key, and by how many milliseconds each key is late at its append."""
+    lane, retry = settings.names.delay(LEVEL_MS), settings.names.retry("bench")
+    waiting = read_all(settings, {lane: LANE_PARTITIONS}, records)
+    due = {key or b"": stamp + LEVEL_MS for _, key, stamp in waiting}
+    return due, [(stamp - due[key or b""], key or b"") for _, key, stamp in read_all(settings, {retry: 1}, records)]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -12,7 +13,7 @@ from typing import Final
 from benchmarks.cost import Assumed, Workload, checks, measured, on_paper
 from benchmarks.cost import table as cost_table
 from benchmarks.harness.plots import plots
-from benchmarks.harness.results import QUIET, RunResult, number, read_runs, table
+from benchmarks.harness.results import QUIET, Result, RunResult, number, read_runs, table
 
 __all__ = ["PAGES"]
 
@@ -20,18 +21,26 @@ _HERE: Final = Path(__file__).parent
 _RECORDED: Final = _HERE / "results.json"
 _MADE: Final = "<!-- made by `make docs` from benchmarks/{source}; do not edit -->"
 _BILLION: Final = 1_000_000_000
+_FIGURE: Final = re.compile(r"\{\{ (.+?) \| (.+?) \| (.+?) \}\}")
+"""Where a page's text names a measurement, its case and its figure."""
 
 
 def _performance() -> str:
     runs = read_runs(_RECORDED)
-    parts = [
-        (_HERE / "performance.md").read_text("utf-8").replace("<!-- made -->", _MADE.format(source="performance.md"))
-    ]
+    text = (_HERE / "performance.md").read_text("utf-8").replace("<!-- made -->", _MADE.format(source="performance.md"))
+    recorded = {one.key: one for kind in ("peers", "full") if kind in runs for one in runs[kind].results}
+    parts = [_FIGURE.sub(lambda found: _in_short(recorded[found[1], found[2], found[3]]), text)]
     for kind, title in (("full", "All figures"), ("peers", "Figures of other products")):
         if kind in runs:
             drawn = "".join(f"![{name}](images/{name})\n\n" for name in _plots() if kind == "full")
             parts.append(f"## {title}\n\n{_about(runs[kind])}\n\n{drawn}{table(runs[kind].results)}")
     return "\n".join(parts)
+
+
+def _in_short(one: Result) -> str:
+    """Return the median of the rounds, and their range where it is one."""
+    least, most = number(min(one.values)), number(max(one.values))
+    return number(one.median) if least == most else f"{number(one.median)} ({least} – {most})"
 
 
 def _about(run: RunResult) -> str:

@@ -11,12 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Final
 
+from confluent_kafka import Consumer, TopicPartition
+
 from benchmarks.harness.registry import CPU, RATE, Place, Sample, measurement
 from benchmarks.installation import (
+    LANE_PARTITIONS,
+    READ_SECONDS,
     Told,
     cpu_seconds,
     fill,
@@ -197,9 +201,20 @@ class _Backlog:
             while not sum(admin.end_offsets([(self._retry[0], 0)]).values()):
                 time.sleep(0.001)
             before = cpu_seconds(*pids)
-            rate = append_rate(self._settings, self._retry, self._records)
-            spent = cpu_seconds(*pids) - before
-            return Told(rate, spent / self._records), max(resident_mib(one)[1] for one in pids)
+            self._wait_until_committed()
+            spent, peak = cpu_seconds(*pids) - before, max(resident_mib(one)[1] for one in pids)
+        return Told(append_rate(self._settings, self._retry, self._records), spent / self._records), peak
+
+    def _wait_until_committed(self) -> None:
+        """Wait until the workers are done; to read what they write would take a core from them, as from no loop."""
+        group = {"group.id": self._settings.names.scheduler_group}
+        lanes = [TopicPartition(lane, one) for lane in self._lanes for one in range(LANE_PARTITIONS)]
+        with closing(Consumer(self._settings.client_settings() | group)) as asking:
+            deadline = time.monotonic() + READ_SECONDS
+            while sum(max(0, one.offset) for one in asking.committed(lanes, READ_SECONDS)) < self._records:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the workers did not deliver {self._records:,} records")
+                time.sleep(0.05)
 
     def copied(self) -> list[Told]:
         """Let the loop copy it to as many targets; for many groups let it copy to a single one too."""

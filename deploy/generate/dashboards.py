@@ -224,7 +224,7 @@ _CONSOLE: Final[dict[str, Sequence[PanelSpec]]] = {
     "Pages": (
         _rate("Requests, by status", "reconsume_console_requests", "page, status", legend="{{page}} {{status}}"),
         _quantiles("Time of a page", "reconsume_console_request_duration_seconds", "page"),
-        _rate("Dead letters to be sent again, by outcome", "reconsume_console_resent_records", "outcome"),
+        _rate("Dead letters that jobs have handled, by outcome", "reconsume_console_job_records", "outcome"),
         PanelSpec(
             "Age of the oldest open dead letter",
             "reconsume_oldest_open_dead_letter_timestamp_seconds",

@@ -55,28 +55,34 @@ def _topics() -> str:
     drawing = Drawing(
         "The topics of an installation with two groups",
         "Each group has a retry topic and a dead-letter topic. All groups share the delay topics, the inbox, and the "
-        "topics for settings, withdrawals, positions, states and the quarantine.",
+        "topics for settings, withdrawals, positions, states, jobs and the quarantine.",
         880,
-        360,
+        432,
     )
     shared = [format_duration(delay) for delay in _LEVELS.delays_ms[:4]]
-    drawing.box("frame", 24, 44, 320, 292)
+    drawing.box("frame", 24, 44, 320, 364)
     drawing.note(184, 32, "for each group", style="")
     for at, group in enumerate((_GROUP, "billing")):
-        top = 62 + 136 * at
+        top = 76 + 168 * at
         drawing.box("topic", 44, top, 280, 52, _NAMES.retry(group), "(failed messages return here)")
         drawing.box("dead", 44, top + 64, 280, 52, _NAMES.dead_letter(group), "(messages that never succeeded)")
-    drawing.box("frame", 372, 44, 484, 292)
+    drawing.box("frame", 372, 44, 484, 364)
     drawing.note(614, 32, "shared by all groups", style="")
     drawing.box(
         "topic", 392, 62, 444, 74, f"{_NAMES.prefix}DELAY.*", f"({', '.join(shared)}, … one topic for each duration)"
     )
-    drawing.box("topic", 392, 152, 214, 52, _NAMES.send_back, "(the inbox)")
-    drawing.box("topic", 622, 152, 214, 52, _NAMES.groups, "(settings)")
-    drawing.box("topic", 392, 216, 214, 52, _NAMES.cancel, "(withdrawals)")
-    drawing.box("topic", 622, 216, 214, 52, _NAMES.positions, "(of schedulers)")
-    drawing.box("dead", 392, 280, 214, 42, _NAMES.quarantine)
-    drawing.box("topic", 622, 280, 214, 42, _NAMES.dead_letter_states)
+    others: tuple[tuple[Kind, str, str], ...] = (
+        ("topic", _NAMES.send_back, "inbox"),
+        ("topic", _NAMES.groups, "settings"),
+        ("topic", _NAMES.cancel, "withdrawals"),
+        ("topic", _NAMES.withdrawn, "known withdrawals"),
+        ("topic", _NAMES.positions, "progress of schedulers"),
+        ("topic", _NAMES.dead_letter_states, "states of dead letters"),
+        ("topic", _NAMES.jobs, "jobs on dead letters"),
+        ("dead", _NAMES.quarantine, "undeliverable records"),
+    )
+    for at, (kind, name, words) in enumerate(others):
+        drawing.box(kind, 392 + 230 * (at % 2), 152 + 64 * (at // 2), 214, 52, name, f"({words})")
     return drawing.text()
 
 

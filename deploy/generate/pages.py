@@ -16,7 +16,6 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.console.api.api import make_api as make_console_api
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
-from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.sidecar.api.api import make_api
 from reconsume.sidecar.metrics import SidecarMetrics
@@ -34,9 +33,10 @@ _CARDINALITY: Final = f"""\
 ## How many time series
 
 With 200 groups, each with all outcomes, and the 18 levels of the default table, one scheduler worker has 1,806 time
-series: 340 of `reconsume_delivery_lateness_seconds`, 60 of what waits, 1,400 of `reconsume_scheduler_records_total`,
-5 others. They do not grow with partitions, keys, topics or records. Above {MOST_GROUPS:,} groups further ones share
-the label `(other)`. A consumer of one group that reads one topic and its retries has 57 with every level in use.
+series: 340 of `reconsume_delivery_lateness_seconds`, 60 for waiting records, 1,400 of
+`reconsume_scheduler_records_total`, and 5 others. They do not grow with partitions, keys, topics or records. Beyond
+{MOST_GROUPS:,} groups, the further ones share the label `(other)`. A consumer that reads one topic and its retries
+has 57 with every level in use.
 `tests/unit/bridge/metrics/test_catalogue.py` counts them.
 
 `level` is a delay topic without the prefix, such as `DELAY.10s`, or `SEND_BACK` for the inbox.
@@ -85,8 +85,7 @@ def console_openapi_text() -> str:
     """`docs/openapi-console.json`."""
     settings = ConsoleProcessSettings()
     cluster = ConsoleCluster(settings)
-    metrics = ConsoleMetrics(CollectorRegistry())
-    api = make_console_api(settings, cluster, Changes(cluster, now_ms, metrics.resent), now_ms)
+    api = make_console_api(settings, cluster, Changes(cluster), now_ms, None)
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -45,25 +46,25 @@ A dot becomes two underscores: `RECONSUME_SCHEDULER__INSTANCE_ID`. librdkafka's 
 `RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`, `RECONSUME_KAFKA_LOG_LEVEL` for `log_level`. With `_FILE` at its
 end a variable names a file that holds the value, as secrets are mounted:
 `RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are separated by spaces, or are JSON, as tables are:
-`RECONSUME_SUBSCRIPTIONS='[{"group": "departures", "topics": ["flights"]}]'`. The variables by which Kubernetes
-describes a Service that is called `reconsume` are ignored.
+`RECONSUME_SUBSCRIPTIONS='[{"group": "departures", "topics": ["flights"]}]'`. reconsume ignores the variables that
+Kubernetes sets for a Service with the name `reconsume`.
 
-## Looking at them
+## Check settings
 
-`reconsume config check --config reconsume.toml` says what is wrong, with exit code 2, and asks no broker. `reconsume
-config show` prints what is in force, from file, environment and command line, with secrets masked; `reconsume config
-schema` prints the JSON schema of the file. With `--process sidecar` all three are about a sidecar, with `--process
-console` about a console.
+`reconsume config check --config reconsume.toml` names each mistake and exits with 2; it contacts no broker. `reconsume
+config show` prints the settings in force, from file, environment and command line, with secrets masked. `reconsume
+config schema` prints the JSON schema of the file. `--process sidecar` and `--process console` do the same for a sidecar
+and a console.
 
 ## Groups and the level table
 
-They live in the GROUPS topic, so that all processes use the same: see
-[groups as a file](operate.md#groups-as-a-file), or `reconsume groups set --delay-levels "1s 5s 10s"` and
-`reconsume groups set departures --retry-max-times 3`. With a policy of RocketMQ 5:
+The settings of groups and the level table are records of the GROUPS topic, so that all processes use the same ones. Set
+them with [a file](operate.md#groups-as-a-file), or with `reconsume groups set --delay-levels "1s 5s 10s"` and
+`reconsume groups set departures --retry-max-times 3`. A group may have a retry policy of RocketMQ 5:
 
     {example}
 
-After a change `reconsume topics apply` makes the delay topics that it needs.
+After a change run `reconsume topics apply`, which creates the delay topics that the new table needs.
 """
 _BOUNDS: Final = {"Ge": "from {}", "Gt": "over {}", "Le": "to {}", "MinLen": "from {} characters", "MaxLen": "to {}"}
 
@@ -75,7 +76,7 @@ def settings_page() -> str:
     for name, field in Settings.model_fields.items():
         if _is_section(field):
             model: type[BaseModel] = field.annotation  # type: ignore[assignment]  # it is a section
-            parts.append(_table(f"`[{name}]`", model.__doc__, model.model_fields, f"{name}."))
+            parts.append(_table(f"`[{name}]`", inspect.getdoc(model), model.model_fields, f"{name}."))
     parts.append(_table("`[console]`", ConsoleSettings.__doc__, ConsoleSettings.model_fields, "console."))
     example = f"reconsume groups set departures --retry-policy '{_POLICY}'"
     return "\n".join([*parts, _TAIL.replace("{example}", example)])

@@ -205,8 +205,8 @@ def host_and_port(text: str | None, option: str, default: int) -> dict[str, obje
 
 
 _SHOWN_BYTES = 2_000
-_COLLECT_EVERY = 50_000
-"""Objects more than were freed; a batch of messages in hand has as many, and none of them is garbage."""
+_COLLECT_EVERY = 200_000
+"""Objects more than were freed; a batch of messages in hand has 60,000, and none of them is garbage."""
 
 
 def stop_at_signals() -> threading.Event:

@@ -153,7 +153,7 @@ def sidecar(
         Path | None, typer.Option(metavar="FILE", help="file with the token of callers; required beyond loopback")
     ] = None,
 ) -> None:
-    """Serve send-backs and delayed messages over HTTP, for a consumer in any language beside it, and push to apps."""
+    """Serve send-backs and delayed messages over HTTP to a consumer in any language, and push messages to apps."""
     from reconsume.cli.actions.processes import run_sidecar
 
     where = host_and_port(listen, "--listen", SIDECAR_API)

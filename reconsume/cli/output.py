@@ -193,6 +193,6 @@ def opened(file: Path | None) -> Iterator[TextIO]:
     try:
         new = file.open("x", encoding="utf-8", newline="")
     except OSError as error:
-        raise IllegalSetting(f"--file {file}: {error.strerror}; name one that is not there yet") from None
+        raise IllegalSetting(f"--file {file}: {error.strerror}; name a new file in a folder that exists") from None
     with new:
         yield new

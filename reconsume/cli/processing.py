@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import Final, cast
-
-from confluent_kafka import KafkaError, KafkaException, Message
+from typing import Final
 
 from reconsume.bridge.kafka.client_settings import producer_settings
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import is_given_up, translate, translated
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.process.polled_records import ClientError, PolledRecord
 
 PROCESSED_ORIGIN: Final = "origin"
 """Header of what was published: where the message first stood, `<topic>/<partition>/<offset>`."""
 _SERVE_SECONDS: Final = 0.05
-_GIVEN_UP: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 class Processing:
@@ -29,7 +27,7 @@ class Processing:
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, *, may_repeat: bool = False) -> None:
-        self._topic = topic
+        self._topic, self._doing = topic, f"publishing to {topic}"
         self._may_repeat = may_repeat
         settings = producer_settings({"bootstrap.servers": bootstrap_servers}, "processing")
         self._producer = LastingProducer(settings | {"linger.ms": 2, "enable.idempotence": not may_repeat})
@@ -44,23 +42,22 @@ class Processing:
             KafkaRefused: Kafka does not take it; KafkaNotReachable: it may later.
         """
         while (error := self._publish(body, origin, key)) is not None:
-            if not self._may_repeat or error.code() not in _GIVEN_UP:
-                raise translate(error, f"publishing to {self._topic}")
+            if not self._may_repeat or not is_given_up(error):
+                raise translate(error, self._doing)
 
-    def _publish(self, body: bytes | None, origin: str, key: bytes | None) -> KafkaError | None:
-        answer: Future[KafkaError | None] = Future()
+    def _publish(self, body: bytes | None, origin: str, key: bytes | None) -> ClientError | None:
+        answer: Future[ClientError | None] = Future()
 
-        def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        def on_delivery(error: ClientError | None, _message: PolledRecord) -> None:
             answer.set_result(error)
 
         headers: list[tuple[str, str | bytes | None]] = [(PROCESSED_ORIGIN, origin.encode())]
         while True:
             try:
-                self._producer.produce(self._topic, value=body, key=key, headers=headers, on_delivery=on_delivery)
+                with translated(self._doing):
+                    self._producer.produce(self._topic, value=body, key=key, headers=headers, on_delivery=on_delivery)
             except BufferError:
                 self._stop.wait(_SERVE_SECONDS)
-            except KafkaException as error:
-                return cast("KafkaError", error.args[0])
             else:
                 return answer.result()
 

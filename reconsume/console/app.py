@@ -11,16 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.console.api.api import PREFIX, fault_of, make_api
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.metrics import ConsoleMetrics
 from reconsume.console.pages.actions import Actions
+from reconsume.console.pages.edit_pages import EditPages
 from reconsume.console.pages.forms import FormReader
 from reconsume.console.pages.job_pages import JobPages
 from reconsume.console.pages.pages import Pages
 from reconsume.console.pages.quarantine_pages import QuarantinePages
+from reconsume.console.pages.report_pages import REPORTS, ReportPages
 from reconsume.console.pages.sign_in_pages import SignInPages
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.oidc import CALLBACK
@@ -43,22 +46,27 @@ def make_app(
     """All pages, with the guard before them.
 
     Raises:
-        IllegalSetting: a token or a key cannot be used, or is missing.
+        IllegalSetting: a token, a key or the schema registry cannot be used, or is missing.
     """
     console = settings.console
     sign_in = SignIn(console, clock)
     renderer = Renderer(settings, clock, sign_in)
-    pages, forms = Pages(settings, cluster, renderer, clock), FormReader(sign_in)
-    changes = Changes(cluster, clock, metrics.resent)
-    actions = Actions(console, changes, renderer, forms)
-    jobs = JobPages(cluster, changes, renderer, forms, clock, console.cause_labels)
+    registry = console.schema_registry
+    schemas = None if registry is None else SchemaRegistry(registry.get_secret_value())
+    pages, forms = Pages(settings, cluster, renderer, clock, schemas), FormReader(sign_in)
+    changes = Changes(cluster)
+    actions, edits = Actions(console, changes, renderer, forms), EditPages(console, cluster, renderer)
+    jobs = JobPages(cluster, changes, renderer, forms, clock, console)
+    reports = ReportPages(console.reports_folder, renderer)
     quarantine = QuarantinePages(cluster, changes, renderer, forms)
     error_page = partial(_error_page, renderer)
     app = Starlette(
         routes=[
-            Mount(PREFIX, make_api(settings, cluster, changes, clock)),
-            *_routes(pages, actions),
+            Mount(PREFIX, make_api(settings, cluster, changes, clock, schemas)),
+            *_routes(pages, actions, edits),
             *_job_routes(jobs, quarantine),
+            Route(REPORTS, reports.reports),
+            Route(REPORTS + "/{name}", reports.report),
             *_sign_in_routes(SignInPages(sign_in, renderer, forms)),
         ],
         exception_handlers=dict.fromkeys((Refusal, ReconsumeError, HTTPException, Exception), error_page),
@@ -72,8 +80,9 @@ def make_app(
     return ConsoleGuard(app, console, sign_in, error_page, count)
 
 
-def _routes(pages: Pages, actions: Actions) -> list[Route]:
+def _routes(pages: Pages, actions: Actions, edits: EditPages) -> list[Route]:
     group = "/groups/{group}"
+    letter = group + "/dead-letters/{partition:int}/{offset:int}"
     return [
         Route("/", pages.overview),
         Route("/style.css", style),
@@ -81,12 +90,13 @@ def _routes(pages: Pages, actions: Actions) -> list[Route]:
         Route("/htmx.js", htmx),
         Route(group, pages.group),
         Route(group + "/dead-letters", pages.dead_letters),
-        Route(group + "/dead-letters/{partition:int}/{offset:int}", pages.record),
+        Route(letter, pages.record),
+        Route(letter + "/life", pages.life),
+        Route(letter + "/edit", edits.edit),
         Route(group + "/waits", pages.waits),
-        Route(group + "/dead-letters/{partition:int}/{offset:int}/life", pages.life),
-        Route(group + "/resend", actions.resend_plan, methods=["POST"]),
-        Route(group + "/resend/run", actions.resend_run, methods=["POST"]),
+        Route(group + "/hours", pages.hours),
         Route(group + "/resolve", actions.resolve, methods=["POST"]),
+        Route(group + "/retries", actions.pause, methods=["POST"]),
     ]
 
 
@@ -96,6 +106,7 @@ def _job_routes(jobs: JobPages, quarantine: QuarantinePages) -> list[Route]:
         Route("/jobs/{name}", jobs.job),
         Route("/jobs/{name}/wish", jobs.wish, methods=["POST"]),
         Route("/groups/{group}/job", jobs.plan),
+        Route("/groups/{group}/job", jobs.plan_chosen, methods=["POST"]),
         Route("/groups/{group}/jobs", jobs.create, methods=["POST"]),
         Route("/quarantine", quarantine.quarantine),
         Route("/quarantine/release", quarantine.release, methods=["POST"]),
@@ -116,17 +127,17 @@ def _error_page(renderer: Renderer, request: Request, error: Exception) -> Respo
     if request.scope["path"].startswith(API):
         return fault_of(request, error)
     status, detail, headers = _told(error)
-    content = {"status": status, "text": _text(error, status, request.url.path), "detail": detail}
+    content = {"status": status, "text": _text(error, status, request.method, request.url.path), "detail": detail}
     here = "/" if request.method == "POST" else None
     response = renderer.page(request, "error.html", content, status, here)
     response.headers.update(headers)
     return response
 
 
-def _text(error: Exception, status: int, path: str) -> str:
+def _text(error: Exception, status: int, method: str, path: str) -> str:
     """The name of the sentence on top."""
-    if status == _NOT_NOW and path.endswith("/resend/run"):
-        return "error_resend"
+    if status == _NOT_NOW and method == "POST" and path.endswith("/jobs"):
+        return "error_job"
     if status == _NOT_NOW and isinstance(error, Refusal):
         return "error_ending"
     return f"error_{status if status in _TOLD else 500}"

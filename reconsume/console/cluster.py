@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final
@@ -21,18 +21,19 @@ from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
 from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.groups_file import change_group
 from reconsume.operations.jobs.planning import JobPlan
-from reconsume.operations.jobs.records import Job, JobsView
+from reconsume.operations.jobs.records import Job, JobsView, jobs_topic
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.jobs.service import cancel, pause, resume
 from reconsume.operations.jobs.service import create as create_job
 from reconsume.operations.jobs.service import plan as plan_job
 from reconsume.operations.jobs.service import show as show_job
+from reconsume.operations.lives.group_hours import RetryHours, count_retry_hours
 from reconsume.operations.lives.group_waits import GroupWaits, count_group_waits
 from reconsume.operations.lives.message_life import MessageLife, read_life
 from reconsume.operations.quarantine import QuarantineRecord, read_quarantine, release
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import ResendVerdict, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
 
@@ -58,8 +59,8 @@ class ConsoleCluster:
         self._of_index: tuple[int, float, Mapping[str, OpenLetters], Mapping[str, Sequence[int]]] | None = None
         self._jobs = JobsView(self._cluster)
         self.snapshots = Snapshots(self._read)
-        # Who resends at the same time is fenced; those of one console wait for each other instead.
-        self._resending = threading.Lock()
+        # Those who change dead letters at the same time are fenced; those of one console wait for each other instead.
+        self._changing = threading.Lock()
 
     @property
     def _cluster(self) -> Cluster:
@@ -125,21 +126,30 @@ class ConsoleCluster:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let changes of dead letters run one after the other; one that waits for too long gives its thread back."""
-        if not self._resending.acquire(timeout=_WAIT_SECONDS):
+        if not self._changing.acquire(timeout=_WAIT_SECONDS):
             raise KafkaNotReachable(
-                f"another resend of this console has run for {_WAIT_SECONDS:.0f} s; nothing was changed, send the form "
+                f"another change by this console has run for {_WAIT_SECONDS:.0f} s; nothing was changed, send the form "
                 "again later"
             )
         try:
             yield
         finally:
-            self._resending.release()
+            self._changing.release()
 
-    def plan_job(self, draft: JobDraft) -> JobPlan:
-        """Return the plan of a job; for very many dead letters from the index, without those left out."""
-        index, wanted = self._index_of(draft.group), draft.wanted
+    def plan_job(
+        self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
+    ) -> JobPlan:
+        """Return the plan of a job; for very many dead letters from the index, without those left out.
+
+        Args:
+            draft: of the job.
+            told: is given each dead letter and its status, where they are read from Kafka.
+        """
+        index, wanted, cluster = self._index_of(draft.group), draft.wanted, self._cluster
+        # Nobody should learn that jobs are impossible after they have said why they want one.
+        jobs_topic(cluster)
         if index is None or draft.records is not None:
-            return plan_job(self._cluster, draft)
+            return plan_job(cluster, draft, told)
         filtered = LetterFilter(
             group=draft.group,
             state=wanted.state or OPEN,
@@ -151,7 +161,7 @@ class ConsoleCluster:
             until_ms=wanted.until_ms,
         )
         if (count := index.store.count(filtered)) <= _MOST_PLANNED:
-            return plan_job(self._cluster, draft)
+            return plan_job(cluster, draft, told)
         causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))
         return JobPlan(count, count, Counter(), causes, hours, origins)
 
@@ -188,6 +198,10 @@ class ConsoleCluster:
         """Return the waiting records of a group on each delay topic; reads Kafka."""
         return count_group_waits(self._cluster, group)
 
+    def retry_hours(self, group: str) -> RetryHours:
+        """Return how many retries of a group were delivered in each hour; reads Kafka."""
+        return count_retry_hours(self._cluster, group)
+
     def life(self, group: str, one: DeadLetterRecord) -> MessageLife:
         """The records of a dead letter's message; reads Kafka."""
         return read_life(self._cluster, group, one)
@@ -216,17 +230,12 @@ class ConsoleCluster:
         """One of them."""
         return read_one(self._cluster, group, place)
 
-    def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
-        """Return the plan of `resend`."""
-        return plan_resend(self._cluster, group, places)
-
-    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
-        """Send them again, each once."""
-        with self._alone():
-            try:
-                return resend(self._cluster, group, places, replay_id=replay_id, by=by)
-            finally:
-                self.snapshots.wake()
+    def pause_retries(self, group: str, *, is_paused: bool) -> None:
+        """Have due retries of a group wait, or deliver them again; the next page shows it."""
+        try:
+            change_group(self._cluster, group, {"retryPaused": is_paused})
+        finally:
+            self.snapshots.look()
 
     def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
         """Resolve those that are open."""

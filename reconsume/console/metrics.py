@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
+from reconsume.operations.jobs.work import LetterOutcome
 
 
 class ConsoleMetrics:
@@ -20,8 +21,13 @@ class ConsoleMetrics:
         self.registry = registry
         self.requests = metric("reconsume_console_requests").counter(registry)
         self.seconds = metric("reconsume_console_request_duration_seconds").histogram(registry)
-        self.resent = metric("reconsume_console_resent_records").counter(registry)
+        self.handled = metric("reconsume_console_job_records").counter(registry)
         self.oldest_open = metric("reconsume_oldest_open_dead_letter_timestamp_seconds").gauge(registry)
+
+    def count_outcomes(self, outcomes: Sequence[LetterOutcome]) -> None:
+        """Count what a job has done."""
+        for one in outcomes:
+            self.handled.labels(one.outcome).inc()
 
     def tell_oldest_open(self, oldest_ms: Mapping[str, int]) -> None:
         """When the oldest open dead letter of each group was stored; a group that is left out has none."""

@@ -83,7 +83,7 @@ class Console:
                 if self._index is not None:
                     self._follow(self._index, stop)
                     if not self._settings.console.read_only:
-                        runner = JobRunner(Cluster(self._settings)).run
+                        runner = JobRunner(Cluster(self._settings), told=self._metrics.count_outcomes).run
                         jobs = threading.Thread(target=runner, args=(stop,), name="reconsume-jobs", daemon=True)
                         jobs.start()
                 self._on_start(self._server.address, watch.address)

@@ -27,7 +27,7 @@ class ConsoleListenSettings(_Strict):
     host: str = "127.0.0.1"
     """Address of the pages; any address beyond loopback needs a token."""
     port: Annotated[int, Field(ge=0, le=65_535)] = CONSOLE_PAGES
-    """0 takes a free one."""
+    """Port of the pages; 0 takes a free port."""
 
 
 class AccessSettings(_Strict):
@@ -61,7 +61,9 @@ class ProxySettings(_Strict):
             try:
                 ipaddress.ip_network(one, strict=False)
             except ValueError as error:
-                raise IllegalSetting(f"console.proxy.addresses: {one!r} is no address or network ({error})") from None
+                raise IllegalSetting(
+                    f"console.proxy.addresses: {one!r} is not an address or network ({error})"
+                ) from None
         return value
 
     @field_validator("user_header", "teams_header")
@@ -106,8 +108,8 @@ class ConsoleSettings(_Strict):
 
     listen: ConsoleListenSettings = ConsoleListenSettings()
     token: SecretStr | None = None
-    """What browsers must show, as password of HTTP Basic with any user name; `RECONSUME_CONSOLE__TOKEN_FILE` names a
-    file that holds it."""
+    """Shared token, which browsers send as the password of HTTP Basic, with any user name;
+    `RECONSUME_CONSOLE__TOKEN_FILE` names a file with it."""
     token_file: Path | None = None
     """The same, from a settings file."""
     tokens: SecretStr | None = None
@@ -135,14 +137,19 @@ class ConsoleSettings(_Strict):
     """Further names, without a port, by which browsers may ask for a console that listens on this machine alone: those
     of a proxy before it. `localhost` and the loopback addresses always may."""
     read_only: bool = False
-    """Disable resending from the pages."""
+    """Disable all changes from the pages and the API."""
     hide_values: bool = False
     """Show only the sizes of keys, values and the users' headers."""
-    hide_values_from_viewers: bool = False
+    hide_values_from_viewers: bool = True
     """The same for people who are only viewers of a group."""
+    schema_registry: SecretStr | None = None
+    """URL of a Confluent Schema Registry, by whose schemas keys and values are decoded; it may hold a user and a
+    password. Needs the extra `schemas`. `RECONSUME_CONSOLE__SCHEMA_REGISTRY_FILE` names a file that holds it."""
+    reports_folder: Path | None = None
+    """Folder of the pages that `--report` of `reconsume reconcile` writes; by default the console shows no reports."""
     index_folder: Path | None = None
     """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
-    headers and causes, no values. None takes the user's cache folder."""
+    headers and causes, no values. By default it is in the user's cache folder."""
     index_mib: Annotated[int, Field(ge=16)] = 1_024
     """Largest size of the index; a dead letter takes about 400 bytes."""
     cause_labels: dict[str, str] = {}

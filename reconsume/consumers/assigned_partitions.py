@@ -82,7 +82,7 @@ class AssignedPartitions:
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """Forget partitions that other members own; committing for them would be refused."""
-        logger.warning("lost: %s; late results are discarded", names_of(partitions))
+        logger.warning("lost: %s; results of running listeners are discarded", names_of(partitions))
         dropped = self._drop(partitions)
         self.service.leave(dropped, 0)
         self.sender.forget(dropped)
@@ -167,7 +167,7 @@ class AssignedPartitions:
         if self.finish_by is not None:
             leave_seconds = min(leave_seconds, self.seconds_left())
         if not self.service.leave(dropped, leave_seconds):
-            logger.warning("revoked while a listener still runs, so messages may run twice: %s", names_of(partitions))
+            logger.warning("revoked while a listener runs, so its messages may run twice: %s", names_of(partitions))
         self.sender.leave(dropped, self.settings.limits.settle_seconds)
 
     def _drop(self, partitions: Iterable[Partition]) -> list[ProcessQueue]:

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from confluent_kafka import KafkaError
-from confluent_kafka import Message as KafkaMessage
-
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import has_no_offset, is_fatal, is_missing, is_out_of_range, translate
 from reconsume.bridge.librdkafka.membership import Membership
+from reconsume.bridge.process.polled_records import PolledRecord, place_of
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.message import Message
@@ -30,7 +28,6 @@ _IDLE_SECONDS: Final = 0.2
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _SETTLE_SECONDS: Final = 0.5
-_NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
 """How librdkafka ends the reason for a reset of a partition without a committed offset."""
 
 
@@ -139,22 +136,22 @@ class ConsumeLoop:
             self._commit_at = now + _COMMIT_EVERY_MS
             self.partitions.commit()
 
-    def _queue_of(self, polled: KafkaMessage) -> ProcessQueue | None:
-        return self.partitions.queues.get((polled.topic() or "", polled.partition() or 0))
+    def _queue_of(self, polled: PolledRecord) -> ProcessQueue | None:
+        return self.partitions.queues.get(place_of(polled))
 
-    def _failed(self, polled: KafkaMessage) -> None:
+    def _failed(self, polled: PolledRecord) -> None:
         error = polled.error()
         assert error is not None
         topic, partition = polled.topic() or "", polled.partition()
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
-            self.partitions.reset_offset((topic, partition), had_none=_NO_OFFSET in error.str())
-        elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        if is_out_of_range(error) and partition is not None:
+            self.partitions.reset_offset((topic, partition), had_none=has_no_offset(error))
+        elif is_missing(error):
             # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
             if topic != self._reading.retry_topic:
                 remedy = f"{self._subscriptions.remedy_if_missing(topic)}; it is then read from its beginning"
                 logger.warning("%s", translate(error, f"subscribing to {topic}", remedy))
-        elif error.fatal() or error.code() == KafkaError._FATAL:
-            # As a polled message it does not say `fatal()`. Nothing is read any more, and no commit is taken.
+        elif is_fatal(error):
+            # Nothing is read any more, and no commit is taken.
             raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")
         else:
             logger.warning("%s", translate(error, f"consuming {topic}"))

@@ -104,9 +104,9 @@ def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:
     hopeless = exception_classes(given["dead_letter_on"])
     if given["message_model"] is MessageModel.BROADCASTING:
         if given["exactly_once"]:
-            raise IllegalSetting("exactly_once is for CLUSTERING: a broadcasting consumer sends nothing back")
+            raise IllegalSetting("exactly_once needs CLUSTERING, because a broadcasting consumer sends nothing back")
         if hopeless:
-            raise IllegalSetting("dead_letter_on is for CLUSTERING: a broadcasting consumer has no dead letters")
+            raise IllegalSetting("dead_letter_on needs CLUSTERING, because a broadcasting consumer has no dead letters")
     maximum, store, table = given["max_reconsume_times"], given["offset_store"], given["delay_levels"]
     return ConsumeSettings(
         group=group,

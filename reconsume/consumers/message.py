@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
-from confluent_kafka import Message as KafkaMessage
-
 from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -86,7 +85,7 @@ class Message:
     """
 
     def __init__(
-        self, polled: KafkaMessage, retry_topic: str, locally_failed: int = 0, namespace_prefix: str = ""
+        self, polled: PolledRecord, retry_topic: str, locally_failed: int = 0, namespace_prefix: str = ""
     ) -> None:
         self._polled = polled
         self._retry_topic = retry_topic

@@ -133,7 +133,7 @@ class PushConsumer:
         names, in_namespace = self._settings.names, self._settings.namespace
         own_retry = names.retry(self._settings.group)
         if not topic.startswith("^") and in_namespace.kafka_topic(topic, names) == own_retry:
-            raise IllegalSetting(f"topic {topic!r}: the retry topic of the group is subscribed to by itself")
+            raise IllegalSetting(f"topic {topic!r}: the consumer subscribes to its retry topic itself; leave it out")
         self._subscriptions.add(topic, sub_expression)
         return self
 
@@ -165,10 +165,10 @@ class PushConsumer:
         if not callable(listener):
             raise IllegalSetting(f"the listener must be a function, not {listener!r}")
         if per_key and not orderly:
-            raise IllegalSetting("per_key is an order: use it with orderly=True")
+            raise IllegalSetting("per_key=True needs orderly=True")
         if orderly and self._settings.circuit_breaker is not None:
             raise IllegalSetting(
-                "circuit_breaker is for concurrent listeners: what is consumed in order waits by itself when it fails; "
+                "circuit_breaker is for concurrent listeners: an orderly listener already waits when it fails; "
                 "leave out circuit_breaker or orderly=True"
             )
         self._registration = Registration(listener, orderly, per_key, self._registration.hooks)

@@ -15,6 +15,7 @@ ReconsumeError
 │   ├── WriterReplaced        another process writes under the same id: read what it wrote, then go on
 │   └── RecordTooLarge        a record is larger than its topic takes: make it smaller, or raise the limit
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
+│   └── GroupIsFull           the group has as many messages waiting as it may: mend what fails, or raise the limit
 ├── OffsetStoreUnusable       the offsets of a broadcasting consumer are in use or unreadable: see to the file
 ├── PartitionLost             the group has rebalanced: nothing was sent, the record is read again
 └── WorkerFenced              another worker took this one's identity
@@ -23,6 +24,7 @@ ReconsumeError
 from __future__ import annotations
 
 __all__ = [
+    "GroupIsFull",
     "IllegalDelayLevels",
     "IllegalName",
     "IllegalSetting",
@@ -110,6 +112,10 @@ class SendBackFailed(ReconsumeError):
     def __init__(self, message: str, failed: tuple[object, ...] = ()) -> None:
         super().__init__(message)
         self.failed = failed
+
+
+class GroupIsFull(SendBackFailed):
+    """The group has as many messages waiting as its `maxWaiting` allows; the record must not be committed."""
 
 
 class OffsetStoreUnusable(ReconsumeError):

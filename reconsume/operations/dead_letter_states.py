@@ -9,7 +9,7 @@ from typing import Final
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.new_record import NewRecord
-from reconsume.delay_levels.errors import MalformedProperty, TopicNotReady
+from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.dead_letter_states import (
     OPEN,
     DeadLetterKey,
@@ -127,7 +127,4 @@ def states_topic(cluster: Cluster) -> str:
     Raises:
         TopicNotReady: it does not exist.
     """
-    topic = cluster.names.dead_letter_states
-    if not cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; {cluster.names.remedy_if_missing(topic)}")
-    return topic
+    return cluster.require(cluster.names.dead_letter_states)

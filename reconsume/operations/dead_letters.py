@@ -12,7 +12,6 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
-from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.properties import Headers
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
@@ -184,8 +183,8 @@ def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
     topic = cluster.names.dead_letter(group)
     if not (found := all_partitions(cluster.admin.partitions([topic]))):
         raise TopicNotReady(
-            f"group {group!r} has no dead-letter topic ({topic}): no message of it has died yet, or its name is "
-            "written in another way; `reconsume status` shows the groups"
+            f"group {group!r} has no dead-letter topic ({topic}): it has no dead letters yet, or the name is "
+            "misspelled; `reconsume status` shows the groups"
         )
     return found
 
@@ -242,15 +241,14 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
                 size += found[place].size
             if size > _THESE_BYTES:
                 raise IllegalSetting(
-                    f"the chosen dead letters of group {group!r} have more than {_THESE_BYTES >> 20} MiB: choose "
-                    "fewer, or use `reconsume replay`"
+                    f"the named dead letters of group {group!r} have more than {_THESE_BYTES >> 20} MiB; name "
+                    "fewer, or use `reconsume dlq resend --all`"
                 )
     missing = sorted(wanted - found.keys())
     if missing:
-        others = f" (nor at {counted(len(missing) - 1, 'other place')})" if len(missing) > 1 else ""
+        others = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise RecordNotFound(
-            f"{missing[0]} of group {group!r}: no dead letter is there{others}; `reconsume dlq list` shows those "
-            "that are"
+            f"{missing[0]} of group {group!r} is not a dead letter{others}; `reconsume dlq list` shows which exist"
         )
     return [found[place] for place in sorted(found)]
 
@@ -274,6 +272,6 @@ def _parse_cursor(text: str | None) -> dict[int, int]:
     for part in (text or "").split(",") if text else ():
         partition, colon, offset = part.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise IllegalSetting(f"{text!r} is not where a page ended; start again without it")
+            raise IllegalSetting(f"{text!r} is not the end of a page; leave it out to start with the newest")
         found[int(partition)] = int(offset)
     return found

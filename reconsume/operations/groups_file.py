@@ -1,9 +1,9 @@
-"""Groups as a file: what should be, compared with what is. Nothing that is not in the file is removed unasked."""
+"""Changes of groups: of one of them, or as a file. Nothing that is not in the file is removed unasked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from reconsume.bridge.groups.groups import (
@@ -13,7 +13,10 @@ from reconsume.bridge.groups.groups import (
     parse_group_config,
     parse_system_config,
 )
+from reconsume.bridge.groups.groups_store import read_groups, write_group
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import TopicSettings
+from reconsume.bridge.topics.topics import make_parked_topics
 from reconsume.delay_levels.errors import IllegalSetting
 
 _TOP: Final = ("system", "defaults", "groups")
@@ -126,6 +129,33 @@ def plan_groups(
     system = parse_system_config(before | dict(file.system)).publishing(topics or TopicSettings())
     plan.system.extend(changes(before, system.model_dump(by_alias=True)))
     return GroupsPlan(plan.added, plan.changed, plan.unlisted, plan.system, Groups(system, wanted))
+
+
+def change_group(
+    cluster: Cluster, group: str, given: Mapping[str, Any]
+) -> tuple[Groups, SubscriptionGroupConfig, list[Change]]:
+    """Register a group or change it; a paused one gets its parked topic first.
+
+    Args:
+        cluster: the installation.
+        group: registered or not.
+        given: new values by their names in GROUPS, such as `retryPaused`; other fields stay.
+
+    Returns:
+        The groups before, the group as it is now, and what has changed.
+
+    Raises:
+        IllegalSetting: a value is illegal.
+        KafkaNotReachable: no answer.
+        KafkaRefused: rights are missing.
+    """
+    groups = read_groups(cluster)
+    known = groups.by_name.get(group)
+    before = {} if known is None else _values(known)
+    config = parse_group_config(group, {**before, **given})
+    make_parked_topics(cluster, replace(groups, by_name={group: config}))
+    write_group(cluster, config)
+    return groups, config, changes(before, _values(config))
 
 
 def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:

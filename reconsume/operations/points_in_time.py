@@ -28,5 +28,5 @@ def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise IllegalSetting(
-            f"{name} {text!r}: write a moment such as 2026-11-22 10:00 (UTC), or how long ago it is, such as 2h"
+            f"{name} {text!r}: write a time such as 2026-11-22 10:00 (UTC), or an age such as 2h"
         ) from None

@@ -9,7 +9,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
-from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.positions import position_key
 
@@ -38,9 +38,7 @@ def list_positions(cluster: Cluster) -> list[ListedPosition]:
     Raises:
         TopicNotReady: the POSITIONS topic is missing.
     """
-    admin, topic = cluster.admin, cluster.names.positions
-    if topic not in admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
+    admin, topic = cluster.admin, cluster.require(cluster.names.positions)
     last = PositionLog(cluster.base, topic).committed().last
     ids = admin.topic_ids({lane for lane, _ in last})
     committed = admin.committed(cluster.names.scheduler_group, [where for where in last if where[0] in ids])
@@ -78,8 +76,8 @@ def reset_positions(cluster: Cluster, wanted: Sequence[Partition] | None) -> lis
     group = cluster.names.scheduler_group
     if members := cluster.admin.member_names(group):
         raise IllegalSetting(
-            f"group {group} has {counted(len(members), 'member')}; stop all scheduler workers first: a running one "
-            "goes on where it is and writes its position again, and a killed one stays a member for its session"
+            f"group {group} has {counted(len(members), 'member')}; stop all scheduler workers first. A running worker "
+            "would write its position again; a killed one stays a member until its session ends"
         )
     write_records(cluster, cluster.names.positions, [(position_key(*where), None) for where in wheres])
     return [found[where] for where in wheres]

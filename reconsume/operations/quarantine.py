@@ -11,22 +11,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import TRANSACTION_SECONDS, ExclusiveWriter
+from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.progress.offset_runs import OffsetRuns
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, Headers
 from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, released_offset
-from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.record_address import RecordAddress
 
 Span = tuple[int, int]
@@ -53,6 +50,29 @@ class QuarantineRecord:
     quarantined: Quarantined
     stored_ms: int
     is_released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineFilter:
+    """Records to look for; None takes all.
+
+    Attributes:
+        text: in the reason; upper and lower case are the same.
+        since_ms: in the quarantine since this moment, or later.
+        until_ms: since a moment before this one.
+    """
+
+    text: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def takes(self, one: QuarantineRecord) -> bool:
+        """Whether it is one of them."""
+        return (
+            (self.text is None or self.text.casefold() in one.quarantined.reason.casefold())
+            and (self.since_ms is None or one.stored_ms >= self.since_ms)
+            and (self.until_ms is None or one.stored_ms < self.until_ms)
+        )
 
 
 def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
@@ -175,14 +195,14 @@ def release(
         # First: from here on nobody else's release can be committed any more, so what is read is the last word.
         writer.take_over()
         choice = _Choice(cluster, None if chosen is None else frozenset(chosen))
-        produce = partial(_produce, cluster.names, changes, _partitions_at_once(cluster))
+        give_back = partial(_release, cluster.names, changes, _partitions_at_once(cluster))
         for read in _parts(choice.records()):
             if not writer.is_alone:
                 writer.take_over()
                 choice.look_again()
             part = choice.still_waiting(read)
             if part:
-                writer.write(partial(produce, part))
+                give_back(part, writer)
             count += len(part)
             for one in part:
                 told(one)
@@ -212,7 +232,9 @@ class _Choice:
             raise IllegalSetting(f"{place}: the record does not exist; `reconsume quarantine list` shows them")
         for place in sorted(chosen or ()):
             if place not in self._waiting:
-                raise IllegalSetting(f"{place}: it was released before, and none is released twice")
+                raise IllegalSetting(
+                    f"{place}: the record was released before; `reconsume quarantine list` shows the others"
+                )
 
     def records(self) -> Iterator[QuarantineRecord]:
         """Read them, in order."""
@@ -254,39 +276,25 @@ def _partitions_at_once(cluster: Cluster) -> Callable[[str, bytes | None], int]:
     return partial(LanePartitions(lambda: groups).choose, lane, count)
 
 
-def _produce(
+def _release(
     names: TopicNames,
     changes: Mapping[str, str],
     choose: Callable[[str, bytes | None], int],
     records: Sequence[QuarantineRecord],
-    producer: Producer,
+    writer: ExclusiveWriter,
 ) -> None:
-    stored: dict[RecordAddress, Position] = {}
-    failed: list[KafkaError] = []
+    back: list[NewRecord] = []
     for one in records:
         topic, headers = one.quarantined.back(names, changes)
-        told, partition = partial(_tell, stored, failed, one.place), ANY_PARTITION
+        partition = ANY_PARTITION
         if topic != names.send_back:
             partition = choose(str(dict(headers).get(REAL_TOPIC)), one.key)
-        producer.produce(topic, one.value, one.key, partition, told, headers=headers)  # type: ignore[arg-type]
-    wait_for_reports(producer, TRANSACTION_SECONDS)
-    if len(stored) < len(records):
-        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
-    for one in records:
-        # A mark says where the record went, so that a reader of both topics knows the two for one.
-        mark, value = release_marker(one.place.offset), str(stored[one.place]).encode()
-        producer.produce(names.quarantine, value, partition=one.place.partition, headers=mark)  # type: ignore[arg-type]
+        back.append(NewRecord(topic, one.value, one.key, partition, headers))
 
+    def marks(stored: Acknowledged) -> Iterator[NewRecord]:
+        for one, place in zip(records, stored.places, strict=True):
+            # A mark says where the record went, so that a reader of both topics knows the two for one.
+            mark = release_marker(one.place.offset)
+            yield NewRecord(names.quarantine, str(place).encode(), None, one.place.partition, mark)
 
-def _tell(
-    stored: dict[RecordAddress, Position],
-    failed: list[KafkaError],
-    place: RecordAddress,
-    error: KafkaError | None,
-    message: Message,
-) -> None:
-    """Called by the producer for each record."""
-    if error is not None:
-        failed.append(error)
-        return
-    stored[place] = Position(message.topic() or "", message.partition() or 0, message.offset() or 0)
+    writer.write_after(back, marks)

@@ -101,7 +101,7 @@ def _judge(
 ) -> list[ResendVerdict]:
     if not places or len(places) > MOST:
         raise IllegalSetting(
-            f"{len(places)} dead letters: name between 1 and {MOST:,}; `reconsume replay` sends as many as there are"
+            f"{len(places)} dead letters are named; name between 1 and {MOST:,}, or use `reconsume dlq resend --all`"
         )
     records, states = read_these(cluster, group, places), StatesReader(cluster, to_the_last=to_the_last)
     histories = Histories(cluster, group, to_the_last=to_the_last)

@@ -57,7 +57,7 @@ def _change(
     cluster: Cluster, group: str, places: Collection[RecordAddress], wanted: str, state: DeadLetterState | None
 ) -> list[Changed]:
     if not places or len(places) > MOST:
-        raise IllegalSetting(f"{len(places)} dead letters: name between 1 and {MOST:,}")
+        raise IllegalSetting(f"{len(places)} dead letters are named; name between 1 and {MOST:,}")
     topic = states_topic(cluster)
     with ExclusiveWriter(cluster, resend_id(cluster, group), "changing the state of dead letters") as writer:
         writer.take_over()

@@ -31,7 +31,7 @@ class Role(Enum):
     SENDER = "sender", "any client that writes to SEND_BACK"
     PRODUCER = "producer", "DelayProducer"
     CONSOLE = "console", "read-only tools: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
-    RESENDER = "resender", "tools that also resend dead letters: `reconsume dlq resend`, the console"
+    RESENDER = "resender", "tools that also resend dead letters and pause groups: `reconsume dlq resend`, the console"
     SPARK = "spark", "`reconsume reconcile` and the readers"
     REPLAY = "replay", "`reconsume replay`, beside what Spark needs"
     ADMIN = "admin", "`reconsume topics apply`, `groups apply`, `doctor`"
@@ -46,7 +46,7 @@ def role_named(name: str) -> Role:
         return Role(name)
     except ValueError:
         known = "; ".join(f"{role.value}: {role.who}" for role in Role)
-        raise IllegalSetting(f"--role {name!r}: there are {known}") from None
+        raise IllegalSetting(f"--role {name!r} is unknown; use one of {known}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +203,14 @@ def _resender(names: TopicNames) -> list[Right]:
         Right("topic", names.delay(0), ("Write",), "dead letters that are sent again, as the schedulers take them"),
         Right("topic", names.dead_letter_states, ("Write",), "what became of a dead letter"),
         Right("topic", names.cancel, ("Write",), "to withdraw delayed messages: `reconsume delay cancel`"),
+        Right("transactional-id", f"{names.prefix}deliver-now", ("Write",), "`reconsume delay deliver-now`"),
         Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
         Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
+        Right("topic", names.groups, ("Write",), "to pause the retries of a group, and to resume them"),
+        Right(
+            "topic", f"{names.prefix}PARKED.", ("Create",), "where due records of a paused group wait", prefixed=True
+        ),
+        Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults, for that topic"),
     ]
 
 

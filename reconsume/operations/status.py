@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.reading.commits_of_groups import commits_of_groups
 from reconsume.bridge.reading.counting import Count, Span, count_records, total
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
@@ -26,8 +26,6 @@ from reconsume.operations.quarantine import count_quarantined
 
 _SECONDS: Final = 10.0
 _NONE: Final = Count(0, exact=True)
-_SIDE_BY_SIDE: Final = 16
-"""Groups that are asked about at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +146,8 @@ def _left(
             of_consumer[consumers[where[0]]].append(where)
     # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
     commits: dict[Partition, Commit] = {}
-    # Each question needs a client of its own: see `KafkaAdmin.commits`.
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        for found in pool.map(admin.commits, of_consumer, of_consumer.values()):
-            commits |= found
+    for found in commits_of_groups(cluster, of_consumer).values():
+        commits |= found
     ends |= admin.end_offsets(where for asked in of_consumer.values() for where in asked)
     return {where: unfinished_span(starts[where], ends[where], commits.get(where)) for where in partitions}
 

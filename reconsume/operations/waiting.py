@@ -22,6 +22,7 @@ from reconsume.delay_levels.wire.properties import (
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
     UNIQ_KEY,
+    Header,
     Headers,
     count_property,
     integer_property,
@@ -155,18 +156,10 @@ def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecor
         RecordNotFound: no record stands there.
     """
     names = cluster.names
-    chosen = [_withdrawable(one) for one in read_waiting(cluster, places)]
-    requests = [
-        {
-            "value": None,
-            "headers": [
-                (TIMER_DEL_UNIQKEY, (one.uniq_key or "").encode()),
-                # In the inbox nobody has worked out yet when it is due.
-                *([(TIMER_DELIVER_MS, str(one.due_ms).encode())] if one.place.topic != names.send_back else []),
-            ],
-        }
-        for one in chosen
-    ]
+    chosen = [one for _, one in read_waiting(cluster, places)]
+    for one in chosen:
+        check_withdrawable(one)
+    requests = [{"value": None, "headers": withdrawal_headers(one, names)} for one in chosen]
     topic = names.cancel
     if topic not in cluster.admin.partitions([topic]):
         raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
@@ -174,8 +167,8 @@ def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecor
     return chosen
 
 
-def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[WaitingRecord]:
-    """Return the records at these places.
+def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadRecord, WaitingRecord]]:
+    """Return the records at these places, and what each says.
 
     Raises:
         IllegalSetting: one is no place of a waiting record.
@@ -194,11 +187,21 @@ def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[WaitingRecord]
             read = next(iter(reader.records(ranges)), None)
             if read is None:
                 raise RecordNotFound(f"no record stands at {one}; `reconsume delay list` shows what waits")
-            found.append(describe_waiting(read, names))
+            found.append((read, describe_waiting(read, names)))
     return found
 
 
-def _withdrawable(one: WaitingRecord) -> WaitingRecord:
+def withdrawal_headers(one: WaitingRecord, names: TopicNames) -> list[Header]:
+    """The headers of the record of CANCEL that withdraws a delayed message."""
+    found: list[Header] = [(TIMER_DEL_UNIQKEY, (one.uniq_key or "").encode())]
+    # In the inbox nobody has worked out yet when it is due.
+    if one.place.topic != names.send_back:
+        found.append((TIMER_DELIVER_MS, str(one.due_ms).encode()))
+    return found
+
+
+def check_withdrawable(one: WaitingRecord) -> None:
+    """Raise `IllegalSetting` if schedulers cannot be told to drop this record."""
     if one.kind in ("retry", "dead letter"):
         raise IllegalSetting(
             f"{one.place} is a {one.kind} of group {one.target!r}, and a failed message is never dropped: hold the "
@@ -206,7 +209,6 @@ def _withdrawable(one: WaitingRecord) -> WaitingRecord:
         )
     if not one.uniq_key:
         raise IllegalSetting(f"{one.place} has no UNIQ_KEY, by which schedulers know a withdrawn message")
-    return one
 
 
 def _is_lane(names: TopicNames, topic: str) -> bool:

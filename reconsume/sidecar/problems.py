@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reconsume.delay_levels.errors import (
+    GroupIsFull,
     IllegalName,
     IllegalSetting,
     KafkaNotReachable,
@@ -30,6 +31,7 @@ _TRY_AGAIN: Final = 503
 _KINDS: Final[dict[str, tuple[int, str]]] = {
     "body-too-large": (413, "The body is too large"),
     "consume-disabled": (403, "The consumer group may not consume"),
+    "group-is-full": (429, "The consumer group has as many messages waiting as it may"),
     "headers-too-large": (431, "Request Header Fields Too Large"),
     "idempotency-key-reused": (409, "The idempotency key was used for something else"),
     "illegal-name": (422, "A name that Kafka cannot hold"),
@@ -63,6 +65,7 @@ _OF_ERRORS: Final[tuple[tuple[type[ReconsumeError], str], ...]] = (
     (TopicNotAllowed, "topic-not-allowed"),
     (TopicNotReady, "topic-not-found"),
     (KafkaNotReachable, "kafka-away"),
+    (GroupIsFull, "group-is-full"),
     (SendBackFailed, "send-back-failed"),
     (RecordTooLarge, "record-too-large"),
     (KafkaRefused, "kafka-refused"),
@@ -121,7 +124,8 @@ def problem_of(error: Problem | ReconsumeError) -> Problem:
     """The answer to a caller for one of our errors."""
     if isinstance(error, Problem):
         return error
-    return Problem(next(kind for of, kind in _OF_ERRORS if isinstance(error, of)), str(error))
+    kind = next(kind for of, kind in _OF_ERRORS if isinstance(error, of))
+    return Problem(kind, str(error), retry_after=_AGAIN_SECONDS if isinstance(error, GroupIsFull) else None)
 
 
 def of_several(parts: Sequence[dict[str, Any] | Problem]) -> Problem:

@@ -97,8 +97,8 @@ class EarlierSendBacks:
         """Say how many are known, and whether some are not."""
         if self._left_out:
             logger.warning(
-                "%d send-backs of the last %g minutes are not kept: memory is for %d of a group and %d in all; calls "
-                "that are repeated for them make a second copy",
+                "%d send-backs of the last %g minutes are not remembered: memory holds %d of a group and %d in all; a "
+                "repeated call for one of them makes a second copy",
                 *(self._left_out, minutes, self._most_of_a_group, self._most),
             )
         logger.info("%d send-backs of the last %g minutes are known", len(self._kept), minutes)

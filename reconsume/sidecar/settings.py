@@ -101,13 +101,13 @@ class CallerSettings(_Strict):
     def _stars_are_at_the_end(cls, value: list[str]) -> list[str]:
         for one in value:
             if not one or "*" in one[:-1]:
-                raise IllegalSetting(f"{one!r} is neither a name nor the beginning of one followed by *")
+                raise IllegalSetting(f"{one!r} must be a name, or the beginning of a name followed by *")
         return value
 
     @model_validator(mode="after")
     def _token_is_one(self) -> Self:
         if (self.token is None) == (self.token_file is None):
-            raise IllegalSetting("a caller needs its token: set token_file, or token, and not both")
+            raise IllegalSetting("a caller needs exactly one token; set token_file or token")
         return self
 
 

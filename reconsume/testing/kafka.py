@@ -120,7 +120,7 @@ class InMemoryKafka:
     ) -> None:
         check_types(locals(), message_delay_level=str, topic_prefix=str, start=datetime)
         if start.tzinfo is None:
-            raise IllegalSetting(f"start {start} has no time zone; such as datetime(2026, 1, 1, tzinfo=UTC)")
+            raise IllegalSetting(f"start {start} has no time zone; use one, as in datetime(2026, 1, 1, tzinfo=UTC)")
         allowed = texts(allowed_real_topics, "allowed_real_topics")
         self.bootstrap_servers = f"in-memory-{next(_NUMBERS)}.invalid:9092"
         self._settings = Settings(
@@ -162,7 +162,7 @@ class InMemoryKafka:
         check_range("partitions", partitions, 1, _MOST_PARTITIONS)
         if not self._cluster.create(topic, partitions):
             raise IllegalSetting(
-                f"topic {topic!r} is there already; make it before it is first subscribed or produced to"
+                f"topic {topic!r} exists already; create it before a consumer subscribes or a record is produced"
             )
 
     def produce(
@@ -228,7 +228,7 @@ class InMemoryKafka:
         """
         of_type(by, "by", timedelta)
         if by < timedelta(0):
-            raise IllegalSetting(f"advance: {by} is negative; this clock does not go back")
+            raise IllegalSetting(f"advance: {by} is negative; use a positive timedelta")
         before = len(self._steps.calls)
         self.settle()
         end_ms = self._clock.now_ms + by / timedelta(milliseconds=1)
@@ -244,7 +244,7 @@ class InMemoryKafka:
         return min((due for due in dues if due is not None), default=None)
 
     def calls(self, group: str | None = None) -> list[Call]:
-        """All calls of listeners, of one group or of all, in their order."""
+        """Return the calls of listeners so far, of a group or of all groups, in their order."""
         check_types(locals(), group=(str, NoneType))
         return [call for call in self._steps.calls if group in (None, call.group)]
 
@@ -265,7 +265,7 @@ class InMemoryKafka:
         return self.records(self._names.quarantine)
 
     def waiting(self, group: str | None = None) -> list[Waiting]:
-        """Return the waiting records of the delay topics, of one group or all, the earliest first."""
+        """Return the waiting records of the delay topics, of a group or of all groups, the earliest due first."""
         check_types(locals(), group=(str, NoneType))
         found = [
             self._waiting(where, one)

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.writers import TransactionalWriter
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -46,7 +46,7 @@ class SteppedScheduler:
         self._writer = TransactionalWriter(handle.base, names.scheduler_group, scheduler.transaction_timeout_ms)
         self._writer.start()
         self.group = names.scheduler_group
-        self._consumer = make_consumer(
+        self._consumer = GroupConsumer(
             consumer_settings(handle.base, "reconsume-scheduler")
             | {"group.id": self.group, "partition.assignment.strategy": "cooperative-sticky"}
         )

@@ -157,7 +157,7 @@ class Steps:
             IllegalSetting: called by a listener, or a listener makes itself work without end.
         """
         if self._stepping:
-            raise IllegalSetting("a listener may produce, but not advance the clock nor settle: it is being called")
+            raise IllegalSetting("a listener may not call advance() or settle(); call them in the test")
         driver, self._cluster.driver = self._cluster.driver, threading.get_ident()
         self._stepping = True
         try:
@@ -172,7 +172,8 @@ class Steps:
             self._stepping = False
             self._cluster.driver = driver
         raise IllegalSetting(
-            f"not quiet after {_MOST_TURNS:,} turns at {self._clock.now}: does a listener produce to its own topic?"
+            f"settle: listeners still had work after {_MOST_TURNS:,} turns at {self._clock.now}; check "
+            "whether one produces to its own topic"
         )
 
     def _step(self, loop: ConsumeLoop) -> bool:
@@ -192,7 +193,7 @@ class Steps:
 
     def _settle(self, loop: ConsumeLoop) -> None:
         if not loop.settle(_PATIENCE_SECONDS):
-            raise TimeoutError(f"a send-back was not settled within {_PATIENCE_SECONDS:.0f} s")
+            raise TimeoutError(f"a send-back did not finish within {_PATIENCE_SECONDS:.0f} s")
 
     def _wait_for_followers(self) -> None:
         with self._cluster.changed:

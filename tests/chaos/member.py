@@ -46,7 +46,7 @@ _LOGGED: Final[dict[str, What]] = {
     "assigned": "assigned",
     "revoked": "revoked",
     "lost": "lost",
-    "revoked while a listener still runs, so messages may run twice": "overdue",
+    "revoked while a listener runs, so its messages may run twice": "overdue",
 }
 _COMMITTING: Final = "committing offsets of "
 _REBALANCING: Final = ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")

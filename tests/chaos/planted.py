@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message
 
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.scheduler import service
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.scheduler.worker import Worker
+from reconsume.bridge.writing.exactly_once import Offsets
 from reconsume.bridge.writing.transactions import Produce, Transactions
 from reconsume.cli.chaos.cluster.worker import run
 
@@ -29,10 +30,10 @@ def commit_before_the_produce() -> None:
     """The offsets are committed, and then the records are written."""
     write = Transactions.write
 
-    def in_two(self: Transactions, produce: Produce, positions: Sequence[TopicPartition], metadata: Any) -> None:
-        write(self, lambda _producer: None, positions, metadata)
+    def in_two(self: Transactions, produce: Produce, offsets: Offsets, metadata: Any) -> None:
+        write(self, lambda _producer: None, offsets, metadata)
         threading.Event().wait(_WIDEST_SECONDS)
-        write(self, produce, [], metadata)
+        write(self, produce, None, metadata)
 
     setattr(Transactions, "write", in_two)  # noqa: B010 - a bug is no type
 

@@ -131,7 +131,7 @@ def test_the_drop_in_looks_at_the_cause(world: World, exactly_once: bool) -> Non
 
 
 def test_a_broadcasting_consumer_has_no_dead_letters() -> None:
-    with pytest.raises(IllegalSetting, match="dead_letter_on is for CLUSTERING"):
+    with pytest.raises(IllegalSetting, match="dead_letter_on needs CLUSTERING"):
         PushConsumer("departures", message_model=MessageModel.BROADCASTING, dead_letter_on=(ValueError,))
 
 

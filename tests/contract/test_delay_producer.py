@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import murmur2
 
 from reconsume.consumers import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
@@ -17,15 +19,18 @@ pytestmark = pytest.mark.timeout(120)
 HEADERS: list[Header] = [("b", b"1"), ("a", None), ("b", b"\xff\x00"), ("b", b"1")]
 
 
+@pytest.mark.rule("DP-02", "DP-03", "DP-05")
 def test_a_message_waits_on_its_level_and_comes_out_as_it_went_in(world: World) -> None:
-    topic = world.topic("level")
-    sent = world.delay_producer().send(topic, b"\x00v", key=b"k", headers=HEADERS, tags="late", delay_level=99)
+    topic, producer = world.topic("level", 4), world.delay_producer()
+    sent = producer.send(topic, b"\x00v", key=b"k", headers=HEADERS, tags="late", keys="k1 k2", delay_level=99)
     assert sent.stored.topic == world.names.delay(2_000), "99 is cut to the highest level"
     (one,) = world.until(lambda: world.read(topic), "the message")
     (waited,) = [record for record in world.read(sent.stored.topic) if record["UNIQ_KEY"] == sent.msg_id]
-    assert (one.key, one.value) == (b"k", b"\x00v")
+    assert (one.key, one.value, one.partition) == (b"k", b"\x00v", murmur2(b"k", 4))
     assert [header for header in one.headers if not is_ours(header[0])][: len(HEADERS)] == HEADERS
-    assert (one["TAGS"], one["DELAY"], one["UNIQ_KEY"]) == ("late", "4", sent.msg_id)
+    shown = {name: one[name] for name in ("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TIMER_DELIVER_MS")}
+    assert shown == {"TAGS": "late", "KEYS": "k1 k2", "UNIQ_KEY": sent.msg_id, "DELAY": "4", "TIMER_DELIVER_MS": None}
+    assert one["REAL_TOPIC"] == topic
     assert one.timestamp - waited.timestamp >= 2_000
 
 
@@ -50,31 +55,36 @@ def test_messages_overtake_each_other_by_their_moments(world: World) -> None:
     assert [record.value for record in world.read(topic)] == [b"now", b"700", b"2100", b"3500"]
 
 
-def test_a_withdrawn_message_never_comes(world: World) -> None:
-    topic = world.topic("withdrawn")
-    producer = world.delay_producer()
-    gone = producer.send(topic, b"gone", delay=timedelta(seconds=3))
-    producer.cancel(gone.msg_id)
-    producer.send(topic, b"comes", delay=timedelta(seconds=5))
-    world.until(lambda: world.read(topic), "the other one")
-    assert [record.value for record in world.read(topic)] == [b"comes"]
+@pytest.mark.rule("TM-13", "TM-14", "TM-15")
+def test_a_message_that_is_withdrawn_does_not_come_and_the_others_do(world: World) -> None:
+    topic, producer = world.topic("withdrawn"), world.delay_producer()
+    ids = [producer.send(topic, b"%d" % n, delay=timedelta(seconds=3)).msg_id for n in range(6)]
+    level = producer.send(topic, b"level", delay_level=4).msg_id
+    another = world.delay_producer()
+    for one in (ids[0], ids[2], ids[4], level):
+        another.cancel(one)
+    another.cancel(f"{round(world.now().timestamp() * 1000) + 60_000:012X}" + "0" * 20)
+    producer.send(topic, b"last", delay=timedelta(seconds=4))
+    world.until(lambda: b"last" in [one.value for one in world.read(topic)], "the last one")
+    assert sorted(one.value or b"" for one in world.read(topic)) == [b"1", b"3", b"5", b"last"]
     with pytest.raises(IllegalSetting, match="was due already"):
-        producer.cancel(gone.msg_id)
+        producer.cancel(ids[0])
 
 
-def test_a_selector_chooses_the_partition_of_a_delayed_message(world: World) -> None:
-    topic = world.topic("selected", 3)
-    producer = world.delay_producer()
-    for partition in (2, 0):
-        producer.send(
-            topic,
-            b"v",
-            delay_level=1,
-            selector=lambda queues, arg: MessageQueue(topic, queues[arg].partition),
-            arg=partition,
-        )
-    world.until(lambda: len(world.read(topic)) == 2, "both")
-    assert sorted(record["REAL_QID"] or "" for record in world.read(topic)) == ["0", "2"]
+def test_a_selector_keeps_what_belongs_together_in_one_partition_and_in_order(world: World) -> None:
+    topic, producer = world.topic("selected", 3), world.delay_producer()
+
+    def by_order(queues: Sequence[MessageQueue], order: int) -> MessageQueue:
+        return queues[order % len(queues)]
+
+    for step in range(4):
+        for order in range(3):
+            producer.send(topic, b"%d/%d" % (order, step), key=b"any", selector=by_order, arg=order)
+    for order in range(3):
+        producer.send(topic, b"%d/later" % order, key=b"any", delay=timedelta(seconds=1), selector=by_order, arg=order)
+    world.until(lambda: len(world.read(topic)) == 15, "all")
+    records = sorted((one for one in world.read(topic) if one.partition == 1), key=lambda one: one.offset)
+    assert [one.value for one in records] == [b"1/0", b"1/1", b"1/2", b"1/3", b"1/later"]
 
 
 @pytest.mark.parametrize("delay", [{"delay": timedelta(milliseconds=100)}, {"delay_level": 1}])

@@ -6,19 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers import Consumer, origin, polled_from, reconsume_times
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.contract.worlds import World
 
 pytestmark = pytest.mark.timeout(120)
 
+HEADERS: list[Header] = [("trace", b"1"), ("TAGS", b"late"), ("trace", b"2"), ("none", None), ("binary", b"\xff\x00")]
 
-def read(world: World, consumer: Consumer, count: int, way: str = "poll") -> list[Message]:
+
+def read(world: World, consumer: Consumer, count: int, way: str = "poll") -> list[KafkaMessage]:
     """The next so many messages."""
-    found: list[Message] = []
+    found: list[KafkaMessage] = []
 
     def enough() -> bool:
         if way == "consume":
@@ -32,38 +37,49 @@ def read(world: World, consumer: Consumer, count: int, way: str = "poll") -> lis
     return found
 
 
+@pytest.mark.rule("TN-02", "TN-04", "SB-16", "BR-10", "BR-16")
 @pytest.mark.parametrize("way", ["poll", "consume"])
-def test_what_is_sent_back_comes_again_under_its_topic(world: World, way: str) -> None:
+def test_a_message_that_was_sent_back_comes_again_under_its_origin_topic(world: World, way: str) -> None:
     group, topic = world.name(f"again-{way}"), world.topic(f"again-{way}")
-    world.produce(topic, b"flight", None, key=b"k", headers=[("a", b"1"), ("a", None)])
+    world.produce(topic, b"flight", b"", None, key=b"k", headers=HEADERS)
     with world.drop_in(group) as consumer:
         assert isinstance(consumer, Consumer)
         assert isinstance(consumer, KafkaConsumer)
         consumer.subscribe([topic])
-        first, tombstone = read(world, consumer, 2, way)
-        consumer.send_message_back(first, cause=ValueError("no dep_time"))
-        consumer.send_message_back(tombstone, delay_level=4)
-        again = {one.value(): one for one in read(world, consumer, 2, way)}
-        assert set(again) == {b"flight", None}
-        for one, before in ((again[b"flight"], first), (again[None], tombstone)):
-            assert (one.topic(), one.key(), one.headers()) == (topic, b"k", [("a", b"1"), ("a", None)])
-            assert (reconsume_times(before), reconsume_times(one)) == (0, 1)
-            assert origin(one) == origin(before)
-            assert polled_from(one).topic == consumer.retry_topic
-        consumer.commit(again[b"flight"], asynchronous=False)
-        consumer.send_message_back(again[b"flight"], delay_level=-1, cause="given up")
+        first = read(world, consumer, 3, way)
+        for message in first:
+            consumer.send_message_back(message, cause=ValueError("no dep_time"))
+        again = read(world, consumer, 3, way)
+        assert [one.value() for one in again] == [b"flight", b"", None]
+        for number, (one, before) in enumerate(zip(again, first, strict=True)):
+            assert isinstance(one, KafkaMessage)
+            assert (one.topic(), one.partition(), one.key(), one.headers()) == (topic, 0, b"k", HEADERS)
+            assert (reconsume_times(before), reconsume_times(one), one.error()) == (0, 1, None)
+            assert origin(one) == origin(before) == Position(topic, 0, number)
+            assert (polled_from(one).topic, polled_from(one).offset) == (consumer.retry_topic, one.offset())
+            assert (len(one), one.timestamp()[0]) == (len(one.value() or b""), TIMESTAMP_LOG_APPEND_TIME)
+        consumer.commit(again[0], asynchronous=False)
+        consumer.send_message_back(again[0], delay_level=-1, cause="given up")
         (letter,) = world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
         assert (letter.value, letter["RECONSUME_TIME"], letter["__dlq.errors.message"]) == (b"flight", "2", "given up")
 
 
-def test_of_a_list_what_comes_after_the_ack_index_is_sent_back(world: World) -> None:
-    group, topic = world.name("list"), world.topic("list")
-    world.produce(topic, b"a", b"b", b"c")
+@pytest.mark.rule("CC-06", "CC-07", "CC-08", "CC-09")
+@pytest.mark.parametrize(("ack_index", "failed"), [(None, b"abcd"), (-1, b"abcd"), (1, b"cd"), (3, b""), (99, b"")])
+def test_of_a_list_what_comes_after_the_ack_index_is_sent_back(
+    world: World, ack_index: int | None, failed: bytes
+) -> None:
+    group, topic = world.name(f"list{ack_index}"), world.topic(f"list{ack_index}")
+    world.produce(topic, b"a", b"b", b"c", b"d")
     with world.drop_in(group) as consumer:
         consumer.subscribe([topic])
-        messages = read(world, consumer, 3)
-        consumer.send_message_back(messages, ack_index=0)
-        assert sorted(one.value() or b"" for one in read(world, consumer, 2)) == [b"b", b"c"]
+        messages = read(world, consumer, 4, "consume")
+        with pytest.raises(IllegalSetting, match="ack_index -2"):
+            consumer.send_message_back(messages, ack_index=-2)
+        consumer.send_message_back(messages, ack_index=ack_index)
+    # Acknowledged means stored: nothing has to be waited for.
+    waiting = [one.value or b"" for one in world.read(world.names.delay(1_000)) if one["RETRY_TOPIC"] == topic]
+    assert b"".join(waiting) == failed
 
 
 def test_a_position_is_read_again(world: World) -> None:

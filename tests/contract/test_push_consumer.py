@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, MessageQueue
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.properties import Header
 from tests.contract.worlds import World
 from tests.integration.installation import LATER, SUCCESS, Deliveries
@@ -32,6 +33,9 @@ def fails(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) ->
     raise ValueError("no dep_time")
 
 
+@pytest.mark.rule(
+    "BR-10", "BR-16", "BR-17", "SB-12", "SC-05", "TN-01", "TN-02", "TN-04", "T-09", "T-10", "T-41", "NM-06"
+)
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_a_retry_comes_back_with_its_topic_key_value_and_headers(world: World, exactly_once: bool) -> None:
     group, topic = world.name(f"whole-{exactly_once}"), world.topic(f"whole-{exactly_once}")
@@ -55,9 +59,11 @@ def test_a_retry_comes_back_with_its_topic_key_value_and_headers(world: World, e
         assert (again.reconsume_times, again.delay_time_level) == (1, 3)
         assert again.kafka.timestamp >= message.kafka.timestamp + 1_000, "never early"
     assert {context.message_queue.topic for context in listener.contexts} == {topic, f"%RETRY%{group}"}
+    assert listener.contexts[0].message_queue == MessageQueue(topic, 0)
 
 
-def test_after_its_last_retry_a_message_is_a_dead_letter(world: World) -> None:
+@pytest.mark.rule("BR-13", "BR-15", "BR-17", "DP-02", "HR-07", "NM-08", "SC-05", "T-02", "T-03", "T-04")
+def test_after_its_last_retry_a_message_is_a_dead_letter_at_once(world: World) -> None:
     group, topic = world.name("dead"), world.topic("dead")
     world.produce(topic, b"flight", key=b"UA1545", headers=HEADERS)
     listener = Deliveries(fails)
@@ -70,14 +76,23 @@ def test_after_its_last_retry_a_message_is_a_dead_letter(world: World) -> None:
         "RETRY_TOPIC": topic,
         "ORIGIN_MESSAGE_ID": f"{topic}/0/0",
         "RECONSUME_TIME": "3",
+        "MAX_RECONSUME_TIMES": "2",
+        "DELAY": "0",
         "REAL_TOPIC": f"%DLQ%{group}",
+        "__dlq.errors.topic": topic,
+        "__dlq.errors.partition": "0",
+        "__dlq.errors.offset": "0",
         "__dlq.errors.group": group,
+        "__dlq.errors.delivery.count": "3",
         "__dlq.errors.message": "no dep_time",
         "__dlq.errors.exception.class": "builtins.ValueError",
     }
     assert {name: letter[name] for name in expected} == expected
+    lane = [one["RECONSUME_TIME"] for one in world.read(world.names.delay(0)) if one["REAL_TOPIC"] == f"%DLQ%{group}"]
+    assert lane == ["3"], "no delay level comes before the dead-letter topic"
 
 
+@pytest.mark.rule("BR-13", "CC-22", "SB-06", "T-07")
 def test_a_wish_is_heard(world: World) -> None:
     group, topic = world.name("wish"), world.topic("wish")
     world.produce(topic, b"never", b"level 4", b"level 99")
@@ -94,10 +109,12 @@ def test_a_wish_is_heard(world: World) -> None:
         world.until(lambda: len(listener.batches) == 5, "three deliveries and two retries")
         (letter,) = world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
     assert (letter.value, letter["RECONSUME_TIME"]) == (b"never", "1")
+    assert letter["__dlq.errors.message"] == "asked for by the consumer"
     retries = [message for message in listener.messages if message.is_retry]
     assert {message.body: message.delay_time_level for message in retries} == {b"level 4": 4, b"level 99": 4}
 
 
+@pytest.mark.rule("CC-07", "CC-18", "T-13")
 def test_of_a_batch_only_what_comes_after_the_ack_index_is_retried(world: World) -> None:
     group, topic = world.name("batch"), world.topic("batch")
     world.produce(topic, *(b"%d" % number for number in range(10)))
@@ -117,6 +134,7 @@ def test_of_a_batch_only_what_comes_after_the_ack_index_is_retried(world: World)
     assert max(len(batch) for batch in listener.batches) <= 4
 
 
+@pytest.mark.rule("TF-03", "TF-04", "TF-07", "T-11")
 def test_tags_filter_the_topic_and_never_a_retry(world: World) -> None:
     group, topic = world.name("tags"), world.topic("tags")
     world.produce(topic, b"late", headers=[("TAGS", b"late")])
@@ -125,13 +143,16 @@ def test_tags_filter_the_topic_and_never_a_retry(world: World) -> None:
     first = Deliveries(lambda _messages, _context: LATER)
     with world.consumer(group, topic, first, tags="late"):
         world.until(lambda: world.committed(group, topic) == 3, "what is not wanted is committed too")
+    assert first.seen[0] == (b"late", 0)
     assert {body for body, _ in first.seen} == {b"late"}
     second = Deliveries(lambda _messages, _context: SUCCESS)
     with world.consumer(group, topic, second, tags="lost"):
         world.until(lambda: second.batches, "the retry, though its tag is not subscribed to now")
     assert {body for body, _ in second.seen} == {b"late"}
+    assert second.messages[0].is_retry
 
 
+@pytest.mark.rule("CC-01", "CC-02")
 def test_an_async_listener_fails_and_succeeds_as_a_plain_one_does(world: World) -> None:
     group, topic = world.name("async"), world.topic("async")
     world.produce(topic, b"raises", b"gives none", b"succeeds")
@@ -222,3 +243,12 @@ def test_a_table_of_its_own_holds_though_nobody_has_made_its_delay_topics(world:
     with world.consumer(group, topic, listener, delay_levels=own, exactly_once=exactly_once):
         world.until(lambda: len(listener.batches) == 2, "the retry")
     assert [one.value for one in world.read(world.names.delay(delay_ms))] == [b"flight"], "not through the inbox"
+
+
+def test_starting_twice_is_refused(world: World) -> None:
+    consumer = world.consumer(world.name("twice"), world.topic("twice"), Deliveries(fails_once))
+    with consumer:
+        assert consumer.running
+        with pytest.raises(IllegalSetting, match="start: this consumer was started before; make a new one"):
+            consumer.start()
+    assert not consumer.running

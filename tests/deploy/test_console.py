@@ -191,4 +191,4 @@ def test_people_sign_in_by_what_the_values_say() -> None:
         "https://sso.example.com",
         "/run/reconsume/console/client-secret",
     )
-    assert (console.access[0].teams, console.hide_values_from_viewers) == (["sre"], True)
+    assert (console.access[0].teams, console.hide_values_from_viewers) == (["sre"], False)

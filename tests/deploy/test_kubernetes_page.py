@@ -18,7 +18,7 @@ from tests.deploy.api_server import ApiServer, running
 from tests.deploy.tools import ROOT, ToolMissing, helm, kube_apiserver, kubectl
 
 BLOCK: Final = re.compile(r"(?ms)^ *```(bash|yaml)\n(.*?)^ *```$")
-ELSEWHERE: Final = ("docker ", "helm test ")
+ELSEWHERE: Final = ("docker ", "helm test ", "kubectl -n reconsume exec ")
 """Nothing here builds images, and no pod runs on an API server alone."""
 
 pytestmark = pytest.mark.timeout(1800)  # the first time Go builds it

@@ -150,7 +150,7 @@ def test_a_second_process_is_refused_and_after_a_kill_only_what_was_unfinished_c
             done = '{"offset": 4, "metadata": "done1:Pg=="}'
             wait_until(lambda: saved(store, topic).get("0") == json.loads(done), 60, "all but one are done")
             with pytest.raises(
-                OffsetStoreUnusable, match=r"another broadcasting consumer has the offsets in .*client\.id"
+                OffsetStoreUnusable, match=r"another broadcasting consumer uses the offsets in .*client\.id"
             ):
                 member(here, "killed", store, again).start()
         finally:
@@ -169,7 +169,7 @@ def test_damaged_offsets_are_an_error_and_no_new_start(here: Installation, tmp_p
         wait_until(lambda: offsets(store, topic) == [1], 60, "it is saved")
     [file] = store.rglob("offsets.json")
     file.write_text(file.read_text()[:-5])
-    with pytest.raises(OffsetStoreUnusable, match=r"does not hold offsets: .*; put a good copy there, or delete it"):
+    with pytest.raises(OffsetStoreUnusable, match=r"is damaged: .*; restore a good copy, or delete the file"):
         member(here, "damaged", store, listener).start()
     file.unlink()
     with member(here, "damaged", store, listener):

@@ -64,7 +64,7 @@ def put_in(
 
 def shown(browser: Browser, group: str, count: int) -> None:
     """Wait until the console shows so many dead letters of a group: its index follows Kafka."""
-    path, words = f"/groups/{group}/dead-letters", f"Dead letters that match: {count} of {count}."
+    path, words = f"/groups/{group}/dead-letters", f"{count} of {count} dead letters match."
     wait_until(lambda: words in browser.get(path).seen.words, 30, f"the console shows {count}")
 
 
@@ -78,13 +78,13 @@ def test_all_pages_of_dead_letters_that_are_there(here: Installation, browser: B
     for topic in ("DELAY.1s", "SEND_BACK"):
         assert f"{here.settings.topic_prefix}{topic}" in overview.words
     about = browser.get(f"/groups/{group}").seen
-    assert "Of 3 open dead letters" in about.words
+    assert "From 3 open dead letters" in about.words
     assert "ValueError: order <n> is late 2 67 %" in about.words
     assert len([link for link in about.links if "is+late" in link]) == 1
     assert f"%DLQ%{group}" in about.words
     listed = browser.get(f"/groups/{group}/dead-letters?text=IS+LATE").seen
     assert listed.places == [places[1], places[0]]
-    assert "Dead letters that match: 2 of 3." in listed.words
+    assert "2 of 3 dead letters match." in listed.words
     record = browser.get(f"/groups/{group}/dead-letters/{places[1]}").seen
     for text in ("order 18 is late", "Traceback of order 18", "flights/0/1", '"n": 1', "PUL1545", "ff", "17"):
         assert text in record.words, text
@@ -104,45 +104,82 @@ def test_older_ones_are_reached_by_links(here: Installation, browser: Browser) -
     assert found == places[::-1]
 
 
-def test_what_is_sent_by_the_forms_arrives_once(here: Installation, browser: Browser) -> None:
+def test_a_selection_becomes_a_job_and_arrives_once(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     places = put_in(here, group, "first", "second")
     shown(browser, group, 2)
-    form = browser.get(f"/groups/{group}/dead-letters").seen.form("/resend")
+    form = browser.get(f"/groups/{group}/dead-letters").seen.form("/job")
     plan = browser.send(form, ("place", places[0]))
-    assert "Will be sent: 1 of 1." in plan.seen.words
+    assert "match 1 would be changed 1" in plan.seen.words
     assert here.retries(group) == []
-    run = plan.seen.form("/resend/run")
-    assert "Sent now: 1 of 1" in browser.send(run).seen.words
-    assert "Sent now: 0 of 1" in browser.send(run).seen.words
+    run = plan.seen.form("/jobs")
+    jobs = [browser.send(run).headers["location"] for _ in range(2)]
+    wait_until(lambda: "resent 1" in browser.get(jobs[0]).seen.words, 60, "the first job has sent it")
+    wait_until(lambda: "left out: already resent 1" in browser.get(jobs[1]).seen.words, 60, "the other one has not")
     wait_until(lambda: here.retries(group), 60, "it is on the retry topic")
-    other = browser.send(browser.send(form, ("place", places[1])).seen.form("/resend/run"))
-    assert "Sent now: 1 of 1" in other.seen.words
+    browser.send(browser.send(form, ("place", places[1])).seen.form("/jobs"))
     wait_until(lambda: len(here.retries(group)) == 2, 60, "both are")
     first, second = here.retries(group)
     assert (first.value, second.value) == (b'{"n": 0}', b'{"n": 1}')
     assert (first.key, first["RECONSUME_TIME"], first["REPLAY_TIMES"]) == (b"PUL1545", "0", "1")
-    assert (first["REPLAY_ID"] or "").startswith("console-")
-    assert dict(run.fields)["replay_id"] == first["REPLAY_ID"]
+    assert first["REPLAY_ID"] == jobs[0].rpartition("/")[2]
+    assert 'reconsume_console_job_records_total{outcome="sent"}' in browser.probe("/metrics").text
     assert len(here.dead_letters(group)) == 2, "they stay"
     again = browser.send(form, ("all", "1")).seen
-    assert again.form("/resend/run").buttons == []
-    assert "it was sent again since it died" in again.words
+    assert "Nothing to do." in again.words
+    assert "left out: already resent" in again.words
+
+
+def test_an_edited_dead_letter_arrives_with_its_new_value_and_the_original_stays(
+    here: Installation, browser: Browser
+) -> None:
+    group = here.unique("g")
+    [place] = put_in(here, group, "first", headers=[("old", b"1")])
+    shown(browser, group, 1)
+    edit = browser.get(f"/groups/{group}/dead-letters/{place}/edit").seen.form("/job")
+    changed = [(name, '{"n": "<b>"}\r\n' if name == "value" else text) for name, text in edit.fields]
+    more = [("removed", "old"), ("new_name", "fixed-by"), ("new_value", "anna")]
+    plan = browser.post(edit.action, [*changed, *more])
+    assert (plan.status, '{ "n": "<b>" }' in plan.seen.words) == (200, True)
+    job = browser.send(plan.seen.form("/jobs"), ("why", "typo")).headers["location"]
+    wait_until(lambda: here.retries(group), 60, "it is on the retry topic")
+    [retry] = here.retries(group)
+    assert (retry.value, retry.key) == (b'{"n": "<b>"}\n', b"PUL1545")
+    assert (retry["old"], retry["fixed-by"], retry["REPLAY_EDITED"]) == (None, "anna", "value,headers")
+    assert [one.value for one in here.dead_letters(group)] == [b'{"n": 0}']
+    wait_until(lambda: "resent 1" in browser.get(job).seen.words, 60, "the job tells so")
+
+
+def test_a_group_is_paused_and_resumed(here: Installation, browser: Browser) -> None:
+    group = here.unique("g")
+    put_in(here, group, "first")
+    wait_until(lambda: browser.get(f"/groups/{group}").status == 200, 30, "the console knows it")
+    assert browser.send(browser.get(f"/groups/{group}").seen.form("/retries")).status == 303
+    assert "The retries of this group are paused." in browser.get(f"/groups/{group}").seen.words, "at once"
+    headers = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RECONSUME_TIME", b"1")]
+    here.produce(here.settings.names.delay(0), b"held", headers=headers)
+    path, words = f"/groups/{group}", "due, held by a pause 1"
+    wait_until(lambda: words in browser.get(path).seen.words, 60, "the page counts it")
+    assert here.retries(group) == []
+    assert browser.send(browser.get(f"/groups/{group}").seen.form("/retries")).status == 303
+    wait_until(lambda: here.retries(group), 60, "it is delivered")
+    words = "72 hours. Retries delivered: 1, at most 1 in an hour. The retry topic goes back"
+    wait_until(lambda: words in browser.get(path + "/hours").seen.words, 30, "it is counted")
 
 
 def test_a_form_of_another_site_sends_nothing(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     [place] = put_in(here, group, "first")
     shown(browser, group, 1)
-    plan = browser.send(browser.get(f"/groups/{group}/dead-letters/{place}").seen.form("/resend"))
-    run = plan.seen.form("/resend/run")
+    plan = browser.send(browser.get(f"/groups/{group}/dead-letters/{place}").seen.form("/job"))
+    run = plan.seen.form("/jobs")
     for headers in ({"sec_fetch_site": "cross-site"}, {"origin": "http://evil.example"}):
         assert browser.post(run.action, run.fields, **headers).status == 403
     stolen = [(name, value) for name, value in run.fields if name != "form_token"]
     assert browser.post(run.action, stolen).status == 403
     assert (
-        "will be sent"
-        in browser.send(browser.get(f"/groups/{group}/dead-letters").seen.form("/resend"), ("all", "1")).text
+        "will be resent"
+        in browser.send(browser.get(f"/groups/{group}/dead-letters").seen.form("/job"), ("all", "1")).text
     )
 
 
@@ -152,7 +189,7 @@ def test_markup_of_strangers_is_shown_as_text(here: Installation, browser: Brows
     paths = [f"/groups/{group}", f"/groups/{group}/dead-letters", f"/groups/{group}/dead-letters/{place}"]
     shown(browser, group, 1)
     pages = [browser.get(path) for path in paths]
-    pages.append(browser.send(pages[2].seen.form("/resend")))
+    pages.append(browser.send(pages[2].seen.form("/job")))
     for page in pages:
         assert page.status == 200
         assert page.seen.tags.count("script") == 1, "ours"
@@ -165,8 +202,8 @@ def test_what_is_not_there(here: Installation, browser: Browser) -> None:
     for path, why in (
         (f"/groups/{here.unique('nobody')}", "is not registered and has neither"),
         (f"/groups/{here.unique('nobody')}/dead-letters", "has no dead-letter topic"),
-        (f"/groups/{group}/dead-letters/0/999999", "no dead letter is there"),
-        (f"/groups/{group}/dead-letters/77/0", "no dead letter is there"),
+        (f"/groups/{group}/dead-letters/0/999999", "is not a dead letter"),
+        (f"/groups/{group}/dead-letters/77/0", "is not a dead letter"),
     ):
         page = browser.get(path)
         assert (page.status, why in page.seen.words) == (404, True), page.seen.words
@@ -179,7 +216,7 @@ def test_a_group_that_is_registered_and_has_no_topic_yet(here: Installation, bro
     here.write_groups([SubscriptionGroupConfig(group_name=group, retry_max_times=3)])
     wait_until(lambda: browser.get(f"/groups/{group}").status == 200, 30, "the console knows it")
     page = browser.get(f"/groups/{group}").seen
-    assert "No message of this group has died yet" in page.words
+    assert "This group has no dead letters" in page.words
 
 
 def test_without_kafka_a_page_says_so() -> None:
@@ -238,7 +275,7 @@ def test_the_command_serves_until_it_is_told_to_end(here: Installation) -> None:
         page = browser.get(f"/groups/{group}/dead-letters")
         assert (page.status, page.seen.places) == (200, [])
         assert "PUL1545" not in page.text
-        assert browser.post(f"/groups/{group}/resend", [("place", "0/0")]).status == 403
+        assert browser.post(f"/groups/{group}/job", [("place", "0/0")]).status == 403
         assert 'page="dead_letters",status="200"' in browser.probe("/metrics").text
     assert TOKEN not in "".join(said)
 

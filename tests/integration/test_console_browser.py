@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from reconsume.operations.groups_file import change_group
 from tests.integration.installation import Installation, installation
 from tests.integration.test_console import put_in, shown
 from tests.support.chromium import ChromiumPage, axe_source, chromium_page
@@ -29,7 +30,12 @@ def parts(
     with ExitStack() as stack:
         page = stack.enter_context(chromium_page(tmp_path_factory.mktemp("chromium")))
         here = stack.enter_context(installation(bootstrap_servers))
-        settings = console_settings(here.settings, index_folder=tmp_path_factory.mktemp("index"))
+        reports = tmp_path_factory.mktemp("reports")
+        (reports / f"{XSS.replace('/', '')}.html").write_text(f"<!doctype html><title>0</title><p>a report{XSS}")
+        (reports / "last-night.html").write_text("<!doctype html><html lang='en'><title>0</title><p>a report")
+        settings = console_settings(
+            here.settings, index_folder=tmp_path_factory.mktemp("index"), reports_folder=reports
+        )
         yield here, stack.enter_context(running_console(settings)), page
 
 
@@ -67,7 +73,9 @@ def test_from_an_alert_to_a_resend_that_is_stopped_and_goes_on(
     wait_until(lambda: len(here.retries(group)) == LETTERS, 60, "all are sent")
     assert len({one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)}) == LETTERS, "each once"
     page.go(f"http://{browser.address}/groups/{group}/dead-letters?state=OPEN")
-    wait_until(lambda: "other" in page.text and "Dead letters that match: 1" in reloaded(page), 60, "one is open")
+    wait_until(
+        lambda: "other" in page.text and f"1 of {LETTERS + 1} dead letters match" in reloaded(page), 60, "one is open"
+    )
     assert page.complaints == []
 
 
@@ -94,7 +102,9 @@ def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(
     own = f"/groups/{quote(group)}"
     wait_until(lambda: browser.get(own).status == 200, 60, "the console knows the group")
     paths = ["/", own, own + "/waits", own + "/dead-letters", f"{own}/dead-letters/{place}"]
-    paths += [f"{own}/dead-letters/{place}/life", f"{own}/job?kind=resend", "/jobs", "/quarantine", "/nothing"]
+    paths += [f"{own}/dead-letters/{place}/{one}" for one in ("life", "edit")]
+    paths += [f"{own}/hours", f"{own}/job?kind=resend", "/jobs", "/quarantine", "/reports", "/nothing"]
+    change_group(here.cluster, group, {"retryPaused": True})
     page.resize(width)
     page.complaints.clear()
     for path in paths:
@@ -104,6 +114,39 @@ def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(
         assert page.evaluate("document.title") not in ("1", "2"), path
         assert page.evaluate("document.querySelectorAll('img, script:not([src^=\"/htmx.js\"])').length") == 0, path
     assert [one for one in page.complaints if "404" not in one] == []
+
+
+def test_a_report_is_shown_and_runs_nothing(parts: tuple[Installation, Browser, ChromiumPage]) -> None:
+    _, browser, page = parts
+    page.go(f"http://{browser.address}/reports?lang=en")
+    for name in ("last-night", "<script>"):
+        page.follow(name, "a")
+        page.wait_for_text("a report")
+        assert page.evaluate("document.title") == "0"
+        page.go(f"http://{browser.address}/reports?lang=en")
+
+
+def test_a_dead_letter_is_edited_with_the_keyboard_and_sent(
+    parts: tuple[Installation, Browser, ChromiumPage],
+) -> None:
+    here, browser, page = parts
+    group = here.unique("g")
+    [place] = put_in(here, group, "first", headers=[("trace", XSS.encode())])
+    page.resize(1_200)
+    page.go(f"http://{browser.address}/groups/{group}/dead-letters/{place}?lang=en")
+    page.follow("Edit and resend", "a")
+    page.fill("value", '{"n": 0,\n "x": "<b>"}')
+    page.fill("new_name", "fixed-by")
+    page.fill("new_value", "anna")
+    page.follow("Check the changes", "button")
+    page.wait_for_text("will be resent")
+    reach(page, "button.primary")
+    page.press("Enter")
+    page.wait_for_text("done")
+    wait_until(lambda: here.retries(group), 60, "it is sent")
+    [retry] = here.retries(group)
+    assert retry.value == b'{"n": 0,\n "x": "<b>"}', "no ends of lines of a browser"
+    assert (retry["trace"], retry["fixed-by"], retry["REPLAY_EDITED"]) == (XSS, "anna", "value,headers")
 
 
 def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage]) -> None:
@@ -119,10 +162,11 @@ def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage])
     page.press(" ")
     reach(page, "button.primary")
     page.press("Enter")
-    page.wait_for_text("Will be sent: 1 of 1.")
+    page.wait_for_text("will be resent")
     reach(page, "button.primary")
     page.press("Enter")
-    page.wait_for_text("Sent now: 1 of 1")
+    page.wait_for_text("done")
+    assert len(here.retries(group)) <= 1
 
 
 def reach(page: ChromiumPage, selector: str) -> None:

@@ -7,19 +7,19 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition, murmur2
+from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.consumers import DelayProducer, MessageQueue
+from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.progress.done_ahead import decode_done
-from reconsume.delay_levels.wire.properties import Header, is_ours
+from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, scheduler, settings_for
 from tests.integration.test_scheduler_faults import worker_process
 from tests.support.waiting import wait_until
@@ -77,28 +77,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@pytest.mark.rule("DP-02", "DP-03", "DP-05")
-def test_a_message_waits_on_its_level_and_comes_out_as_it_went_in(here: Installation, producer: DelayProducer) -> None:
-    topic = orders(here, "level", 4)
-    sent = producer.send(topic, b"\x00v", key=b"k", headers=USER_HEADERS, tags="late", keys="k1 k2", delay_level=99)
-    assert sent.stored.topic == here.settings.names.delay(2_000), "99 is cut to the highest level"
-    (one,) = arrived(here, topic, 1)
-    assert (one.key, one.value) == (b"k", b"\x00v")
-    assert [header for header in one.headers if not is_ours(header[0])][: len(USER_HEADERS)] == USER_HEADERS
-    shown = {name: one[name] for name in ("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "REAL_TOPIC", "TIMER_DELIVER_MS")}
-    assert shown == {
-        "TAGS": "late",
-        "KEYS": "k1 k2",
-        "UNIQ_KEY": sent.msg_id,
-        "DELAY": "4",
-        "REAL_TOPIC": topic,
-        "TIMER_DELIVER_MS": None,
-    }
-    (waited,) = [record for record in here.read(sent.stored.topic) if record["UNIQ_KEY"] == sent.msg_id]
-    assert 2_000 <= one.timestamp - waited.timestamp < 2_000 + LATE_MS
-    assert here.admin.end_offsets([(topic, murmur2(b"k", 4))])[topic, murmur2(b"k", 4)] > 0
-
-
 @pytest.mark.rule("TM-01", "TM-04")
 def test_each_message_comes_at_its_own_moment_and_never_early(here: Installation, producer: DelayProducer) -> None:
     topic = orders(here, "moments")
@@ -139,51 +117,6 @@ def test_a_plain_client_asks_for_a_delay_in_the_inbox(
     assert longest_ms <= one.timestamp - stored.timestamp < longest_ms + LATE_MS
     assert (one["TIMER_DELAY_SEC"], one["TIMER_DELAY_MS"]) == (None, None)
     assert one["DELAY"] == asking.get("DELAY")
-
-
-@pytest.mark.rule("TM-13", "TM-15")
-def test_a_message_that_is_withdrawn_does_not_come_and_the_others_do(
-    here: Installation, producer: DelayProducer
-) -> None:
-    topic = orders(here, "cancel")
-    ids = [producer.send(topic, b"%d" % n, delay=timedelta(seconds=3)).msg_id for n in range(6)]
-    level = producer.send(topic, b"level", delay_level=4).msg_id
-    with producing(here) as another:
-        for one in (ids[0], ids[2], ids[4], level):
-            another.cancel(one)
-        another.cancel(f"{now_ms() + 60_000:012X}" + "0" * 20)
-    producer.send(topic, b"last", delay=timedelta(seconds=4))
-    arrived(here, topic, 4)
-    wait_until(lambda: b"last" in [one.value for one in here.read(topic)], 20, "the last one")
-    assert sorted(one.value or b"" for one in here.read(topic)) == [b"1", b"3", b"5", b"last"]
-
-
-@pytest.mark.rule("TM-14")
-def test_what_was_due_already_cannot_be_withdrawn(here: Installation, producer: DelayProducer) -> None:
-    topic = orders(here, "due")
-    with pytest.raises(IllegalSetting, match="was due already"):
-        producer.cancel(producer.send(topic, b"v").msg_id)
-
-
-def test_a_selector_keeps_what_belongs_together_in_one_partition_and_in_order(
-    here: Installation, producer: DelayProducer
-) -> None:
-    topic = orders(here, "selected", 3)
-
-    def by_order(queues: Sequence[MessageQueue], order: int) -> MessageQueue:
-        return queues[order % len(queues)]
-
-    for step in range(4):
-        for order in range(3):
-            producer.send(topic, b"%d/%d" % (order, step), key=b"any", selector=by_order, arg=order)
-    for order in range(3):
-        producer.send(topic, b"%d/later" % order, key=b"any", delay=timedelta(seconds=1), selector=by_order, arg=order)
-    arrived(here, topic, 15)
-    consumer = Consumer(here.settings.client_settings() | {"group.id": "selected", "isolation.level": "read_committed"})
-    consumer.assign([TopicPartition(topic, 1, 0)])
-    values = [wait_until(lambda: consumer.consume(1, 0.1), 20, "more")[0].value() for _ in range(5)]
-    consumer.close()
-    assert values == [b"1/0", b"1/1", b"1/2", b"1/3", b"1/later"]
 
 
 def test_a_target_that_is_not_allowed_shows_in_the_quarantine_at_once(here: Installation) -> None:

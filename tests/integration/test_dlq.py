@@ -104,7 +104,7 @@ def test_a_page_of_large_ones_is_short_and_too_many_of_them_are_not_read_at_once
     assert len({one.letter.origin_message_id for page in found for one in page.records}) == 40
     places = [one.place for page in found for one in page.records]
     monkeypatch.setattr(dead_letters, "_THESE_BYTES", 20_000_000)
-    with pytest.raises(IllegalSetting, match="have more than 19 MiB: choose fewer"):
+    with pytest.raises(IllegalSetting, match="have more than 19 MiB; name fewer"):
         plan_resend(here.cluster, group, places)
     assert statuses(plan_resend(here.cluster, group, places[:20])) == ["send"] * 20
 
@@ -292,7 +292,7 @@ def test_the_commands_show_and_export_what_is_there(
     with (tmp_path / "b").open() as file:
         [row] = csv.DictReader(file)
     assert (row["record"], row["cause"], row["value"]) == ("0/1", "timeout", "value-1")
-    with pytest.raises(IllegalSetting, match="not there yet"):
+    with pytest.raises(IllegalSetting, match="name a new file"):
         export_letters(people, Filter(), group, file=tmp_path / "a")
     with pytest.raises(IllegalSetting, match="jsonl, csv or parquet"):
         export_letters(people, Filter(), group, form="xlsx")
@@ -300,13 +300,13 @@ def test_the_commands_show_and_export_what_is_there(
 
 def test_what_is_not_there_is_said(here: Installation) -> None:
     group = with_dead_letters(here, 3)
-    with pytest.raises(TopicNotReady, match="no message of it has died yet"):
+    with pytest.raises(TopicNotReady, match="it has no dead letters yet"):
         read_page(here.cluster, "nobody")
-    with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(nor at 1 other place\)"):
+    with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(and 1 more\)"):
         plan_resend(here.cluster, group, [RecordAddress(0, 0), RecordAddress(0, 3), RecordAddress(7, 0)])
     with pytest.raises(RecordNotFound, match="dlq list"):
         read_one(here.cluster, group, RecordAddress(0, 9))
-    with pytest.raises(IllegalSetting, match="where a page ended"):
+    with pytest.raises(IllegalSetting, match="the end of a page"):
         read_page(here.cluster, group, before="nonsense")
     with pytest.raises(IllegalSetting, match="between 1 and 10,000"):
         plan_resend(here.cluster, group, [])

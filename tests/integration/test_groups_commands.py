@@ -139,7 +139,7 @@ def test_groups_show_their_own_waits(groups: Run) -> None:
     listed = json.loads(groups("list", "-o", "json").stdout)["groups"]
     assert [one["waits"] for one in listed if one["groupName"] == "three"] == ["1s 2s ×2"]
     [row] = [line for line in groups("list").stdout.splitlines() if "three" in line]
-    assert [cell.strip() for cell in row.split("│")[1:6]] == ["three", "3", "1", "", "1s 2s ×2"]
+    assert [cell.strip() for cell in row.split("│")[1:7]] == ["three", "3", "1", "", "", "1s 2s ×2"]
     facts = dict(line.split(maxsplit=1) for line in groups("get", "three", "-o", "table").stdout.splitlines())
     assert (facts["waits"], facts["registered"]) == ("1s 2s ×2", "yes")
     assert json.loads(groups("get", "three").stdout)["retryMaxTimes"] == 3

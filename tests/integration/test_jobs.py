@@ -184,7 +184,7 @@ def test_a_job_whose_dead_letter_topic_is_gone_says_so_and_sends_nothing(here: I
         here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
         here.produce(topic, b"another one", headers=headers_of(group, 0))
     ended = done(here, job).progress
-    words = "was deleted and made again" if again else "was deleted"
+    words = "was deleted and created again" if again else "was deleted"
     assert (ended.ended, ended.why) == ("FAILED", f"topic {topic} {words}: the dead letters of this job are gone")
     assert not sent(here, group)
 
@@ -196,7 +196,7 @@ def test_a_group_that_is_registered_no_more_pauses_its_job(here: Installation) -
     try:
         paused = done(here, job)
         assert paused.status(here.cluster.clock()) == "PAUSED"
-        assert "is not registered any more; register it" in paused.events[-1].why
+        assert "is no longer registered; register it" in paused.events[-1].why
     finally:
         write_system(here.cluster, SystemConfig(message_delay_level=LEVELS))
     resume(here.cluster, job.name, by="alice")
@@ -315,10 +315,10 @@ def test_drafts_that_contradict_themselves_are_refused(here: Installation) -> No
     one = [RecordAddress(0, 0)]
     for draft, words in (
         (JobDraft("resend", group, JobFilter(text="x"), records=one), "not both"),
-        (JobDraft("resend", group, rate=0), "at least 1 record in a second"),
-        (JobDraft("resend", group, edit=LetterEdit(b"x")), "one record that was picked"),
+        (JobDraft("resend", group, rate=0), "at least 1 record a second"),
+        (JobDraft("resend", group, edit=LetterEdit(b"x")), "exactly one named record"),
         (JobDraft("resend", group, records=one, edit=LetterEdit()), "needs a new value or a header"),
-        (JobDraft("resend", group, records=[]), "pick between 1 and"),
+        (JobDraft("resend", group, records=[]), "name between 1 and"),
         (JobDraft("resend", group, JobFilter(label="x", label_rules={"(": "y"})), "is not a regular expression"),
     ):
         with pytest.raises(IllegalSetting, match=words):

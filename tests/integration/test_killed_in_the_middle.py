@@ -17,6 +17,8 @@ from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letters import read_page
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.rights_check import check_rights
@@ -207,10 +209,12 @@ def test_the_doctor_ends(here: Installation, accident: Accident, hangs: bool) ->
 def test_a_request_of_the_console_is_answered(here: Installation, accident: Accident, step: str, hangs: bool) -> None:
     group = with_dead_letters(here)
     with running_console(console_settings(here.settings)) as browser:
-        form = browser.get(f"/groups/{group}/dead-letters").seen.form("/resend")
-        run = browser.send(form, ("all", "1")).seen.form("/resend/run")
+        form = (
+            browser.get(f"/groups/{group}/dead-letters").seen.form("/job")._replace(action=f"/groups/{group}/resolve")
+        )
+        fields = [("place", f"0/{number}") for number in range(COUNT)] + [("why", "known")]
         accident.step, accident.hangs = step, hangs
-        assert browser.send(run).status == 503
+        assert browser.send(form, *fields).status == 503
         accident.undo()
-        wait_until(lambda: browser.send(run).status == 200, 90, "the same form works")
-    assert_each_was_sent_once(here)
+        wait_until(lambda: browser.send(form, *fields).status == 200, 90, "the same form works")
+    assert [state_name(one.state) for one in read_page(here.cluster, group).records] == ["RESOLVED"] * COUNT

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter, WriterBroken
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
@@ -81,10 +82,11 @@ def schedulers_way(here: Installation, conf: Mapping[str, Any], group: str) -> t
 
     def write(due: Position, consumer: Consumer) -> None:
         delivery = Delivery(target, -1, None, b"%d" % due.offset, [], "delivered", group)
-        position = TopicPartition(due.topic, due.partition, due.offset + 1)
-        while here.committed(group, due.topic) != position.offset:
+        member = GroupConsumer({}, lambda _settings: consumer)
+        offsets = {(due.topic, due.partition): Commit(due.offset + 1, "")}
+        while here.committed(group, due.topic) != due.offset + 1:
             try:
-                writers[-1].write([delivery], lambda: [position], consumer)
+                writers[-1].write([delivery], lambda: offsets, member)
             except BatchAborted:
                 continue
             except WriterBroken:

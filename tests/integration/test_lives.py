@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from reconsume.operations.dead_letters import read_page
+from reconsume.operations.lives import group_hours
+from reconsume.operations.lives.group_hours import HOURS, count_retry_hours
 from reconsume.operations.lives.group_waits import count_group_waits
 from reconsume.operations.lives.message_life import read_life
 from tests.integration.installation import LATER, Deliveries, Installation, installation
@@ -47,3 +49,27 @@ def test_what_waits_is_counted_for_its_group_alone(here: Installation) -> None:
     assert (dict(found.by_topic), found.is_whole) == ({lane: 2}, True)
     assert found.read >= 3
     assert count_group_waits(here.cluster, here.unique("nobody")).by_topic == {}
+
+
+def test_retries_are_counted_by_hour_and_estimated_where_they_are_many(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, hour_ms = here.unique("g"), 3_600_000
+    topic = here.settings.names.retry(group)
+    assert count_retry_hours(here.cluster, group).since_ms is None
+    here.admin.create(topic, 2, 1, {"message.timestamp.type": "CreateTime"})
+    now_ms = int(here.cluster.clock())
+    oldest = now_ms - 100 * hour_ms
+    producer = here.producer()
+    for number, age in enumerate((100, 50, 50, 2, 0, 0)):
+        producer.produce(topic, b"v", partition=number % 2, timestamp=now_ms - age * hour_ms)
+    assert producer.flush(30) == 0
+    producer.close()
+    for most, is_exact in ((20_000, True), (0, False)):
+        monkeypatch.setattr(group_hours, "_READ_UP_TO", most)
+        found = count_retry_hours(here.cluster, group)
+        assert (found.is_exact, found.since_ms, len(found.by_hour)) == (is_exact, oldest, HOURS)
+        assert sum(found.by_hour) == 5
+        passed = int(here.cluster.clock()) // hour_ms - now_ms // hour_ms
+        if is_exact:
+            assert [found.by_hour[HOURS - 1 - age - passed] for age in (50, 2, 0)] == [2, 1, 2]

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -18,10 +17,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.scheduler.targets.routing import Delivery
+from reconsume.delay_levels.errors import ReconsumeError
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.integration.test_delay_producer import allowing, orders
 from tests.support.kafka import local_kafka
@@ -93,10 +94,10 @@ def test_without_rights_to_their_copy_of_cancel_workers_obey_it(guarded: Install
     assert [one.value for one in here.read(topic)] == [b"stays", b"last"]
 
 
-def has_coordinator(consumer: Consumer, topic: str) -> bool:
+def has_coordinator(consumer: GroupConsumer, topic: str) -> bool:
     try:
-        consumer.committed([TopicPartition(topic, 0)], 5)
-    except KafkaException:
+        consumer.committed([(topic, 0)], 5)
+    except ReconsumeError:
         return False
     return True
 
@@ -109,13 +110,13 @@ def test_a_record_is_to_blame_only_if_it_was_refused_itself(guarded: Installatio
     writer = TransactionalWriter(settings, guarded.name("writer"), 10_000)
     writer.start()
     deny(guarded, source if is_source else target, AclOperation.READ if is_source else AclOperation.WRITE)
-    consumer = make_consumer(consumer_settings(settings, "moves") | {"group.id": group})
+    consumer = GroupConsumer(consumer_settings(settings, "moves") | {"group.id": group})
     # On a broker that is new no group has a coordinator for a moment, and librdkafka hangs then.
     wait_until(lambda: has_coordinator(consumer, guarded.topic("other")), 30, "the group has a coordinator")
     one = Delivery(target, 0, None, b"v", [], "delivered", "g")
     for count, passing in ((2, False), (1, is_source)):
         with pytest.raises(BatchAborted, match="no right to use the topic") as aborted:
-            writer.write([one] * count, lambda: [TopicPartition(source, 0, 1)], consumer)
+            writer.write([one] * count, lambda: {(source, 0): Commit(1, "")}, consumer)
         assert aborted.value.passing == passing
     consumer.close()
     writer.close()
@@ -128,12 +129,12 @@ def test_a_batch_with_a_record_that_was_refused_before_it_was_sent_is_not_tried_
     deny(guarded, target, AclOperation.WRITE)
     writer = TransactionalWriter(settings, guarded.name("writer"), 10_000)
     writer.start()
-    consumer = make_consumer(consumer_settings(settings, "moves") | {"group.id": guarded.name("moves")})
+    consumer = GroupConsumer(consumer_settings(settings, "moves") | {"group.id": guarded.name("moves")})
     wait_until(lambda: has_coordinator(consumer, source), 30, "the group has a coordinator")
     batch = [Delivery(topic, 0, None, b"v", [], "delivered", "g") for topic in (fine, target)]
     for _ in range(2):
         with pytest.raises(BatchAborted) as aborted:
-            writer.write(batch, lambda: [TopicPartition(source, 0, 1)], consumer)
+            writer.write(batch, lambda: {(source, 0): Commit(1, "")}, consumer)
         assert not aborted.value.passing, str(aborted.value)
     consumer.close()
     writer.close()

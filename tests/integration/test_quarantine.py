@@ -16,7 +16,7 @@ from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import quarantine
-from reconsume.operations.quarantine import read_quarantine, release
+from reconsume.operations.quarantine import QuarantineFilter, read_quarantine, release
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import collect_status
 from tests.integration.installation import Installation, Record, installation
@@ -36,7 +36,7 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 
 def listed(here: Installation, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     capsys.readouterr()
-    list_quarantine(Here(here.cluster, as_json=True))
+    list_quarantine(Here(here.cluster, as_json=True), QuarantineFilter())
     return list(json.loads(capsys.readouterr().out))
 
 
@@ -95,7 +95,7 @@ def test_what_is_mended_goes_back_once_as_it_was(
     assert shown["stood_at"].startswith(f"{here.settings.topic_prefix}{topic}/")
     before = collect_status(here.cluster).as_json()["quarantined"]
     mended = f"{wrong}=%RETRY%{group}" if wrong == "REAL_TOPIC" else f"{wrong}=0"
-    release_records(Here(here.cluster, as_json=True), [str(place)], header=[mended], yes=True)
+    release_records(Here(here.cluster, as_json=True), QuarantineFilter(), [str(place)], header=[mended], yes=True)
     [arrived] = wait_until(lambda: delivered(here, group, value), 60, "it arrives")
     assert arrived.key == b"k"
     assert arrived.headers[: len(USER)] == USER
@@ -173,4 +173,4 @@ def test_a_place_where_nothing_is_is_refused(here: Installation, wrong: str) -> 
 @pytest.mark.parametrize(("places", "everything"), [([], False), (["0/1"], True)])
 def test_release_wants_either_names_or_all(here: Installation, places: list[str], everything: bool) -> None:
     with pytest.raises(IllegalSetting, match="--all"):
-        release_records(Here(here.cluster, as_json=False), places, everything, yes=True)
+        release_records(Here(here.cluster, as_json=False), QuarantineFilter(), places, everything, yes=True)

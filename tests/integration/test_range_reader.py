@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import Producer
 
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, settings_for
@@ -37,7 +38,7 @@ def open_transaction(here: Installation) -> Iterator[Producer]:
     producer.close()
 
 
-def values(messages: Iterator[Message]) -> list[bytes | None]:
+def values(messages: Iterator[PolledRecord]) -> list[bytes | None]:
     return [message.value() for message in messages]
 
 

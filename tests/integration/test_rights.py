@@ -31,6 +31,7 @@ from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
 from reconsume.operations.dead_letters import read_page
+from reconsume.operations.groups_file import change_group
 from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import JobDraft, create
 from reconsume.operations.rights import Right, Role, rights_of
@@ -284,6 +285,7 @@ def as_resender(case: Case) -> bool:
     with suppress_noted(case.complaints):
         cluster = Cluster(case.settings)
         cancel_delayed(cluster, [f"{lane}/0/{here.admin.end_offsets([(lane, 0)])[lane, 0] - 1}"])
+        change_group(cluster, f"held-{case.group}", {"retryPaused": True})
         job = create(cluster, JobDraft("resend", case.group), by="alice")
         ended = JobRunner(cluster).run_until_ended(job.name, threading.Event())
         return ended.progress.counts == {"sent": 1}

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.client_settings import consumer_settings
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from tests.integration.installation import Installation, settings_for
@@ -24,9 +26,9 @@ def here(bootstrap_servers: str) -> Installation:
 
 
 @pytest.fixture
-def consumer(here: Installation) -> Iterator[Consumer]:
+def consumer(here: Installation) -> Iterator[GroupConsumer]:
     """One whose group metadata a transaction takes; it reads nothing."""
-    one = Consumer(consumer_settings(here.settings.client_settings(), "moves") | {"group.id": here.name("moves")})
+    one = GroupConsumer(consumer_settings(here.settings.client_settings(), "moves") | {"group.id": here.name("moves")})
     yield one
     one.close()
 
@@ -44,7 +46,13 @@ def one_after_the_other(produce: Callable[[TransactionalWriter, Producer, Sequen
 @pytest.mark.parametrize("size", [LIMIT + 1, 1_500_000], ids=["in one request", "in a request of its own"])
 @pytest.mark.parametrize("before", [0, 3], ids=["as the first", "after others"])
 def test_after_a_refused_record_the_next_batch_is_written_at_once(
-    here: Installation, consumer: Consumer, monkeypatch: pytest.MonkeyPatch, before: int, size: int, *, slowly: bool
+    here: Installation,
+    consumer: GroupConsumer,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    size: int,
+    *,
+    slowly: bool,
 ) -> None:
     """However soon the brokers' answer comes: a call that is made meanwhile only hears that the transaction failed."""
     if slowly:
@@ -56,8 +64,16 @@ def test_after_a_refused_record_the_next_batch_is_written_at_once(
     moved = 0
 
     def write(*values: bytes) -> None:
-        batch = [Delivery(target, 0, None, value, [], "delivered", "g") for value in values]
-        writer.write(batch, lambda: [TopicPartition(source, 0, moved + len(values))], consumer)
+        """Of several records all but the first come while it is written."""
+        records = [Delivery(target, 0, None, value, [], "delivered", "g") for value in values]
+        batch = records[:1]
+
+        def more() -> Iterator[Sequence[Delivery]]:
+            for one in records[1:]:
+                batch.append(one)
+                yield [one]
+
+        writer.write(batch, lambda: {(source, 0): Commit(moved + len(batch), "")}, consumer, more())
 
     for number in range(before):
         write(b"before%d" % number)

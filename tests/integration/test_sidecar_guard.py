@@ -317,5 +317,5 @@ def test_certificates_that_cannot_be_used(here: Installation, pki: Path) -> None
     wrong = {"certificate": pki / "server.crt", "key": pki / "client.key"}
     with pytest.raises(IllegalSetting, match="certificates cannot be used"):
         Sidecar(sidecar_settings(here.settings, tls=wrong))
-    with pytest.raises(IllegalSetting, match="there is no file"):
+    with pytest.raises(IllegalSetting, match="does not exist; check the path"):
         Sidecar(sidecar_settings(here.settings, tls=wrong | {"key": pki / "none.key"}))

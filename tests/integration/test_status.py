@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.reading import commits_of_groups
 from reconsume.cli.actions.status import show_status, watch_status
 from reconsume.delay_levels.progress.done_ahead import encode_done
 from reconsume.delay_levels.wire.names import DOCTOR_GROUP
@@ -31,6 +33,23 @@ def commit(one: Installation, group: str, offset: TopicPartition) -> None:
     consumer = Consumer(one.settings.client_settings() | {"group.id": group})
     consumer.commit(offsets=[offset], asynchronous=False)
     consumer.close()
+
+
+@pytest.mark.parametrize("child", [sys.executable, "false", "there is no such program"])
+def test_many_groups_are_asked_at_once_and_one_by_one_where_the_child_dies(
+    one: Installation, monkeypatch: pytest.MonkeyPatch, child: str
+) -> None:
+    monkeypatch.setattr(commits_of_groups, "FEW", 0)
+    monkeypatch.setattr(sys, "executable", child)
+    groups = [one.name(f"g{number}") for number in range(3)]
+    for number, group in enumerate(groups):
+        topic = one.settings.names.retry(group)
+        one.admin.create(topic, 1, -1, {})
+        one.produce(topic, b"first", b"second", b"third")
+        if number:
+            commit(one, group, TopicPartition(topic, 0, number))
+    report = collect_status(one.cluster).as_json()
+    assert [of_group(report, group)["retry_lag"] for group in groups] == [3, 2, 1]
 
 
 def of_group(report: dict[str, Any], group: str) -> dict[str, Any]:

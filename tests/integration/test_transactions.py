@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.client_settings import consumer_settings, transactional_settings
 from reconsume.bridge.librdkafka.transactional_calls import commit
 from reconsume.bridge.writing import transactions as transactions_module
@@ -77,8 +78,8 @@ class Moving:
             for value in values:
                 producer.produce(self.target, value, partition=0)
 
-        position = TopicPartition(self.source, 0, self.moved + len(values))
-        self.transactions.write(produce, [position], self.consumer.consumer_group_metadata())
+        offsets = {(self.source, 0): Commit(self.moved + len(values), "")}
+        self.transactions.write(produce, offsets, self.consumer.consumer_group_metadata())
         self.moved += len(values)
 
     def stored(self) -> list[bytes | None]:

@@ -6,6 +6,7 @@ Only ports are changed, for tests run beside each other, and `--yes` answers que
 |---|---|
 | README "Try it without Kafka" | `test_readme_without_kafka` |
 | README "Use it" | `test_readme_on_a_real_kafka` |
+| docs/quick-start.md | `test_quick_start` |
 | docs/drop-in.md | `test_drop_in` |
 | docs/sidecar.md | `test_sidecar_with_curl` |
 | docs/sidecar-push.md | `test_push` |
@@ -162,6 +163,37 @@ def test_drop_in(journeys: Journeys, tmp_path: Path) -> None:
     with program(journeys, journeys.environment(), found.text, tmp_path) as out:
         produce(journeys.bootstrap_servers, "no flight", '{"flight": 1545}')
         assert prints(out, "flights: 1545 departs at try 1")
+
+
+def test_quick_start(journeys: Journeys, tmp_path: Path) -> None:
+    """Its message, its sidecar and its push; the two programs in Python are run with those of all pages."""
+    page, ports = "docs/quick-start.md", [free_port() for _ in range(3)]
+    environment = journeys.environment(named_extras(page))
+
+    def here(text: str) -> str:
+        text = journeys.here(text).replace("15080", str(ports[0])).replace("8000", str(ports[2]))
+        return text.replace("flights", "quick")
+
+    def sidecar(text: str) -> list[str]:
+        words = shlex.split(here(text))[1:]
+        addresses = ["--listen", f"127.0.0.1:{ports[0]}", "--management", f"127.0.0.1:{ports[1]}"]
+        return [environment.command("reconsume"), *words, *addresses]
+
+    journeys.admin.create("quick", 1, 1, {})
+    environment.shell(here(block_with(page, "producer.flush()")), tmp_path)
+    with environment.running(sidecar(block_with(page, "--group gates")), tmp_path, tmp_path / "sidecar"):
+        get(f"127.0.0.1:{ports[1]}/readyz")
+        answer = json.loads(environment.shell(here(block_with(page, "curl")), tmp_path))
+        assert (answer["outcome"], answer["topic"]) == ("DELAYED", "reconsume.RETRY.gates")
+    app = next(one for one in blocks(page, "python") if one.startswith("# app.py"))
+    (tmp_path / "app.py").write_text(here(app))
+    (tmp_path / "reconsume.toml").write_text(here(blocks(page, "toml")[0]))
+    start = block_with(page, "python app.py").splitlines()[-1]
+    with (
+        environment.running([environment.python, "-u", "app.py"], tmp_path, tmp_path / "app.out"),
+        environment.running(sidecar(start), tmp_path, tmp_path / "push"),
+    ):
+        assert prints(tmp_path / "app.out", '/events/quick b\'{"flight": "UA1545"}\'')
 
 
 def test_sidecar_with_curl(journeys: Journeys, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_ledger_grows_and_what_is_settled_is_not_read_again(
     assert sum(rows[:2]) == total  # all deliveries of the first part were there already
     assert rows[2] == 0
     assert by_state(read_ledger(spark, folder)) == expected
-    with pytest.raises(IllegalSetting, match="holds the ledger of the topics"):
+    with pytest.raises(IllegalSetting, match="has the ledger of the topics"):
         reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, ledger=folder)
 
 

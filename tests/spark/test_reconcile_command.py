@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from reconsume.cli.main import app
+from reconsume.console.reports import list_reports
 from reconsume.spark_connectors.reconcile.ledger import _command
 from reconsume.spark_connectors.session import local_rows
 from tests.integration.test_cli import reconsume
@@ -46,6 +47,9 @@ def test_it_prints_figures_writes_report_and_tables_and_fails_on_findings(
     told = json.loads(done.stdout)
     assert (told["verdict"], told["findings"], told["lost"]) == ("findings", {"LOST": 1}, 1)
     assert told["attempts"] == told["moved"] + told["dead"] + 1 == len(copy.of("DELAY."))
+    assert json.loads(report.with_suffix(".json").read_text("utf-8")) == told
+    [listed], _ = list_reports(report.parent)
+    assert (listed.verdict, listed.attempts, listed.findings) == ("findings", told["attempts"], {"LOST": 1})
     page = report.read_text(encoding="utf-8")
     assert 'lang="zh-CN"' in page
     assert missing["ORIGIN_MESSAGE_ID"] in page
@@ -69,11 +73,11 @@ def test_a_clean_history_succeeds(lived: Lived) -> None:
     ("prefix", "arguments", "message"),
     [
         ("nobody.", [], "has no topics nobody.DELAY.*; is topic_prefix right?"),
-        (None, ["--lang", "fr"], "--lang 'fr': there are en, zh"),
+        (None, ["--lang", "fr"], "--lang 'fr' is unknown; use en or zh"),
         (
             None,
             ["--since", "yesterday"],
-            "--since 'yesterday': write a moment such as 2026-11-22 10:00 (UTC), or how long ago it is, such as 2h",
+            "--since 'yesterday': write a time such as 2026-11-22 10:00 (UTC), or an age such as 2h",
         ),
         (None, ["--late", "soon"], "--late 'soon': write a duration such as 30s or 5m"),
         (None, ["--spark-option", "x"], "--spark-option 'x': write KEY=VALUE"),

@@ -147,9 +147,9 @@ def test_the_command_tells_of_each_run_until_it_is_stopped(lived: Lived, taken: 
     ("arguments", "message"),
     [
         (["--follow", "5m"], "--follow needs --ledger"),
-        (["--follow", "0s", "--ledger", "x"], "write how long it is from run to run"),
-        (["--follow", "5m", "--ledger", "x", "--since", "1h"], "--since and --follow"),
-        (["--follow", "5m", "--ledger", "x", "--origins"], "--origins and --follow"),
+        (["--follow", "0s", "--ledger", "x"], "write the interval between two runs"),
+        (["--follow", "5m", "--ledger", "x", "--since", "1h"], "--since cannot be used with --follow"),
+        (["--follow", "5m", "--ledger", "x", "--origins"], "--origins cannot be used with --follow"),
     ],
 )
 def test_what_cannot_be_followed_is_said(arguments: list[str], message: str) -> None:

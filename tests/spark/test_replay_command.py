@@ -125,7 +125,7 @@ def test_what_cannot_work_is_said_in_a_sentence(bootstrap_servers: str, tmp_path
         (("--topic", "no-such-topic"), "topic no-such-topic does not exist"),
         (("--where", "no_such_column = 1", *plan), "is not an SQL expression over the dead letters"),
         (("--spark-option", "x"), "write KEY=VALUE"),
-        (("-X", "sasl.username=me"), "it is known how to log in with PLAIN"),
+        (("-X", "sasl.username=me"), "is not supported, only PLAIN"),
     ):
         error = invoke(one, *arguments).exception
         assert isinstance(error, ReconsumeError), error

@@ -285,7 +285,7 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
         plan(str(tmp_path), plan_id="a b")
     assert open_plan(spark, str(tmp_path)) is None
     plan(str(tmp_path))
-    with pytest.raises(IllegalSetting, match="has a plan already"):
+    with pytest.raises(IllegalSetting, match="already has a plan"):
         plan(str(tmp_path))
     made = open_plan(spark, str(tmp_path))
     assert made is not None

@@ -44,6 +44,7 @@ class Seen(HTMLParser):
         self.attributes: list[str] = []
         self.places: list[str] = []
         self._words: list[str] = []
+        self._area: list[str] | None = None
         self.feed(text)
         self.close()
 
@@ -62,13 +63,24 @@ class Seen(HTMLParser):
             self.places.append(given["value"] or "")
         elif tag == "input" and self.forms:
             self.forms[-1].fields.append((given["name"] or "", given.get("value") or ""))
+        elif tag == "textarea" and self.forms:
+            self._area = [given["name"] or ""]
         elif tag == "button" and self.forms:
             self.forms[-1].buttons.append(given.get("name") or "")
         elif tag == "a":
             self.links.append(given["href"] or "")
 
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea" and self._area is not None:
+            # Browsers leave out the first end of a line, and send all others as CR LF.
+            text = "".join(self._area[1:]).removeprefix("\n").replace("\r\n", "\n").replace("\n", "\r\n")
+            self.forms[-1].fields.append((self._area[0], text))
+            self._area = None
+
     def handle_data(self, data: str) -> None:
         self._words.append(data)
+        if self._area is not None:
+            self._area.append(data)
 
     def form(self, end: str) -> Form:
         """The form whose address ends so."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from confluent_kafka import TopicPartition
-
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.scheduler.delivery.positions import LastPositions
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.positions import StoredPosition
@@ -38,11 +36,10 @@ class PositionsInMemory:
     refusal: ReconsumeError | None = None
     reads: dict[str, int] = field(default_factory=lambda: {"uncommitted": 0, "committed": 0})
 
-    def write(self, offsets: Iterable[TopicPartition], transaction: Transaction) -> Transaction:
+    def write(self, offsets: Mapping[Partition, Commit], transaction: Transaction) -> Transaction:
         """The records that go with these commits."""
-        for one in offsets:
-            position = StoredPosition(one.offset, one.metadata or "", self.id_of(one.topic), "somebody")
-            self.log.append(((one.topic, one.partition), position, transaction))
+        for where, one in offsets.items():
+            self.log.append((where, StoredPosition(*one, self.id_of(where[0]), "somebody"), transaction))
         return transaction
 
     def reset(self, where: Partition) -> None:

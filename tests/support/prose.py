@@ -16,6 +16,7 @@ __all__ = [
     "broken_links",
     "docstring_openings",
     "error_texts",
+    "indentations",
     "long_lines",
     "openings",
     "pages",
@@ -75,6 +76,18 @@ def long_lines(page: Path) -> list[str]:
     ]
 
 
+def indentations(page: Path) -> list[str]:
+    """Lines that the site would put outside of their list: it wants four spaces, and a line between code and text."""
+    found, before = [], ""
+    for number, line in prose(page):
+        indent = len(line) - len(line.lstrip(" "))
+        begins = not before.strip() or re.match(r"\s+([*-] |\d+\. |```)", line)
+        if line.strip() and ((indent % 4 and begins) or re.fullmatch(r"\s+```", before)):
+            found.append(f"{page.relative_to(ROOT)}:{number}: {indent} spaces in {line[:80]!r}")
+        before = line
+    return found
+
+
 def phrases(path: Path) -> list[str]:
     """Turns of phrase, and words of the wrong name, in a page or a program."""
     if path.suffix == ".md":
@@ -110,15 +123,15 @@ def docstring_openings(program: Path) -> list[str]:
     ]
 
 
-def error_texts() -> list[tuple[str, str]]:
-    """The messages of errors that the code raises, with their places; values are `…`."""
+def error_texts() -> list[tuple[str, str, str]]:
+    """The places, classes and messages of errors that the code raises; values are `…`."""
     found = []
     for path in sorted((ROOT / "reconsume").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
                 text = _text(node.exc.args[0])
                 if text:
-                    found.append((f"{path.relative_to(ROOT)}:{node.lineno}", text))
+                    found.append((f"{path.relative_to(ROOT)}:{node.lineno}", ast.unparse(node.exc.func), text))
     return found
 
 

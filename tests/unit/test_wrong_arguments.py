@@ -148,7 +148,7 @@ IN_MEMORY: Final[list[tuple[Callable[[Any], object], str]]] = [
     (lambda kafka: kafka.create_topic(["a"]), "topic must be a str, got list"),
     (lambda kafka: kafka.create_topic("a", "3"), "partitions must be an int, got str"),
     (lambda kafka: kafka.create_topic("a", 0), "partitions must be from 1"),
-    (lambda kafka: kafka.create_topic("reconsume.DELAY.1s"), "is there already"),
+    (lambda kafka: kafka.create_topic("reconsume.DELAY.1s"), "exists already"),
     (lambda kafka: kafka.produce(["flights"], "x"), "topic must be a str, got list"),
     (lambda kafka: kafka.produce("flights", 5), "value must be a str or a bytes or None, got int"),
     (lambda kafka: kafka.produce("flights", {"a": 1}), "value must be a str or a bytes or None, got dict"),
@@ -238,8 +238,8 @@ def test_one_text_in_place_of_a_list_is_refused_as_confluent_kafka_does(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"message": None}, "message must be what poll.. gave, or a list of that, got NoneType"),
-        ({"message": "flights"}, "message must be what poll.. gave, or a list of that, got str"),
+        ({"message": None}, "message must be a Message from poll.., or a list of them, got NoneType"),
+        ({"message": "flights"}, "message must be a Message from poll.., or a list of them, got str"),
         ({"message": ["flights"]}, "message must be a Message or a TopicPartition, got str"),
         ({"delay_level": "3"}, "delay_level must be an int, got str"),
         ({"cause": 5}, "cause must be an exception or a text, got int"),

@@ -53,6 +53,8 @@ class SubscriptionGroupConfig(_Stored):
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
     retry_paused: Annotated[bool | None, Field(alias="retryPaused")] = None
     """Ours: whether due records of the group wait in its parked topic; None is no."""
+    max_waiting: Annotated[int | None, Field(alias="maxWaiting", ge=0)] = None
+    """Ours: from so many waiting messages on, first failures are not sent back; None and 0 are no limit."""
 
     @field_validator("group_name")
     @classmethod

@@ -84,5 +84,5 @@ class GroupsFollower(TopicFollower):
             self._trouble = error
             logger.warning("waiting for Kafka: %s", error)
         else:
-            logger.error("groups unknown: %s", error)
+            logger.error("settings of groups are unknown: %s", error)
             self._refusal = error if isinstance(error, KafkaRefused) else None

@@ -176,7 +176,7 @@ class KafkaAdmin(PatientClient):
         doing = "asking for the brokers"
         brokers = self._ask_for_metadata(doing).brokers
         if not brokers:
-            raise KafkaNotReachable(f"{doing}: none of them is in use at the moment")
+            raise KafkaNotReachable(f"{doing}: the cluster has no running broker at the moment")
         return brokers
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
@@ -229,8 +229,8 @@ class KafkaAdmin(PatientClient):
             if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR and _FENCED in cause.str():
-                raise KafkaNotReachable(f"making topic {topic}: {cause.str()}") from error
-            raise self._explain(error, f"making topic {topic}") from error
+                raise KafkaNotReachable(f"creating topic {topic}: {cause.str()}") from error
+            raise self._explain(error, f"creating topic {topic}") from error
         return True
 
     @patiently
@@ -241,7 +241,7 @@ class KafkaAdmin(PatientClient):
             try:
                 described = request.answer(topic)
             except KafkaException as error:
-                raise KafkaNotReachable(f"topic {topic} was created and is not known to all brokers yet") from error
+                raise KafkaNotReachable(f"topic {topic} was created, and some brokers do not know it yet") from error
             if sum(one.leader is not None and one.leader.id >= 0 for one in described.partitions) < count:
                 raise KafkaNotReachable(f"topic {topic} was created and has no leaders yet")
 

@@ -9,12 +9,14 @@ drop-in, a C class, by `DerivedConsumer`. Test: tests/contract/test_drop_in.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, __version__, libversion
 from confluent_kafka.admin import AdminClient
 
+from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -107,6 +109,11 @@ class DerivedConsumer(Consumer):
         return super().__new__(clients_of(settings | kwargs).consumer_class(cls))
 
 
+def client_versions() -> dict[str, str]:
+    """The versions of confluent-kafka and of the librdkafka in it."""
+    return {"confluent-kafka": str(__version__), "librdkafka": libversion()[0]}
+
+
 def make_consumer(settings: Mapping[str, Any]) -> Consumer:
     """A consumer for the address in its settings."""
     return clients_of(settings).consumer(settings)
@@ -131,6 +138,38 @@ def produce_patiently(producer: Producer, *record: Any, **more: Any) -> None:
             producer.poll(_FULL_SECONDS)
         else:
             return
+
+
+def store(producer: Producer, records: Sequence[tuple[Any, ...]], seconds: float) -> list[tuple[str, int, int, int]]:
+    """Write records and wait until the brokers have acknowledged all of them.
+
+    Args:
+        producer: of a transaction, or any other.
+        records: topic, value, key, partition and headers of each.
+        seconds: to wait at most.
+
+    Returns:
+        Topic, partition, offset and timestamp of each.
+
+    Raises:
+        KafkaException: one was refused, or not acknowledged in time.
+    """
+    found: dict[int, tuple[str, int, int, int]] = {}
+    failed: list[KafkaError] = []
+
+    def told(index: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            place = message.topic() or "", message.partition() or 0, message.offset() or 0
+            found[index] = (*place, message.timestamp()[1])
+        else:
+            failed.append(error)
+
+    for index, (topic, value, key, partition, headers) in enumerate(records):
+        produce_patiently(producer, topic, value, key, partition, partial(told, index), headers=list(headers))
+    wait_for_reports(producer, seconds)
+    if len(found) < len(records):
+        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+    return [found[index] for index in range(len(records))]
 
 
 def discard_producer(producer: Producer) -> None:

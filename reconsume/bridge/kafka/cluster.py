@@ -8,6 +8,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.errors import TopicNotReady
 
 
 class Cluster:
@@ -32,3 +33,13 @@ class Cluster:
     def admin(self) -> KafkaAdmin:
         """One client for all questions."""
         return KafkaAdmin(self.base)
+
+    def require(self, topic: str) -> str:
+        """Return the topic.
+
+        Raises:
+            TopicNotReady: it does not exist.
+        """
+        if not self.admin.partitions([topic]):
+            raise TopicNotReady(f"topic {topic} does not exist; {self.names.remedy_if_missing(topic)}")
+        return topic

@@ -133,6 +133,10 @@ class ConnectionErrors:
         trouble = self.trouble()
         return self._are_all_down and trouble is not None and trouble.is_certain
 
+    def silence(self, seconds: float, doing: str) -> KafkaNotReachable:
+        """Return the error of reading where nothing came for so long."""
+        return self.no_answer(KafkaError(KafkaError._TIMED_OUT, f"nothing came within {seconds:g} s"), doing)
+
     def no_answer(self, cause: KafkaError, doing: str) -> KafkaNotReachable:
         """Return the error of a request without an answer."""
         trouble = self.trouble()

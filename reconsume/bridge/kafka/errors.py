@@ -9,6 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from reconsume.bridge.process.polled_records import ClientError
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
 
 _NOT_REACHABLE: Final = frozenset(
@@ -83,37 +84,83 @@ _REBALANCED: Final = frozenset(
         KafkaError.FENCED_MEMBER_EPOCH,
     }
 )
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
+_GIVEN_UP: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_INSTANCE_FENCED: Final = "Static consumer fenced"
+"""librdkafka's text for FENCED_INSTANCE_ID; a consumer's fatal errors have no code but `_FATAL` in confluent-kafka 2.16
+(confluent-kafka-python issue 869)."""
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
 
 
-def is_passing(error: KafkaError) -> bool:
+def is_end(error: ClientError) -> bool:
+    """Whether a partition was read to its end."""
+    return error.code() == KafkaError._PARTITION_EOF
+
+
+def is_missing(error: ClientError) -> bool:
+    """Whether the topic, or its partition, does not exist."""
+    return error.code() in NO_TOPIC
+
+
+def is_out_of_range(error: ClientError) -> bool:
+    """Whether a partition has no record at the offset to read from, or no offset is committed."""
+    return error.code() in _OUT_OF_RANGE
+
+
+def has_no_offset(error: ClientError) -> bool:
+    """Whether it is out of range because no offset is committed."""
+    return _NO_OFFSET in error.str()
+
+
+def is_fatal(error: ClientError) -> bool:
+    """Whether the client is unusable; as a polled record a fatal error does not say `fatal()`."""
+    return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def is_given_up(error: ClientError) -> bool:
+    """Whether the producer has thrown the record away before it had an answer."""
+    return error.code() in _GIVEN_UP
+
+
+def is_session_timeout_refused(error: ClientError) -> bool:
+    """Whether the brokers do not take the session timeout."""
+    return error.code() == KafkaError.INVALID_SESSION_TIMEOUT
+
+
+def is_instance_fenced(error: ClientError) -> bool:
+    """Whether another member has the same `group.instance.id`."""
+    return error.code() == KafkaError.FENCED_INSTANCE_ID or _INSTANCE_FENCED in error.str()
+
+
+def is_passing(error: ClientError) -> bool:
     """Whether the same request may succeed later without anybody changing anything."""
     return error.code() in _NOT_REACHABLE or (error.retriable() and error.code() not in NO_TOPIC)
 
 
-def is_rebalance(error: KafkaError) -> bool:
+def is_rebalance(error: ClientError) -> bool:
     """Whether the group has refused offsets of a member that it has not, or not as it was."""
     return error.code() in _REBALANCED
 
 
-def is_refusal(error: KafkaError) -> bool:
+def is_refusal(error: ClientError) -> bool:
     """Whether one record is to blame; librdkafka reports the others of its batch as purged."""
     return error.code() in _REFUSALS
 
 
-def is_refusal_of_some(error: KafkaError) -> bool:
+def is_refusal_of_some(error: ClientError) -> bool:
     """Whether some record of several is to blame; librdkafka may only say that some failed."""
     return is_refusal(error) or error.code() == KafkaError._INCONSISTENT
 
 
-def refusing_topic(cause: KafkaError) -> str:
+def refusing_topic(cause: ClientError) -> str:
     """Return the topic that librdkafka (2.16) names where a produce request was refused, else nothing."""
     named = re.search(r"ProduceRequest for (\S+) \[\d+\]", cause.str())
     return named[1] if named else ""
 
 
 def translate(
-    error: KafkaException | KafkaError, doing: str, remedy_if_missing: str = _REMEDY_IF_MISSING
+    error: KafkaException | ClientError, doing: str, remedy_if_missing: str = _REMEDY_IF_MISSING
 ) -> ReconsumeError:
     """The error of ours for one of Kafka's.
 
@@ -164,3 +211,8 @@ def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
             if reason.args[0].code() != KafkaError._STATE:
                 return reason
     return error
+
+
+def not_wanted() -> KafkaException:
+    """Return what undoes a transaction from within, because its caller does not want it any more."""
+    return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))

@@ -1,8 +1,9 @@
-"""The Kafka consumer of a group's member, in values of our own."""
+"""The Kafka consumer in values of our own: of a group's member, and of those who read without a group."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -19,7 +20,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import make_consumer
-from reconsume.bridge.kafka.errors import is_rebalance, translate
+from reconsume.bridge.kafka.errors import is_rebalance, translate, translated
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -29,6 +30,10 @@ BEGINNING: Final[int] = OFFSET_BEGINNING
 END: Final[int] = OFFSET_END
 COMMITTED: Final[int] = OFFSET_STORED
 """To start where the group has committed."""
+
+_LEAVE_SECONDS: Final = 5.0
+"""A rebalance that is under way has to end first."""
+_LEAVING_SECONDS: Final = 0.05
 
 Answer = Commit | ReconsumeError
 """What the group has committed of a partition, a negative offset where that is nothing; or why it is not known."""
@@ -94,8 +99,25 @@ class GroupConsumer:
 
     def restart(self, where: Partition, offset: int) -> None:
         """Read a partition on from there. A seek does not work while librdkafka does not know where to begin."""
-        self._consumer.incremental_unassign([TopicPartition(*where)])
+        self.stop([where])
         self.start({where: offset})
+
+    def stop(self, partitions: Iterable[Partition]) -> None:
+        """Read these no more."""
+        self._consumer.incremental_unassign([TopicPartition(*where) for where in partitions])
+
+    def read_only(self, offsets: Mapping[Partition, int]) -> None:
+        """Read these, each from its offset, and nothing else."""
+        self._consumer.assign([TopicPartition(*where, offset) for where, offset in offsets.items()])
+
+    def seek(self, where: Partition, offset: int) -> None:
+        """Read a partition on from there.
+
+        Raises:
+            ReconsumeError: it is not read yet.
+        """
+        with translated(f"reading {names_of([where])} from {offset}"):
+            self._consumer.seek(TopicPartition(*where, offset))
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Read nothing more of these."""
@@ -188,6 +210,21 @@ class GroupConsumer:
     def group_metadata(self) -> Any:
         """Return the metadata that fences a transaction once this member has lost a partition (KIP-447)."""
         return self._consumer.consumer_group_metadata()
+
+    def leave(self) -> None:
+        """Give the partitions to other members now, also those of a static member; nothing is read any more.
+
+        `Consumer.close` alone keeps the place of a static member until its session ends; `unsubscribe` gives it up
+        (librdkafka 2.16, `rd_kafka_cgrp_leave_maybe`). Remove when: `Consumer.close` can leave the group.
+        Test: tests/integration/test_scheduler_group.py.
+        """
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        try:
+            self._consumer.unsubscribe()
+            while self._consumer.memberid() and time.monotonic() < deadline:
+                self._consumer.poll(_LEAVING_SECONDS)
+        except (KafkaException, RuntimeError) as error:
+            logger.debug("the partitions wait for the end of the session: %s", error)
 
     def close(self) -> None:
         """Leave the group."""

@@ -66,7 +66,9 @@ class SchemaRegistry:
             self._texts, self._files = package.SchemaRegistryClient(conf), package.SchemaRegistryClient(conf)
         except (ValueError, TypeError, OSError):
             # The error may have the URL in it, and that a password.
-            raise IllegalSetting("the schema registry's URL is none, or its password has no user") from None
+            raise IllegalSetting(
+                "--schema-registry: the URL is not usable; write http://HOST:PORT or https://USER:PASSWORD@HOST"
+            ) from None
         self._clock = clock
         self._lock = threading.Lock()
         self._known: OrderedDict[int, RegisteredSchema | tuple[float, str]] = OrderedDict()
@@ -115,7 +117,7 @@ class SchemaRegistry:
                 continue
             seen.append(one.name)
             if len(seen) > _MOST_REFERENCES:
-                raise SchemaUnknown(f"more than {_MOST_REFERENCES} references")
+                raise SchemaUnknown(f"the schema has more than {_MOST_REFERENCES} references")
             found = self._made(find(one), find, seen)
             references += [*found.references, (one.name, found)]
         file = base64.b64decode(schema.schema_str) if schema.schema_type == "PROTOBUF" else b""

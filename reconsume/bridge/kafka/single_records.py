@@ -11,7 +11,6 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import make_producer
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate, translated
-from reconsume.delay_levels.errors import TopicNotReady
 
 _SECONDS: Final = 15.0
 
@@ -23,9 +22,7 @@ def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str
         TopicNotReady: the topic does not exist.
         ReconsumeError: the brokers refuse a record, or do not answer.
     """
-    if topic not in cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
-    write_at_once(cluster, topic, topic, [{"key": key, "value": value} for key, value in records])
+    write_at_once(cluster, topic, cluster.require(topic), [{"key": key, "value": value} for key, value in records])
 
 
 def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterable[Mapping[str, Any]]) -> list[int]:

@@ -15,20 +15,19 @@ import logging
 from collections.abc import Callable
 from gc import get_referents
 from operator import methodcaller
-from typing import Any, Final, cast
+from typing import Final, Protocol
 
-from confluent_kafka import Message, TopicPartition
-
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.delay_levels.wire.properties import Header
 
 logger = logging.getLogger(__name__)
 
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
-_HEADERS: Final[Callable[[Message], list[Header] | None]] = methodcaller("headers")
+_HEADERS: Final[Callable[[PolledRecord], list[Header] | None]] = methodcaller("headers")
 """Not `message.headers()`: once that is specialised, Python (3.11) sees an error in it only at some later call."""
 
 
-def headers_of(message: Message) -> list[Header]:
+def headers_of(message: PolledRecord) -> list[Header]:
     r"""A record's headers; confluent-kafka decodes them on first use and keeps the list, so it is not ours to change.
 
     A name that is not UTF-8, which Java clients cannot write but C clients can, is shown with escapes such as `\xff`,
@@ -42,7 +41,7 @@ def headers_of(message: Message) -> list[Header]:
         return _with_names(message, error)
 
 
-def mend_headers(message: Message) -> None:
+def mend_headers(message: PolledRecord) -> None:
     """Make `headers_of` safe for a message of a program that may have asked for its headers, and had the error.
 
     The list that is kept then has null pointers for names. The garbage collector's view leaves them out, but asking
@@ -53,7 +52,7 @@ def mend_headers(message: Message) -> None:
         _with_names(message, None)
 
 
-def _with_names(message: Message, error: BaseException | None) -> list[Header]:
+def _with_names(message: PolledRecord, error: BaseException | None) -> list[Header]:
     """Fill the places of the names that could not be decoded, for good.
 
     Args:
@@ -69,7 +68,7 @@ def _with_names(message: Message, error: BaseException | None) -> list[Header]:
     missing = [index for index, header in enumerate(headers) if len(get_referents(header)) == 1]
     name = bad.object.decode(errors="backslashreplace") if bad is not None and len(missing) == 1 else _UNKNOWN_NAME
     mended = [(name if index in missing else header[0], header[1]) for index, header in enumerate(headers)]
-    message.set_headers(cast("Any", mended))
+    message.set_headers(mended)
     logger.warning(
         "%s-%s@%s: names of headers are not UTF-8; its headers are now called %s",
         *(message.topic(), message.partition(), message.offset(), [name for name, _ in mended]),
@@ -77,7 +76,12 @@ def _with_names(message: Message, error: BaseException | None) -> list[Header]:
     return mended
 
 
-def metadata_of(committed: TopicPartition) -> str | None:
+class _Committed(Protocol):
+    @property
+    def metadata(self) -> str | None: ...
+
+
+def metadata_of(committed: _Committed) -> str | None:
     """Return the text beside a committed offset; None if it is not a text, as franz-go writes it."""
     try:
         return committed.metadata

@@ -146,6 +146,13 @@ _CONSUMER: Final = (
         "Send-backs that failed; the listener is called again and the offset waits. Look at the brokers",
     ),
     _gauge(
+        "reconsume_consumer_waiting_ratio",
+        "ratio",
+        ("group",),
+        "What waits to be retried as a share of the group's maxWaiting, as this consumer knows it; no value without a "
+        "limit. From 1 on, new failures are not sent back",
+    ),
+    _gauge(
         "reconsume_circuit_breaker_state",
         "0, 1, 2",
         ("group",),
@@ -239,10 +246,11 @@ _CONSOLE: Final = (
         (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
     ),
     _counter(
-        "reconsume_console_resent_records",
+        "reconsume_console_job_records",
         "records",
         ("outcome",),
-        "Dead letters chosen for a resend, by outcome: send (sent), superseded, replayed, capped, damaged",
+        "Dead letters that jobs in this console have handled, by outcome: sent, resolved_now, or a reason "
+        "(superseded, replayed, resolved, capped, damaged, expired, too_large, no_origin, no_target, not_allowed)",
     ),
     _gauge(
         "reconsume_oldest_open_dead_letter_timestamp_seconds",

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
-
 from reconsume.bridge.process.clock import Clock, now_ms
 
 _DRIFT: Final = 0.0002
@@ -21,15 +19,6 @@ _UNHEARD_MS: Final = 1_000.0
 def monotonic_ms() -> float:
     """Milliseconds since some moment; nobody sets this clock."""
     return time.monotonic() * 1000
-
-
-def stored_ms(message: Message, clock: Clock) -> float:
-    """When the brokers stored a record, or now if its timestamp is its producer's: then nothing else is known.
-
-    So a topic that had its producers' timestamps for a while makes records late, never early.
-    """
-    kind, timestamp_ms = message.timestamp()
-    return timestamp_ms if kind == TIMESTAMP_LOG_APPEND_TIME else clock()
 
 
 class BrokersClock:

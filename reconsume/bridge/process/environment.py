@@ -105,8 +105,8 @@ def _part(settings: dict[str, Any], name: str) -> dict[str, Any]:
     found = settings.setdefault(name, {})
     if not isinstance(found, dict):
         raise IllegalSetting(
-            f"{_PREFIX}{name.upper()} is set, and variables that begin with {_PREFIX}{name.upper()}_ too: "
-            f"{name} is a table, so take the first one away"
+            f"{_PREFIX}{name.upper()} and variables that begin with {_PREFIX}{name.upper()}_ are both set; "
+            f"{name} is a table, so unset {_PREFIX}{name.upper()}"
         )
     return found
 

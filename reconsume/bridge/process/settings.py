@@ -26,30 +26,29 @@ class _Strict(BaseModel):
 
 
 class TopicSettings(_Strict):
-    """How our topics are made; existing topics are never changed by these.
+    """Settings of the topics that reconsume creates. They change no existing topic.
 
-    `reconsume topics apply` and `groups apply` publish those that their process was given, in the GROUPS topic.
-    Published settings hold for every process that makes a topic, such as a consumer or a scheduler worker, and win over
-    its own.
+    `reconsume topics apply` and `groups apply` publish the settings that they were given in the GROUPS topic. Every
+    process that creates a topic, such as a consumer or a scheduler worker, uses the published settings before its own.
     """
 
     delay_partitions: Annotated[int, Field(ge=1)] = 4
-    """Partitions of each delay topic and of SEND_BACK, for records by their keys; as many workers can share it."""
+    """Partitions of each delay topic and of SEND_BACK for records by their keys; so many workers can share a topic."""
     bulk_partitions: Annotated[int, Field(ge=0)] = 2
     """Further partitions of each delay topic, for groups that flood it."""
     replication_factor: Annotated[int, Field(ge=1)] | None = None
-    """None uses the cluster's default, and at least 3 if there are 3 brokers."""
+    """Replicas of each topic; by default the cluster's, and at least 3 if there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
-    """The reconciliation window. A delay topic keeps twice its duration where that is longer."""
+    """How long delay and retry topics keep records, so that reconcile can read them; at least twice the delay."""
     max_message_bytes: Annotated[int, Field(ge=65_536)] | None = None
-    """Largest record; None uses the brokers' limit plus room for our headers."""
+    """Largest record, in bytes; by default the brokers' limit plus room for reconsume's headers."""
 
 
 class SchedulerSettings(_Strict):
     """One scheduler worker."""
 
     instance_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """Stable over restarts and unique among live workers; None uses an identity that the machine keeps."""
+    """Identity, the same after a restart and unique among live workers; by default one that the machine keeps."""
     delivery: Literal["transactional", "at_least_once"] = "transactional"
     """`at_least_once` is for clusters without transactions: a crash may deliver a batch twice."""
     max_batch_records: Annotated[int, Field(ge=1, le=50_000)] = 5_000
@@ -85,17 +84,17 @@ class ManagementSettings(_Strict):
     host: str = "127.0.0.1"
     """Address to listen on; in a container `::`, every address of IPv6 and IPv4."""
     port: Annotated[int, Field(ge=0, le=65_535)] | None = None
-    """None takes 15082 for a scheduler worker, 15081 for a sidecar, 15084 for a console, or a free port where that one
-    is taken; 0 takes a free one."""
+    """By default 15082 for a scheduler worker, 15081 for a sidecar and 15084 for a console, or a free port if that one
+    is taken; 0 takes a free port."""
 
 
 class LoggingSettings(_Strict):
-    """Logs of a process; the library itself leaves them to the program."""
+    """Logs of the commands; the library itself configures no logging."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Lowest level that is logged; PUT /loglevel changes it in a running scheduler or sidecar."""
     format: Literal["console", "json"] = "console"
-    """Lines for people, or one JSON object in each."""
+    """`console` writes lines for people, `json` one JSON object in each line."""
 
 
 class Settings(_Strict):
@@ -106,13 +105,13 @@ class Settings(_Strict):
     kafka: dict[str, SecretStr] = {}
     """librdkafka's own settings, passed through to every client."""
     topic_prefix: str = "reconsume."
-    """All our topics start with it."""
+    """Prefix of all topics of the installation."""
     message_delay_level: str | None = None
-    """The level table of this process alone; None uses the one in the GROUPS topic."""
+    """Level table of this process alone; by default the one in the GROUPS topic."""
     auto_create_subscription_group: bool | None = None
-    """Whether unknown groups are served with defaults (RocketMQ: BR-01, BR-02); None uses the GROUPS topic."""
+    """Whether unknown groups are served with defaults (RocketMQ: BR-01, BR-02); by default as in the GROUPS topic."""
     allowed_real_topics: Words = []
-    """Regular expressions of other topics that a REAL_TOPIC header may name; none by default."""
+    """Regular expressions of the topics to which delayed messages may be delivered; none by default."""
     topics: TopicSettings = TopicSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     management: ManagementSettings = ManagementSettings()

@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from confluent_kafka import Message
-
-_topic, _partition, _error = Message.topic, Message.partition, Message.error
+from reconsume.bridge.process.polled_records import PolledRecord, error_of, partition_of, topic_of
 
 
 def by_partition(
-    polled: Sequence[Message],
-) -> Iterator[tuple[str | None, int | None, bool, Sequence[Message]]]:
+    polled: Sequence[PolledRecord],
+) -> Iterator[tuple[str | None, int | None, bool, Sequence[PolledRecord]]]:
     """Topic, partition, whether these are errors, and what came of it in a row.
 
     In C as far as it goes: a line of Python for each message shows in the rate.
     """
     if not polled:
         return
-    if len(set(map(_topic, polled))) == len(set(map(_partition, polled))) == 1 and not any(map(_error, polled)):
-        yield _topic(polled[0]), _partition(polled[0]), False, polled
-        return
-    topics, partitions = map(_topic, polled), map(_partition, polled)
     start = 0
-    for place, run in groupby(zip(topics, partitions, map(bool, map(_error, polled)), strict=True)):
+    if not any(map(error_of, polled)) and len(set(map(topic_of, polled))) == 1:
+        topic = topic_of(polled[0])
+        for partition, same in groupby(map(partition_of, polled)):
+            end = start + len(list(same))
+            yield topic, partition, False, polled[start:end]
+            start = end
+        return
+    topics, partitions = map(topic_of, polled), map(partition_of, polled)
+    for place, run in groupby(zip(topics, partitions, map(bool, map(error_of, polled)), strict=True)):
         end = start + len(list(run))
         yield *place, polled[start:end]
         start = end

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
-
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import is_end, translate, translated
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.polled_records import PolledRecord, place_of
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.properties import Headers
 
@@ -36,10 +35,16 @@ class ReadRecord(NamedTuple):
     stored_ms: int
 
     @classmethod
-    def of(cls, message: Message) -> ReadRecord:
+    def of(cls, message: PolledRecord) -> ReadRecord:
         """From confluent-kafka's."""
-        place = message.topic() or "", message.partition() or 0, message.offset() or 0
-        return cls(*place, message.key(), message.value(), headers_of(message), message.timestamp()[1])
+        return cls(
+            *place_of(message),
+            message.offset() or 0,
+            message.key(),
+            message.value(),
+            headers_of(message),
+            message.timestamp()[1],
+        )
 
     @property
     def where(self) -> Partition:
@@ -74,7 +79,7 @@ class RangeReader:
         }
         conf = consumer_settings(base, client_id) | alone
         self._heard: ConnectionErrors = conf["error_cb"]
-        self._consumer = make_consumer(conf)
+        self._consumer = GroupConsumer(conf)
         self.unread: dict[Partition, int] = {}
 
     def __enter__(self) -> Self:
@@ -94,7 +99,7 @@ class RangeReader:
         within_seconds: float | None = None,
         stop: threading.Event | None = None,
         on_refusal: Callable[[Partition, ReconsumeError], None] | None = None,
-    ) -> Iterator[Message]:
+    ) -> Iterator[PolledRecord]:
         """The records from the first offset to before the second one, of each partition in order.
 
         Transactions that are open before the second one are waited for.
@@ -112,35 +117,35 @@ class RangeReader:
         self.unread = unread = {where: end for where, (start, end) in ranges.items() if start < end}
         silent, until = time.monotonic(), None if within_seconds is None else time.monotonic() + within_seconds
         refused: set[Partition] = set()
-        try:
-            self._consumer.assign([TopicPartition(*where, ranges[where][0]) for where in unread])
+        with translated(f"reading {_names(unread)}"):
+            self._consumer.read_only({where: ranges[where][0] for where in unread})
             while unread.keys() - refused and not (stop is not None and stop.is_set()):
                 if until is not None and time.monotonic() >= until:
                     return
                 first = self._consumer.poll(_SLICE_SECONDS)
                 if first is None:
                     if until is None and time.monotonic() - silent > self._seconds:
-                        silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:.0f} s")
-                        raise self._heard.no_answer(silence, f"reading {_names(unread)}")
+                        raise self._heard.silence(self._seconds, f"reading {_names(unread)}")
                     continue
-                for message in (first, *self._consumer.consume(_TOGETHER, 0)):
+                for message in (first, *self._consumer.consume(_TOGETHER)):
                     if self._take(message, refused, on_refusal):
                         yield message
                 silent = time.monotonic()
-        except KafkaException as error:
-            raise translate(error, f"reading {_names(unread)}") from error
 
     def leave(self, where: Partition) -> None:
         """Read no more of a partition."""
         if self.unread.pop(where, None) is not None:
-            self._consumer.pause([TopicPartition(*where)])
+            self._consumer.pause([where])
 
     def _take(
-        self, message: Message, refused: set[Partition], on_refusal: Callable[[Partition, ReconsumeError], None] | None
+        self,
+        message: PolledRecord,
+        refused: set[Partition],
+        on_refusal: Callable[[Partition, ReconsumeError], None] | None,
     ) -> bool:
         """Whether it is a record that is wanted; a partition that is read is taken out of `unread`."""
-        where, error = (message.topic() or "", message.partition() or 0), message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        where, error = place_of(message), message.error()
+        if error is not None and not is_end(error):
             if on_refusal is None:
                 raise translate(error, f"reading {_names([where] if where[0] else self.unread)}")
             if where in self.unread.keys() - refused:

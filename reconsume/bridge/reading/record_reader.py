@@ -10,19 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
-
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
-from reconsume.bridge.kafka.errors import NO_TOPIC, translate, translated
+from reconsume.bridge.kafka.errors import is_end, is_missing, is_out_of_range, translate, translated
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.process.polled_records import ClientError, PolledRecord, place_of
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 logger = logging.getLogger(__name__)
 
-OnRead = Callable[[Message | ReconsumeError], None]
+OnRead = Callable[[PolledRecord | ReconsumeError], None]
 """Called once, in the thread that reads or closes: with the record, or with why there is none."""
 
 _SECONDS: Final = 15.0
@@ -30,7 +29,6 @@ _POLL_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 0.5
 _NEAR: Final = 200
 """Records so close to each other are read in one go; further ones are sought."""
-_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 @dataclass(slots=True)
@@ -43,7 +41,7 @@ class _Wish:
 
 @dataclass(slots=True)
 class _Partition:
-    """The wanted records of one partition.
+    """The wanted records of a partition.
 
     Attributes:
         wanted: who waits, by offset.
@@ -85,7 +83,7 @@ class RecordReader:
         }
         settings = consumer_settings(base, client_id) | alone
         self._heard: ConnectionErrors = settings["error_cb"]
-        self._consumer = make_consumer(settings)
+        self._consumer = GroupConsumer(settings)
         self._seconds = seconds
         self._asked: queue.SimpleQueue[tuple[Position, _Wish] | None] = queue.SimpleQueue()
         self._partitions: dict[tuple[str, int], _Partition] = {}
@@ -118,9 +116,10 @@ class RecordReader:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self.run_once()
-            except KafkaException as error:
-                logger.warning("%s", translate(error, "reading records again"))
+                with translated("reading records again"):
+                    self.run_once()
+            except ReconsumeError as error:
+                logger.warning("%s", error)
                 self._stop.wait(_POLL_SECONDS)
 
     def _take_wishes(self) -> None:
@@ -147,7 +146,7 @@ class RecordReader:
             return
         first = self._consumer.poll(_POLL_SECONDS)
         if first is not None:
-            for message in (first, *self._consumer.consume(500, 0)):
+            for message in (first, *self._consumer.consume(500)):
                 self._take(message)
 
     def _turn(self, key: tuple[str, int]) -> None:
@@ -157,15 +156,15 @@ class RecordReader:
         if at is not None and not partition.ended and any(at <= one < at + _NEAR for one in partition.wanted):
             return
         if at is not None:
-            self._consumer.incremental_unassign([TopicPartition(*key)])
+            self._consumer.stop([key])
         if not partition.wanted:
             del self._partitions[key]
             return
         partition.at, partition.ended = min(partition.wanted), False
-        self._consumer.incremental_assign([TopicPartition(*key, partition.at)])
+        self._consumer.start({key: partition.at})
 
-    def _take(self, message: Message) -> None:
-        key = (message.topic() or "", message.partition() or 0)
+    def _take(self, message: PolledRecord) -> None:
+        key = place_of(message)
         partition = self._partitions.get(key)
         if partition is None or partition.at is None:
             return
@@ -180,16 +179,16 @@ class RecordReader:
             self._answer(partition, passed, _no_record(Position(*key, passed), f"the next one is at {offset}"))
         self._answer(partition, offset, message)
 
-    def _take_error(self, key: tuple[str, int], partition: _Partition, error: KafkaError) -> None:
-        code, at = error.code(), partition.at or 0
-        if code == KafkaError._PARTITION_EOF:
+    def _take_error(self, key: tuple[str, int], partition: _Partition, error: ClientError) -> None:
+        at = partition.at or 0
+        if is_end(error):
             missing = [one for one in partition.wanted if at <= one < at + _NEAR]
             partition.ended = True
-        elif code in _OUT_OF_RANGE:
+        elif is_out_of_range(error):
             # It tells of the place where reading began alone; further on there may be records.
             missing = [at]
             partition.ended = True
-        elif code in NO_TOPIC:
+        elif is_missing(error):
             missing = list(partition.wanted)
         elif error.retriable():
             missing = []
@@ -209,16 +208,15 @@ class RecordReader:
             for offset, wishes in list(partition.wanted.items()):
                 if min(wish.deadline for wish in wishes) <= now:
                     where = f"reading {key[0]}/{key[1]}/{offset} again"
-                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing came within {self._seconds:g} s")
-                    self._answer(partition, offset, self._heard.no_answer(silence, where))
+                    self._answer(partition, offset, self._heard.silence(self._seconds, where))
 
     @staticmethod
-    def _answer(partition: _Partition, offset: int, result: Message | ReconsumeError) -> None:
+    def _answer(partition: _Partition, offset: int, result: PolledRecord | ReconsumeError) -> None:
         for wish in partition.wanted.pop(offset, ()):
             wish.on_read(result)
 
 
-def read_again(base: Mapping[str, Any], position: Position, group: str, client_id: str) -> Message:
+def read_again(base: Mapping[str, Any], position: Position, group: str, client_id: str) -> PolledRecord:
     """The committed record at this position (RocketMQ: BR-09).
 
     Args:
@@ -233,7 +231,7 @@ def read_again(base: Mapping[str, Any], position: Position, group: str, client_i
         KafkaRefused: rights are missing.
     """
     count_partitions(KafkaAdmin(base, client_id), position)
-    found: list[Message | ReconsumeError] = []
+    found: list[PolledRecord | ReconsumeError] = []
     reader = RecordReader(base, client_id, _SECONDS, group)
     try:
         reader.read(position, found.append)

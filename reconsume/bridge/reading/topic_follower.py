@@ -8,13 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
-
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import is_end, translated
+from reconsume.bridge.kafka.group_consumer import BEGINNING, GroupConsumer
 from reconsume.bridge.librdkafka.connections import Connections
+from reconsume.bridge.process.polled_records import PolledRecord, place_of
 from reconsume.delay_levels.errors import ReconsumeError
 
 logger = logging.getLogger(__name__)
@@ -44,21 +43,24 @@ class TailReader:
             "queued.max.messages.kbytes": 4_096,
         }
         self._connections = Connections(consumer_settings(base, client_id) | alone)
-        self._consumer = make_consumer(self._connections.settings)
+        self._consumer = GroupConsumer(self._connections.settings)
+        self._followed: set[Partition] = set()
         self.reached: dict[Partition, int] = {}
         self.unread: set[Partition] = set()
 
     def follow(self, starts: Mapping[Partition, int | None]) -> None:
         """Read these too, from these offsets on; None is the beginning."""
         self.unread.update(starts)
-        begins = [(where, OFFSET_BEGINNING if start is None else start) for where, start in starts.items()]
-        self._consumer.incremental_assign([TopicPartition(*where, begin) for where, begin in begins])
+        self._followed.update(starts)
+        self._consumer.start({where: BEGINNING if start is None else start for where, start in starts.items()})
 
     def leave(self, topic: str) -> None:
         """Read no more of a topic; what has come already may still be given."""
-        self._consumer.incremental_unassign([one for one in self._consumer.assignment() if one.topic == topic])
+        gone = {where for where in self._followed if where[0] == topic}
+        self._followed -= gone
+        self._consumer.stop(gone)
 
-    def read(self, seconds: float) -> Iterator[Message]:
+    def read(self, seconds: float) -> Iterator[PolledRecord]:
         """Return new records and errors; wait for them so long.
 
         Raises:
@@ -66,12 +68,12 @@ class TailReader:
         """
         self._connections.check()
         first = self._consumer.poll(seconds)
-        for message in () if first is None else (first, *self._consumer.consume(_TOGETHER, 0)):
-            where, error = (message.topic() or "", message.partition() or 0), message.error()
-            is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
-            if error is None or is_end:
+        for message in () if first is None else (first, *self._consumer.consume(_TOGETHER)):
+            where, error = place_of(message), message.error()
+            at_end = error is not None and is_end(error)
+            if error is None or at_end:
                 self.reached[where] = (message.offset() or 0) + (error is None)
-            if is_end:
+            if at_end:
                 self.unread.discard(where)
             else:
                 yield message
@@ -113,9 +115,8 @@ class TopicFollower(ABC):
         admin = KafkaAdmin(self._base, self._client_id)
         while not self._stop.is_set():
             try:
-                self._follow(admin)
-            except KafkaException as error:
-                self._failed(translate(error, f"reading topic {self._topic}"))
+                with translated(f"reading topic {self._topic}"):
+                    self._follow(admin)
             except ReconsumeError as error:
                 self._failed(error)
             except Exception:

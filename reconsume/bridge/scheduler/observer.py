@@ -92,7 +92,7 @@ class WorkerObserver:
         self.waiting.seen(())
 
     def lateness(self, topic: str, now: float, due: list[int]) -> None:
-        """Records of one topic that were due then are delivered now; milliseconds."""
+        """Observe how late the records of a topic are delivered; times are in milliseconds."""
         self._metrics.lateness.observe(self._names.level_of(topic), now, due)
 
     def done(self, outcomes: Mapping[tuple[str, str], int]) -> None:

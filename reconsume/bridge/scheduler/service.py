@@ -7,14 +7,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import Consumer
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.http.management import LogLevel, ManagementServer
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.client_settings import compresses, consumer_settings
-from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
@@ -202,7 +200,7 @@ class SchedulerService:
             # Rights that are missing end the process here, not with the first partition.
             positions.uncommitted()
             membership = Membership(self._consumer_settings())
-            consumer = make_consumer(membership.settings)
+            consumer = GroupConsumer(membership.settings)
             is_static = self._settings.scheduler.static_membership
             member = GroupMember(consumer, self._settings.names, is_static=is_static, noticed=self._orphans.noticed)
             try:
@@ -216,7 +214,7 @@ class SchedulerService:
             finally:
                 self._at_work = None
                 if stop.is_set():
-                    member.leave()
+                    consumer.leave()
                 consumer.close()
                 self._was_shut_out = member.was_shut_out
         finally:
@@ -224,7 +222,7 @@ class SchedulerService:
 
     def _worker(
         self,
-        consumer: Consumer,
+        consumer: GroupConsumer,
         writer: BatchWriter,
         membership: Membership,
         member: GroupMember,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import is_end, is_missing, translate
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.scheduler.membership.assignment import Assignment
 from reconsume.bridge.scheduler.membership.group_member import group_error
@@ -25,7 +25,7 @@ class Source:
         most: records of one read.
     """
 
-    def __init__(self, consumer: Consumer, read_ahead: ReadAhead, assignment: Assignment, most: int) -> None:
+    def __init__(self, consumer: GroupConsumer, read_ahead: ReadAhead, assignment: Assignment, most: int) -> None:
         self._consumer = consumer
         self._read_ahead = read_ahead
         self._assignment = assignment
@@ -39,9 +39,9 @@ class Source:
         message = self._consumer.poll(timeout)
         if message is not None:
             self._keep([message])
-            self._keep(self._consumer.consume(self._most, 0))
+            self._keep(self._consumer.consume(self._most))
 
-    def _keep(self, messages: Sequence[Message]) -> None:
+    def _keep(self, messages: Sequence[PolledRecord]) -> None:
         runs, assignment = list(by_partition(messages)), self._assignment
         is_begun = assignment.is_begun
         if not is_begun:
@@ -54,14 +54,14 @@ class Source:
             else:
                 (self._read_ahead if is_begun else assignment).add(where, run)
 
-    def _failed(self, where: Partition, message: Message) -> None:
+    def _failed(self, where: Partition, message: PolledRecord) -> None:
         error = message.error()
         assert error is not None
-        if error.code() == KafkaError._PARTITION_EOF:
+        if is_end(error):
             self._read_ahead.reached_end(where, message.offset() or 0)
         elif (ended := group_error(error)) is not None:
             raise ended
-        elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        elif not is_missing(error):
             logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))
 
     def pause_and_resume(self, now: float) -> None:
@@ -75,6 +75,6 @@ class Source:
             (self._read_ahead.to_resume(), self._consumer.resume, False),
         ):
             if queues:
-                act([TopicPartition(queue.topic, queue.partition) for queue in queues])
+                act((queue.topic, queue.partition) for queue in queues)
                 for queue in queues:
                     queue.paused = paused

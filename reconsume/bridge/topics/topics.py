@@ -107,8 +107,7 @@ class TopicMaker:
         if ignored and ignored != self._ignored:
             self._ignored = ignored
             logger.warning(
-                "settings of this process are ignored, because others are published in %s: %s; "
-                "publish them: reconsume topics apply",
+                "settings ignored, because topic %s has other ones: %s; to publish these: reconsume topics apply",
                 *(self._names.groups, ", ".join(ignored)),
             )
         return published
@@ -143,7 +142,7 @@ class TopicMaker:
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}
         if missing := made - found.keys():
-            raise KafkaNotReachable(f"topic {min(missing)} was created and is not known to all brokers yet")
+            raise KafkaNotReachable(f"topic {min(missing)} was created, and some brokers do not know it yet")
         return {**refused, **found}
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:

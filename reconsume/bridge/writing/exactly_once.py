@@ -31,6 +31,7 @@ from reconsume.bridge.writing.transactions import (
     Transactions,
     Undone,
 )
+from reconsume.bridge.writing.waiting_limit import WaitingLimit
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
@@ -121,6 +122,7 @@ class ExactlyOnceWriter:
         self._admin = KafkaAdmin(base, transactional_id)
         self._existing = ExistingTopics(self._admin)
         self._lanes = LanePartitions(groups)
+        self.limit = WaitingLimit(base, names, groups, transactional_id)
         self._doing = f"sending back for group {group}"
 
     def register(self, stop: threading.Event, seconds: float = START_SECONDS) -> None:
@@ -156,16 +158,19 @@ class ExactlyOnceWriter:
             PartitionLost: the group has rebalanced, or has put this consumer out; nothing was sent.
             OutcomeUnknown: all may have been sent, or nothing; ask `was_committed` before the same is sent again.
             KafkaNotReachable: nothing was sent, the same call may succeed later.
-            SendBackFailed: refused both ways; nothing was sent.
+            SendBackFailed: refused both ways, or the group is full; nothing was sent.
         """
         if not _is_member(group_metadata):
             raise PartitionLost(
-                f"{self._doing}: this consumer is no longer a member of it; nothing was sent, "
-                "go on with poll(): the message is read again, here or in another member (exactly_once needs "
-                "subscribe(): with assign() alone nobody is a member)"
+                f"{self._doing}: this consumer is no longer a member of the group, and nothing was sent; "
+                "call poll() again: it returns the message here, or in another member. exactly_once needs subscribe(), "
+                "because assign() alone joins no group"
             )
         try:
-            self._write(self._direct(failed), offsets, group_metadata)
+            copies = self._direct(failed)
+            self._write(copies, offsets, group_metadata)
+            for copy in copies:
+                self.limit.sent(self._group, copy.topic, self._clock())
         except _BY_THE_INBOX as first:
             try:
                 self._write(self._inbox(failed), offsets, group_metadata)
@@ -175,6 +180,7 @@ class ExactlyOnceWriter:
 
     def close(self) -> None:
         """Let go at once; no transaction is open."""
+        self.limit.close()
         self._transactions.close()
 
     def _direct(self, failed: Sequence[Failed]) -> list[NewRecord]:
@@ -183,6 +189,7 @@ class ExactlyOnceWriter:
         for request, key, value in failed:
             copy = direct_copy(request, key, self._names, groups, now)
             if copy is not None:
+                self.limit.check(request, copy)
                 lane, count = copy.topic, self._existing.require(copy.topic)
                 partition = self._lanes.choose(lane, count, request.group, key)
                 copies.append(NewRecord(lane, value, key, partition, copy.headers))

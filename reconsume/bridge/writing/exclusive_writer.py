@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.clients import produce_patiently, store
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.errors import translate, translated
+from reconsume.bridge.kafka.errors import not_wanted, translate, translated
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
@@ -20,9 +22,22 @@ from reconsume.bridge.writing.transactions import (
     Undone,
 )
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
+from reconsume.delay_levels.wire.send_back_copy import Position
 
 TRANSACTION_SECONDS: Final = 15.0
 """After that the brokers abort a transaction."""
+
+
+class Acknowledged(NamedTuple):
+    """Records of an open transaction that the brokers have acknowledged.
+
+    Attributes:
+        places: where each stands, in their order.
+        until_ms: by then, on the brokers' clock, all were stored and acknowledged.
+    """
+
+    places: list[Position]
+    until_ms: float
 
 
 class ExclusiveWriter:
@@ -70,6 +85,34 @@ class ExclusiveWriter:
         """Commit these records, all or none; errors as those of `write`."""
         self._commit(lambda: self._transactions.write_records(records, seconds=TRANSACTION_SECONDS))
 
+    def write_after(self, first: Sequence[NewRecord], then: Callable[[Acknowledged], Iterable[NewRecord]]) -> None:
+        """Commit records and others that depend on where, or when, these were stored; errors as those of `write`.
+
+        Args:
+            first: written at once; the topics have the brokers' timestamps.
+            then: the others. A `ReconsumeError` that it raises is raised, and nothing is committed.
+        """
+        refused: list[ReconsumeError] = []
+
+        def produce(producer: Any) -> None:
+            began = monotonic_ms()
+            stored = store(producer, first, TRANSACTION_SECONDS)
+            until_ms = max((at_ms for *_, at_ms in stored), default=0) + monotonic_ms() - began
+            try:
+                others = list(then(Acknowledged([Position(*one[:3]) for one in stored], until_ms)))
+            except ReconsumeError as error:
+                refused.append(error)
+                raise not_wanted() from error
+            for topic, value, key, partition, headers in others:
+                produce_patiently(producer, topic, value, key, partition, headers=list(headers))
+
+        try:
+            self.write(produce)
+        except ReconsumeError:
+            if refused:
+                raise refused[0] from None
+            raise
+
     def write(self, produce: Produce) -> None:
         """Commit records, all or none.
 
@@ -91,7 +134,7 @@ class ExclusiveWriter:
         except InDoubt as error:
             why = translate(error.cause, self._doing)
             raise KafkaNotReachable(
-                f"{why}; whether the last records were sent is not known. Run it again: it leaves out sent records"
+                f"{why}; the last records may have been sent. Run it again: it leaves out sent records"
             ) from error
         except ShutOut as error:
             raise self._explain(error) from error

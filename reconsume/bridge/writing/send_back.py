@@ -18,7 +18,8 @@ from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRec
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordTooLarge, SendBackFailed
+from reconsume.bridge.writing.waiting_limit import WaitingLimit
+from reconsume.delay_levels.errors import GroupIsFull, KafkaNotReachable, ReconsumeError, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy
@@ -82,6 +83,7 @@ class _SendBack(ProducedRecord):
     def written(self, partition: int, offset: int, stored_ms: int) -> None:
         """It is acknowledged."""
         del partition, offset
+        self.writer.limit.sent(self.request.group, self.copy.topic, stored_ms)
         self.on_written(self.copy, stored_ms)
         if self.first is not None:
             logger.warning("%s; sent through %s instead", self.first, self.copy.topic)
@@ -141,6 +143,9 @@ class SendBackWriter:
         names: the installation's topics.
         groups: the groups as known now.
         client_id: shown in the brokers' logs.
+
+    Attributes:
+        limit: on what the groups may have waiting.
     """
 
     def __init__(
@@ -151,6 +156,7 @@ class SendBackWriter:
         self._clock = clock_of(base)
         self._existing = ExistingTopics(KafkaAdmin(base, client_id))
         self._lanes = LanePartitions(groups)
+        self.limit = WaitingLimit(base, names, groups, client_id)
         self._producer = LastingProducer(producer_settings(base, client_id))
         self._stop = threading.Event()
         self._waiting: dict[str, deque[_SendBack]] = {}
@@ -173,6 +179,11 @@ class SendBackWriter:
         one = _SendBack(self, request, key, value, on_done, on_written)
         try:
             copy = direct_copy(request, key, self._names, self._groups(), self._clock())
+            if copy is not None:
+                self.limit.check(request, copy)
+        except GroupIsFull as error:
+            on_done(error)
+            return
         except ReconsumeError as error:
             self.write_to_inbox(one, error)
             return
@@ -199,6 +210,7 @@ class SendBackWriter:
         """Stop; unacknowledged records are given up, their `on_done` gets an error."""
         # First of all, so that what is given up is not tried a second time as an ordinary message.
         self._stop.set()
+        self.limit.close()
         with self._changed:
             self._changed.notify_all()
         # The thread of the lookups may hang in one for 10 s; it finds nothing left to do then.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -149,7 +149,7 @@ class Transactions:
     def write(
         self,
         produce: Produce,
-        positions: Sequence[TopicPartition] = (),
+        offsets: Mapping[Partition, Commit] | None = None,
         group_metadata: Any = None,
         heard: Callable[[], KafkaError | None] = lambda: None,
         *,
@@ -159,7 +159,7 @@ class Transactions:
 
         Args:
             produce: may be called in another thread.
-            positions: of each partition the next one to read, with `metadata` to keep beside it; may be none.
+            offsets: to commit of each partition; `produce` may add to them.
             group_metadata: of the member that has read them.
             heard: the refusal of a record that a delivery report has told of.
             seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
@@ -174,8 +174,9 @@ class Transactions:
         def prepare() -> None:
             producer.begin_transaction()
             produce(producer)
+            positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
             if positions:
-                producer.send_offsets_to_transaction(list(positions), group_metadata, PATIENCE_SECONDS)
+                producer.send_offsets_to_transaction(positions, group_metadata, PATIENCE_SECONDS)
 
         self._do(prepare, began, heard, PATIENCE_SECONDS if seconds is None else seconds)
         left_ms = self._longest_ms - (monotonic_ms() - began)
@@ -193,7 +194,6 @@ class Transactions:
     ) -> None:
         """Commit these records and offsets, both or neither; arguments and errors as those of `write`."""
         refused: list[KafkaError] = []
-        positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
 
         def told(error: KafkaError | None, _message: Message) -> None:
             if error is not None and is_refusal(error):
@@ -203,7 +203,7 @@ class Transactions:
             for topic, value, key, partition, headers in records:
                 produce_patiently(producer, topic, value, key, partition, told, headers=list(headers))
 
-        self.write(produce, positions, group_metadata, lambda: refused[0] if refused else None, seconds=seconds)
+        self.write(produce, offsets, group_metadata, lambda: refused[0] if refused else None, seconds=seconds)
 
     def try_out(self, produce: Produce) -> None:
         """Have records stored, and undo it: no reader of committed records sees them.
@@ -235,7 +235,7 @@ class Transactions:
             try:
                 self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
             except TimeoutError:
-                logger.warning("producer did not end; the next one aborts its open transaction")
+                logger.warning("producer did not close in time; the next one aborts its open transaction")
         self._bounded.close()
 
     def _with_reason(self, error: KafkaException) -> KafkaException:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from confluent_kafka import Message
-
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.cli.output import print_json, print_line
@@ -47,7 +46,7 @@ def send_back_record(
         print_line(f"{position} is sent back for group {group}, reconsume times {stored.reconsume_times + 1}")
 
 
-def _write(cluster: Cluster, request: SendBackRequest, record: Message) -> None:
+def _write(cluster: Cluster, request: SendBackRequest, record: PolledRecord) -> None:
     groups = read_groups(cluster)
     writer = SendBackWriter(cluster.base, cluster.names, lambda: groups, "reconsume-send-back")
     answer: Future[SendBackFailed | None] = Future()
@@ -55,7 +54,7 @@ def _write(cluster: Cluster, request: SendBackRequest, record: Message) -> None:
         writer.send_back(request, record.key(), record.value(), answer.set_result)
         error = answer.result(_SECONDS)
     except TimeoutError:
-        raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; it may have been stored") from None
+        raise SendBackFailed(f"no acknowledgement within {_SECONDS:.0f} s; the copy may have been stored") from None
     finally:
         writer.close()
     if error is not None:

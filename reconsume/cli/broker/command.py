@@ -43,7 +43,7 @@ def run_broker(port: int, data_dir: Path | None, *, as_json: bool = False) -> No
         tell(f"log: {kafka.log_file}; stop with Ctrl-C")
         while not stop.wait(0.5):
             if not kafka.alive():
-                raise BrokerFailed(f"Kafka ended by itself; its last lines:\n{kafka.log_tail()}")
+                raise BrokerFailed(f"Kafka ended unexpectedly; its last lines:\n{kafka.log_tail()}")
     finally:
         kafka.stop()
 

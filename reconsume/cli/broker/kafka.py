@@ -16,9 +16,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
+from reconsume.bridge.kafka.clients import make_admin
+from reconsume.bridge.kafka.errors import translated
 from reconsume.cli.broker.class_archive import ClassArchive
 from reconsume.cli.broker.jars import KAFKA_VERSION, Progress, kafka_jars
 from reconsume.cli.broker.java import find_java
@@ -284,8 +283,8 @@ class LocalKafka:
 
     def _answers(self) -> bool:
         # A client of its own for each question: one that has been told an address where nobody is goes on asking there.
-        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 20})
-        with suppress(KafkaException):
+        client = make_admin({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 20})
+        with suppress(ReconsumeError), translated("asking the broker"):
             return bool(client.list_topics(timeout=2).brokers)
         return False
 

@@ -116,9 +116,9 @@ class ChaosReport:
 def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sidecar: bool, as_json: bool) -> bool:
     """Run it and print the figures; whether all promises were kept."""
     if brokers not in (1, 3):
-        raise IllegalSetting(f"--brokers {brokers}: 1, or 3 that lose one at a time")
+        raise IllegalSetting(f"--brokers {brokers}: use 1, or 3, of which one fails at a time")
     if sidecar and find_spec("uvicorn") is None:
-        raise IllegalSetting("--sidecar: needs what a sidecar needs: pip install '.[cli,sidecar]' in the checkout")
+        raise IllegalSetting("--sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout")
     # None of the processes under test stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # That brokers go away is no news here.
@@ -257,7 +257,7 @@ def _drain(
         time.sleep(_LOOK_SECONDS)
     if unread := reader.unread():
         named = ", ".join(f"{topic}-{partition}" for topic, partition in unread)
-        raise ChaosFailed(f"the judge could not read to the end of {named}; the run says nothing, repeat it")
+        raise ChaosFailed(f"the judge could not read {named} to the end, so the run has no verdict; run it again")
 
 
 def print_report(report: ChaosReport, *, as_json: bool) -> None:

@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
 from reconsume.bridge.kafka.client_settings import producer_settings
+from reconsume.bridge.kafka.errors import translated
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
+from reconsume.bridge.process.polled_records import ClientError, PolledRecord
 from reconsume.cli.judging.judge import DEAD
+from reconsume.delay_levels.errors import ReconsumeError
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def produce(
     open_ones, again = dict[int, Load](), deque[int]()
 
     def send(number: int) -> None:
-        def done(error: KafkaError | None, _message: Message) -> None:
+        def done(error: ClientError | None, _message: PolledRecord) -> None:
             # Of a producer that was replaced, in a thread of its own.
             if error is None:
                 open_ones.pop(number, None)
@@ -85,8 +86,9 @@ def produce(
 
         topic, body, partition, headers = open_ones[number]
         try:
-            producer.produce(topic, body, partition=partition, headers=dict(headers), on_delivery=done)
-        except (BufferError, KafkaException) as error:
+            with translated(f"producing to {topic}"):
+                producer.produce(topic, body, partition=partition, headers=dict(headers), on_delivery=done)
+        except (BufferError, ReconsumeError) as error:
             # Also of a topic that the client has just heard it may not use, as while a right is taken.
             logger.warning("%s; message %d waits", error, number)
             again.append(number)

@@ -47,7 +47,7 @@ def check(read: tuple[str, Settings], output: Output = "table") -> None:
 
 @with_options(app, "show", read=_read)
 def show(read: tuple[str, Settings], output: Output = "json") -> None:
-    """Print the settings in force, as JSON by default; librdkafka's settings and the token are masked."""
+    """Print the settings in force, as JSON by default; librdkafka's settings and tokens are masked."""
     shown = read[1].model_dump(mode="json")
     if check_output(output):
         print_json(shown)

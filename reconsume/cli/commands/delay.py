@@ -1,4 +1,4 @@
-"""`reconsume delay`: what waits, and the withdrawal of delayed messages."""
+"""`reconsume delay`: what waits; withdrawal and early delivery of delayed messages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from reconsume.cli.commands.dead_letter_rows import cut
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.operations.jobs.letter_files import moment
+from reconsume.operations.lives.deliver_now import deliver_now
 from reconsume.operations.waiting import WaitingRecord, cancel_delayed, list_waiting
 
 app = typer.Typer()
@@ -60,6 +61,23 @@ def cancel_records(
         return
     for one in done:
         print_line(f"{one.place}: withdrawn; a scheduler drops it at the latest at {moment(one.due_ms)}")
+
+
+@on_kafka(app, "deliver-now")
+def deliver_records_now(
+    here: Here,
+    records: Annotated[list[str], typer.Argument(metavar="TOPIC/PARTITION/OFFSET...")],
+    yes: Yes = False,
+) -> None:
+    """Deliver delayed messages now, each once: those that have a UNIQ_KEY and are due in more than 10 seconds."""
+    if not confirm(f"Deliver {counted(len(records), 'delayed message')} now?", yes=yes):
+        return
+    done = deliver_now(here.cluster, records)
+    if here.as_json:
+        print_json([_row(one) for one in done])
+        return
+    for one in done:
+        print_line(f"{one.place}: delivered now, and not at {moment(one.due_ms)}")
 
 
 def _row(one: WaitingRecord) -> dict[str, Any]:

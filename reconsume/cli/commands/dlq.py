@@ -148,7 +148,7 @@ def export_letters(
         Path | None, typer.Option(help="output file, which must not exist; default: standard output")
     ] = None,
 ) -> None:
-    """Write a group's dead letters to a file; they stay on their topic. Standard error has the number."""
+    """Write a group's dead letters to a file; they stay on their topic. The count goes to standard error."""
     if form not in FORMATS:
         raise IllegalSetting(f"--format {form!r}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     count = 0
@@ -174,8 +174,8 @@ def _text_or_new(form: str, file: Path | None) -> AbstractContextManager[TextIO 
 
 
 Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
-All = Annotated[bool, typer.Option("--all", help="all open ones that the filter takes")]
-Rate = Annotated[int | None, typer.Option(min=1, help="the most records in a second")]
+All = Annotated[bool, typer.Option("--all", help="all open dead letters that match the filter")]
+Rate = Annotated[int | None, typer.Option(min=1, help="maximum records per second")]
 Detach = Annotated[bool, typer.Option("--detach", help="leave the job to a runner: `reconsume jobs run`")]
 
 
@@ -192,9 +192,9 @@ def resend_letters(
     to: Annotated[str, typer.Option(help="retry: the group's retry topic; origin: the origin topic")] = "retry",
     rate: Rate = None,
     why: Annotated[str, typer.Option(help="reason, shown with the dead letter")] = "",
-    value_file: Annotated[Path | None, typer.Option(help="of one record: holds the value that is sent")] = None,
+    value_file: Annotated[Path | None, typer.Option(help="for one record: file with the value to send")] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="of one record: set this header; NAME= removes it")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="for one record: set this header; NAME= removes it")
     ] = None,
     detach: Detach = False,
 ) -> None:
@@ -265,9 +265,11 @@ def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
 def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool) -> list[RecordAddress] | None:
     """Those that are named; None for all that the filter takes."""
     if bool(records) == all_of_them:
-        raise IllegalSetting("name the dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
+        raise IllegalSetting("name dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():
-        raise IllegalSetting("a filter goes with --all, not with dead letters that are named")
+        raise IllegalSetting(
+            "named dead letters need no filter; leave out the filter, or pass --all in place of the names"
+        )
     return [RecordAddress.parse(one, _LIST) for one in records] if records else None
 
 

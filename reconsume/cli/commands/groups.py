@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
 
-from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_group_config, parse_system_config
-from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
-from reconsume.bridge.topics.topics import make_parked_topics
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_system_config
+from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_system
 from reconsume.cli.commands.groups_file import apply_groups, changed_line, going_down, show_groups_plan
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.groups_file import changes
+from reconsume.operations.groups_file import change_group, changes
 
 app = typer.Typer()
 
@@ -35,11 +34,13 @@ def list_groups(here: Here) -> None:
     rows = [
         (
             *(one.group_name, one.retry_max_times, one.retry_queue_nums),
-            *("yes" if one.retry_paused else "", one.waits(groups.table)),
+            *("yes" if one.retry_paused else "", one.max_waiting or "", one.waits(groups.table)),
         )
         for one in groups.by_name.values()
     ]
-    print_table("registered groups", ("group", "retryMaxTimes", "retryQueueNums", "paused", "waits"), rows)
+    print_table(
+        "registered groups", ("group", "retryMaxTimes", "retryQueueNums", "paused", "maxWaiting", "waits"), rows
+    )
 
 
 def _unknown_groups(groups: Groups) -> str:
@@ -78,6 +79,10 @@ def set_groups(
     retry_paused: Annotated[
         bool | None, typer.Option(help="whether due retries of the group wait until the pause is lifted")
     ] = None,
+    max_waiting: Annotated[
+        int | None,
+        typer.Option(min=0, help="messages that may wait for retries; then new failures are refused; 0: any"),
+    ] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
     yes: Yes = False,
@@ -90,6 +95,7 @@ def set_groups(
         consumeBroadcastEnable=consume_broadcast_enable,
         groupRetryPolicy=_json(retry_policy),
         retryPaused=retry_paused,
+        maxWaiting=max_waiting,
     )
     of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
     if group is not None:
@@ -110,13 +116,8 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
-    groups = read_groups(here.cluster)
+    groups, config, changed = change_group(here.cluster, group, given)
     known = groups.by_name.get(group)
-    before: dict[str, Any] = {} if known is None else _values(known)
-    config = parse_group_config(group, before | given)
-    make_parked_topics(here.cluster, replace(groups, by_name={group: config}))
-    write_group(here.cluster, config)
-    changed = changes(before, _values(config))
     if here.as_json:
         print_json({"group": _values(config), "is_new": known is None, "changes": [asdict(one) for one in changed]})
         return

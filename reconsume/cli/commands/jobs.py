@@ -21,12 +21,12 @@ from reconsume.operations.jobs.service import show as find_job
 app = typer.Typer()
 
 _COLUMNS: Final = ("job", "status", "group", "created", "by", "of", "done", "left out", "why")
-Name = Annotated[str, typer.Argument(metavar="JOB", help="as `reconsume jobs list` shows it")]
+Name = Annotated[str, typer.Argument(metavar="JOB", help="name of a job, from `reconsume jobs list`")]
 Why = Annotated[str, typer.Option(help="reason, shown with the job")]
 
 
 @on_kafka(app, "list")
-def list_all(here: Here, group: Annotated[str | None, typer.Option(help="jobs of this group alone")] = None) -> None:
+def list_all(here: Here, group: Annotated[str | None, typer.Option(help="only jobs of this group")] = None) -> None:
     """List jobs on dead letters, the newest first."""
     rows = [job_row(one, here.cluster.clock()) for one in list_jobs(here.cluster, group)]
     if here.as_json:
@@ -38,7 +38,7 @@ def list_all(here: Here, group: Annotated[str | None, typer.Option(help="jobs of
 
 @on_kafka(app, "show")
 def show_job(here: Here, job: Name) -> None:
-    """Show a job: what it takes, how far it is, what was left out and why, who did what."""
+    """Show a job: its dead letters, its progress, what it left out and why, and who did what."""
     report = job_report(find_job(here.cluster, job), here.cluster.clock())
     if not here.as_json:
         report["status"] = f"{report['status']}: {STATUSES[report['status']]}"
@@ -48,14 +48,16 @@ def show_job(here: Here, job: Name) -> None:
 
 @on_kafka(app, "pause")
 def pause(here: Here, job: Name, why: Why = "") -> None:
-    """Stop a job for now; what it has done stays done."""
-    _tell(here, pause_job(here.cluster, job, by=user_name(), why=why), "is paused; `reconsume jobs resume` goes on")
+    """Pause a job; `reconsume jobs resume` continues it."""
+    _tell(
+        here, pause_job(here.cluster, job, by=user_name(), why=why), "is paused; `reconsume jobs resume` continues it"
+    )
 
 
 @on_kafka(app, "resume")
 def resume(here: Here, job: Name, why: Why = "") -> None:
-    """Let a paused job go on where it has stopped, with the next runner."""
-    _tell(here, resume_job(here.cluster, job, by=user_name(), why=why), "goes on with the next runner")
+    """Resume a paused job where it stopped; the next free runner continues it."""
+    _tell(here, resume_job(here.cluster, job, by=user_name(), why=why), "continues with the next free runner")
 
 
 @on_kafka(app, "cancel")
@@ -69,7 +71,7 @@ def run(
     here: Here,
     once: Annotated[bool, typer.Option("--once", help="end when no job is open")] = False,
     exports: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="files of exports; without it exports are left to others")
+        Path | None, typer.Option(metavar="FOLDER", help="folder of exported files; without it, other runners export")
     ] = None,
 ) -> None:
     """Run open jobs until SIGTERM or Ctrl-C; several runners may do so at once."""

@@ -42,9 +42,9 @@ def reset(
     all_of_them: Annotated[bool, typer.Option("--all", help="all positions")] = False,
     yes: Yes = False,
 ) -> None:
-    """Remove positions, so that workers start at committed offsets that were reset; stop all workers first."""
+    """Remove positions, so that workers start at the committed offsets; stop all workers first."""
     if bool(partitions) == all_of_them:
-        raise IllegalSetting("name the partitions as TOPIC-PARTITION, or pass --all")
+        raise IllegalSetting("name partitions as TOPIC-PARTITION, or pass --all")
     named = partitions or ()
     what = "all positions" if all_of_them else f"the position of {', '.join(named)}"
     wanted = None if all_of_them else [parse_partition(one) for one in named]

@@ -150,7 +150,7 @@ def show_acls(
     group: Annotated[str | None, typer.Option(help="the consumer group of a consumer or sidecar")] = None,
     topic: Annotated[list[str] | None, typer.Option(help="an origin topic; may be given several times")] = None,
     exactly_once: Annotated[
-        bool, typer.Option("--exactly-once", help="it sends back in transactions (exactly_once)")
+        bool, typer.Option("--exactly-once", help="for clients that send back in transactions (exactly_once)")
     ] = False,
     principal: Annotated[str | None, typer.Option(help="principal; default: User:<role>")] = None,
 ) -> None:

@@ -117,7 +117,9 @@ def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
             yield
             if worker.poll() is not None:
                 log.seek(0)
-                raise DemoFailed(f"scheduler {number} ended by itself:\n{log.read().decode(errors='replace')[-2000:]}")
+                raise DemoFailed(
+                    f"scheduler {number} ended unexpectedly:\n{log.read().decode(errors='replace')[-2000:]}"
+                )
         finally:
             worker.terminate()
             worker.wait()

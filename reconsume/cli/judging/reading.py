@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Final, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING
-
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
@@ -111,7 +109,7 @@ class TopicReader:
                     new: set[Partition] = set()
                     with suppress(ReconsumeError):  # a broker is away; that is what this is all about
                         new = self._ours() - followed
-                    reader.follow({where: self._next.get(where, OFFSET_BEGINNING) for where in new})
+                    reader.follow({where: self._next.get(where) for where in new})
                     followed |= new
                     look_at = time.monotonic() + _LOOK_EVERY_SECONDS
                 if self._take(reader):

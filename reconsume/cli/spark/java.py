@@ -69,7 +69,9 @@ def temporary_folder() -> Path:
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        raise IllegalSetting(f"Spark needs a folder to write to: set TMPDIR to one ({error})") from error
+        raise IllegalSetting(
+            f"Spark needs a writable folder for temporary files; set TMPDIR to one ({error})"
+        ) from error
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ def spark_kafka_options(settings: Mapping[str, str]) -> dict[str, str]:
         if name in _SPLIT_FILES:
             raise IllegalSetting(
                 f"-X {name}: Java reads certificate and key from one PEM file; "
-                "put both into one and say --spark-option kafka.ssl.keystore.type=PEM "
+                "put both into one file and pass --spark-option kafka.ssl.keystore.type=PEM "
                 "--spark-option kafka.ssl.keystore.location=FILE"
             )
         if name in _FILES:
@@ -104,8 +104,8 @@ def _login(settings: Mapping[str, str], mechanism: str) -> str:
     module = _MODULES.get(mechanism.upper())
     if module is None:
         raise IllegalSetting(
-            f"-X sasl.username: for Spark it is known how to log in with {', '.join(_MODULES)}, not with {mechanism}; "
-            "say --spark-option kafka.sasl.jaas.config=…"
+            f"-X sasl.username: Spark's login with {mechanism} is not supported, only {', '.join(_MODULES)}; "
+            "pass --spark-option kafka.sasl.jaas.config=… instead"
         )
     user, password = (_quoted(settings.get(name, "")) for name in _LOGIN)
     return f"{module} required username={user} password={password};"

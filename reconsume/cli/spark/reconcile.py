@@ -73,7 +73,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
         TopicNotReady: there is nothing to reconcile.
     """
     if options.language not in LANGUAGES:
-        raise IllegalSetting(f"--lang {options.language!r}: there are {', '.join(LANGUAGES)}")
+        raise IllegalSetting(f"--lang {options.language!r} is unknown; use {' or '.join(LANGUAGES)}")
     every = None if options.follow is None else _every(options)
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
@@ -130,7 +130,7 @@ def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
     if options.ledger_keep is None:
         return None
     if options.ledger is None:
-        raise IllegalSetting("--ledger-keep needs --ledger: the folder whose old runs are removed")
+        raise IllegalSetting("--ledger-keep needs --ledger FOLDER, whose old runs it removes")
     return dt.timedelta(milliseconds=_milliseconds("--ledger-keep", options.ledger_keep))
 
 
@@ -139,12 +139,14 @@ def _every(options: ReconcileOptions) -> float:
     others = {"--since": options.since, "--until": options.until, "--report": options.report, "--out": options.out}
     for name, value in {**others, "--origins": options.origins or None}.items():
         if value is not None:
-            raise IllegalSetting(f"{name} and --follow: a stream only writes its ledger; leave one of them out")
+            raise IllegalSetting(
+                f"{name} cannot be used with --follow, which only writes its ledger; leave one of them out"
+            )
     every = _milliseconds("--follow", options.follow or "")
     if every == 0:
-        raise IllegalSetting("--follow 0s: write how long it is from run to run, such as 5m")
+        raise IllegalSetting("--follow 0s: write the interval between two runs, such as 5m")
     if options.ledger is None:
-        raise IllegalSetting("--follow needs --ledger: the folder that it goes on with after a restart")
+        raise IllegalSetting("--follow needs --ledger FOLDER, from which it continues after a restart")
     return every / 1_000
 
 
@@ -236,6 +238,9 @@ def _write(
         page = render_report(summary, shown, language=options.language, **where)
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(page, encoding="utf-8")
+        if options.report.suffix == ".html":  # the console lists reports with these figures
+            text = json.dumps(summary, ensure_ascii=False)
+            options.report.with_suffix(".json").write_text(text, encoding="utf-8")
     if options.out is not None:
         folder = absolute(options.out)
         tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}

@@ -121,7 +121,9 @@ class _Replay:
     def stream(self, name: str) -> None:
         options, folder = self.options, self.folder
         if options.dry_run:
-            raise IllegalSetting("--stream and --dry-run: a stream goes on from its checkpoint; leave one of them out")
+            raise IllegalSetting(
+                "--stream cannot be used with --dry-run, because a stream moves its checkpoint; leave one of them out"
+            )
         if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
             return
         with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
@@ -173,8 +175,8 @@ def _check_same(plan: ReplayPlan, which: Mapping[str, Any]) -> None:
         said = which.get(key, made)
         if said != made:
             raise IllegalSetting(
-                f"{name} {said!r}: {plan.folder} has a plan that was made with {made!r}; "
-                f"leave {name} out to go on with it, or choose another folder with --plan"
+                f"{name} {said!r}: the plan in {plan.folder} was made with {made!r}; "
+                f"leave {name} out to continue that plan, or choose another folder with --plan"
             )
 
 
@@ -189,7 +191,7 @@ def _folder(options: ReplayOptions) -> str:
     folder = options.folder
     if folder is None:
         if options.stream is not None:
-            raise IllegalSetting("--stream needs --plan: the folder where it finds its checkpoint the next time")
+            raise IllegalSetting("--stream needs --plan FOLDER, which keeps its checkpoint from run to run")
         folder = f"replay-{time.strftime('%Y%m%d-%H%M%S')}"
     return absolute(folder)
 

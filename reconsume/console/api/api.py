@@ -11,36 +11,45 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from reconsume import __version__
+from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.api.job_routes import add_job_routes
 from reconsume.console.api.models import (
     ApiFault,
+    AskedPause,
     AskedPlaces,
-    AskedResend,
     AskedResolve,
     ShownGroupPage,
     ShownLetters,
+    ShownLife,
     ShownOverview,
     ShownQuarantine,
     ShownRecord,
     ShownReleased,
+    ShownReport,
+    ShownReports,
+    ShownRetryHours,
     ShownVerdicts,
+    ShownWaits,
 )
 from reconsume.console.api.shown import (
     shown_changes,
     shown_group,
     shown_letter,
+    shown_life,
     shown_overview,
     shown_quarantined,
     shown_record,
-    shown_verdicts,
+    shown_waits,
 )
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.filters import FilterForm, place_of, places_of
 from reconsume.console.pages.pages import view_of
+from reconsume.console.pages.report_pages import reports_folder
 from reconsume.console.pages.rows import hides_values
 from reconsume.console.pages.views import overview_of, visible_to
+from reconsume.console.reports import list_reports
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.snapshot import Snapshot
@@ -67,7 +76,13 @@ def group_name(group: str) -> str:
 Group = Annotated[str, Depends(group_name)]
 
 
-def make_api(settings: ConsoleProcessSettings, cluster: ConsoleCluster, changes: Changes, clock: Clock) -> FastAPI:
+def make_api(
+    settings: ConsoleProcessSettings,
+    cluster: ConsoleCluster,
+    changes: Changes,
+    clock: Clock,
+    schemas: SchemaRegistry | None,
+) -> FastAPI:
     """Return the application below `/api/v1`."""
     api = FastAPI(
         title="reconsume console",
@@ -82,10 +97,11 @@ def make_api(settings: ConsoleProcessSettings, cluster: ConsoleCluster, changes:
     for kind in (Refusal, ReconsumeError, RequestValidationError, HTTPException):
         api.add_exception_handler(kind, fault_of)
     _add_views(api, settings, cluster)
-    _add_letters(api, settings, cluster, clock)
+    _add_letters(api, settings, cluster, clock, schemas)
+    _add_reports(api, settings)
     _add_changes(api, changes)
     _add_quarantine(api, cluster, changes)
-    add_job_routes(api, cluster, changes, clock, settings.console.cause_labels)
+    add_job_routes(api, cluster, changes, clock, settings.console)
     return api
 
 
@@ -137,8 +153,36 @@ def _add_views(api: FastAPI, settings: ConsoleProcessSettings, cluster: ConsoleC
             raise Refusal(404, f"group {group!r} is not registered and has neither a retry nor a dead-letter topic")
         return shown_group(view, cluster.causes(group))
 
+    @api.get("/groups/{group}/waits")
+    def waits(request: Request, group: Group) -> ShownWaits:
+        """The waiting records of a group on each delay topic; reads at most 20,000 waiting records of all groups."""
+        require(request, ConsoleRole.VIEWER, group)
+        return shown_waits(cluster.waits(group))
 
-def _add_letters(api: FastAPI, settings: ConsoleProcessSettings, cluster: ConsoleCluster, clock: Clock) -> None:
+    @api.get("/groups/{group}/hours")
+    def hours(request: Request, group: Group) -> ShownRetryHours:
+        """The retries of a group by the hour of their delivery."""
+        require(request, ConsoleRole.VIEWER, group)
+        return ShownRetryHours.model_validate(cluster.retry_hours(group), from_attributes=True)
+
+
+def _add_reports(api: FastAPI, settings: ConsoleProcessSettings) -> None:
+    @api.get("/reports")
+    def reports(request: Request) -> ShownReports:
+        """Reports of `reconsume reconcile`, the newest first; for people with a role for all groups."""
+        require(request, ConsoleRole.VIEWER)
+        found, number = list_reports(reports_folder(settings.console.reports_folder))
+        shown = [ShownReport.model_validate(one, from_attributes=True) for one in found]
+        return ShownReports(reports=shown, number=number)
+
+
+def _add_letters(
+    api: FastAPI,
+    settings: ConsoleProcessSettings,
+    cluster: ConsoleCluster,
+    clock: Clock,
+    schemas: SchemaRegistry | None,
+) -> None:
     @api.get("/groups/{group}/dead-letters")
     def dead_letters(
         request: Request,
@@ -163,7 +207,13 @@ def _add_letters(api: FastAPI, settings: ConsoleProcessSettings, cluster: Consol
         """A dead letter with key, value and headers."""
         caller = require(request, ConsoleRole.VIEWER, group)
         one = cluster.one(group, place_of(f"{partition}/{offset}"))
-        return shown_record(one, hide=hides_values(settings.console, caller, group))
+        return shown_record(one, schemas, hide=hides_values(settings.console, caller, group))
+
+    @api.get("/groups/{group}/dead-letters/{partition}/{offset}/life")
+    def life(request: Request, group: Group, partition: int, offset: int) -> ShownLife:
+        """Waits, deliveries and deaths of a dead letter's message; reads at most 50,000 records of all messages."""
+        require(request, ConsoleRole.VIEWER, group)
+        return shown_life(cluster.life(group, cluster.one(group, place_of(f"{partition}/{offset}"))))
 
 
 def _filter_form(
@@ -180,26 +230,19 @@ def _filter_form(
 
 
 def _add_changes(api: FastAPI, changes: Changes) -> None:
-    @api.post("/groups/{group}/resend/plan")
-    def resend_plan(request: Request, group: Group, asked: AskedPlaces) -> ShownVerdicts:
-        """Return the plan of a resend; changes nothing."""
-        require(request, ConsoleRole.OPERATOR, group)
-        letters = shown_verdicts(changes.plan(group, places_of(asked.places)))
-        return ShownVerdicts(changed=sum(one.is_changed for one in letters), letters=letters)
-
-    @api.post("/groups/{group}/resend")
-    def resend(request: Request, group: Group, asked: AskedResend) -> ShownVerdicts:
-        """Send dead letters again, each once; the same request again sends what is missing."""
-        caller, replay_id = require(request, ConsoleRole.OPERATOR, group), asked.replay_id or changes.new_replay_id()
-        letters = shown_verdicts(changes.resend(caller.name, group, places_of(asked.places), replay_id))
-        return ShownVerdicts(replay_id=replay_id, changed=sum(one.is_changed for one in letters), letters=letters)
-
     @api.post("/groups/{group}/resolve")
     def resolve(request: Request, group: Group, asked: AskedResolve) -> ShownVerdicts:
         """Resolve open dead letters; `status` is what they were before."""
         caller = require(request, ConsoleRole.OPERATOR, group)
         letters = shown_changes(changes.resolve(caller.name, group, places_of(asked.places), asked.why))
         return ShownVerdicts(changed=sum(one.is_changed for one in letters), letters=letters)
+
+    @api.post("/groups/{group}/retries")
+    def retries(request: Request, group: Group, asked: AskedPause) -> AskedPause:
+        """Pause the retries of a group, or resume them; no record is lost or early."""
+        caller = require(request, ConsoleRole.OPERATOR, group)
+        changes.pause_retries(caller.name, group, is_paused=asked.paused)
+        return asked
 
     @api.post("/groups/{group}/reopen")
     def reopen(request: Request, group: Group, asked: AskedPlaces) -> ShownVerdicts:

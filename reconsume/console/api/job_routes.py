@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.console.api.models import AskedJob, AskedWish, ShownJob, ShownPlan
+from reconsume.console.api.job_models import AskedEdit, AskedJob, AskedWish, ShownJob, ShownPlan
 from reconsume.console.api.shown import shown_job, shown_plan
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.pages.edit_pages import refuse_if_hidden
 from reconsume.console.pages.filters import FilterForm, job_draft, place_of
+from reconsume.console.pages.rows import hides_values
+from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import caller_of, require
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.operations.jobs.selection import JobDraft
 
 
 def add_job_routes(
-    api: FastAPI, cluster: ConsoleCluster, changes: Changes, clock: Clock, label_rules: Mapping[str, str]
+    api: FastAPI, cluster: ConsoleCluster, changes: Changes, clock: Clock, settings: ConsoleSettings
 ) -> None:
     """Add what there is about jobs.
 
@@ -27,11 +34,12 @@ def add_job_routes(
         cluster: is asked.
         changes: does it.
         clock: gives the time in milliseconds.
-        label_rules: the setting `console.cause_labels`.
+        settings: of the console.
     """
 
-    def draft(asked: AskedJob) -> JobDraft:
-        return _draft(asked, clock(), label_rules)
+    def draft(request: Request, asked: AskedJob) -> JobDraft:
+        refuse_if_hidden(hide=asked.edit is not None and hides_values(settings, caller_of(request), asked.group))
+        return _draft(asked, clock(), settings.cause_labels)
 
     @api.get("/jobs")
     def jobs(request: Request, group: str | None = None) -> list[ShownJob]:
@@ -49,13 +57,13 @@ def add_job_routes(
     def job_plan(request: Request, asked: AskedJob) -> ShownPlan:
         """Return the plan of a job (the dry run): how many, by cause, hour and origin topic; changes nothing."""
         require(request, ConsoleRole.OPERATOR, asked.group)
-        return shown_plan(changes.plan_job(draft(asked)))
+        return shown_plan(changes.plan_job(draft(request, asked)))
 
     @api.post("/jobs", status_code=201)
     def job_create(request: Request, asked: AskedJob) -> ShownJob:
         """Create a job; a console or `reconsume jobs run` runs it."""
         caller = require(request, ConsoleRole.OPERATOR, asked.group)
-        return shown_job(changes.create_job(caller.name, draft(asked), asked.why), clock())
+        return shown_job(changes.create_job(caller.name, draft(request, asked), asked.why), clock())
 
     @api.get("/jobs/{name}")
     def job(request: Request, name: str) -> ShownJob:
@@ -83,4 +91,17 @@ def _draft(asked: AskedJob, now_ms: float, label_rules: Mapping[str, str]) -> Jo
         max_replays=asked.max_replays,
         target=asked.target,
         label_rules=label_rules,
+        edit=None if asked.edit is None else _edit(asked.edit),
     )
+
+
+def _edit(asked: AskedEdit) -> LetterEdit:
+    if asked.value is not None and asked.value_base64 is not None:
+        raise IllegalSetting("value and value_base64 are both given; keep one of them")
+    value = None if asked.value is None else asked.value.encode()
+    if asked.value_base64 is not None:
+        try:
+            value = base64.b64decode(asked.value_base64, validate=True)
+        except binascii.Error as error:
+            raise IllegalSetting(f"value_base64 is not base64: {error}") from None
+    return LetterEdit(value, asked.headers)

@@ -7,25 +7,29 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Shown(BaseModel):
+class ShownModel(BaseModel):
+    """An answer, or a part of one."""
+
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-class _Asked(BaseModel):
+class AskedModel(BaseModel):
+    """A request; unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 Places = Annotated[list[str], Field(min_length=1, max_length=1_000)]
 
 
-class ApiFault(_Shown):
+class ApiFault(ShownModel):
     """Why a request was refused."""
 
     status: int
     detail: str
 
 
-class ShownCount(_Shown):
+class ShownCount(ShownModel):
     """A number of records."""
 
     number: int
@@ -33,7 +37,7 @@ class ShownCount(_Shown):
     """False: it is estimated from offsets."""
 
 
-class ShownLane(_Shown):
+class ShownLane(ShownModel):
     """A delay topic."""
 
     topic: str
@@ -42,7 +46,7 @@ class ShownLane(_Shown):
     next_due_ms: int | None
 
 
-class ShownGroup(_Shown):
+class ShownGroup(ShownModel):
     """A consumer group in the overview."""
 
     group: str
@@ -56,9 +60,13 @@ class ShownGroup(_Shown):
     oldest_open_ms: int | None
     new_by_hour: list[int] | None
     """Of the last 24 hours, the oldest first."""
+    is_paused: bool
+    """Whether its due retries wait until a person resumes them."""
+    parked: ShownCount
+    """Due records that wait because of a pause."""
 
 
-class ShownOverview(_Shown):
+class ShownOverview(ShownModel):
     """The installation, as it was seconds ago."""
 
     at_ms: int
@@ -75,7 +83,7 @@ class ShownOverview(_Shown):
     """Those that need a person first."""
 
 
-class ShownCause(_Shown):
+class ShownCause(ShownModel):
     """Open dead letters of one cause."""
 
     label: str
@@ -85,7 +93,7 @@ class ShownCause(_Shown):
     last_ms: int
 
 
-class ShownRung(_Shown):
+class ShownRung(ShownModel):
     """The wait before one retry."""
 
     retry: int
@@ -94,7 +102,7 @@ class ShownRung(_Shown):
     topic: str
 
 
-class ShownGroupPage(_Shown):
+class ShownGroupPage(ShownModel):
     """One consumer group."""
 
     group: str
@@ -103,12 +111,14 @@ class ShownGroupPage(_Shown):
     retry_policy: str | None
     dead_letters: ShownCount | None
     retry_lag: ShownCount | None
+    is_paused: bool
+    parked: ShownCount | None
     causes: list[ShownCause] | None
     """None while the index is being filled."""
     ladder: list[ShownRung]
 
 
-class ShownLetter(_Shown):
+class ShownLetter(ShownModel):
     """A dead letter in a list."""
 
     place: str
@@ -125,7 +135,7 @@ class ShownLetter(_Shown):
     replay_times: int
 
 
-class ShownLetters(_Shown):
+class ShownLetters(ShownModel):
     """A page of dead letters, the newest first."""
 
     letters: list[ShownLetter]
@@ -136,7 +146,7 @@ class ShownLetters(_Shown):
     looked_at: int
 
 
-class ShownState(_Shown):
+class ShownState(ShownModel):
     """The state of a dead letter."""
 
     state: str
@@ -147,7 +157,7 @@ class ShownState(_Shown):
     newer: str
 
 
-class ShownBytes(_Shown):
+class ShownBytes(ShownModel):
     """A key, a value or a header."""
 
     size: int
@@ -156,7 +166,20 @@ class ShownBytes(_Shown):
     """None where it is hidden."""
 
 
-class ShownHeader(_Shown):
+class ShownDecoded(ShownModel):
+    """A key or value as text."""
+
+    format: str
+    """`null`, `empty`, `json`, `text`, `avro`, `protobuf`, `json schema` or `hex`."""
+    text: str
+    is_cut: bool
+    schema_id: int | None
+    """The schema that the bytes name."""
+    note: str
+    """Why they are not decoded by that schema; else empty."""
+
+
+class ShownHeader(ShownModel):
     """A header."""
 
     name: str
@@ -174,20 +197,88 @@ class ShownRecord(ShownLetter):
     """None while it is open."""
     key_bytes: ShownBytes | None
     value: ShownBytes | None
+    key_decoded: ShownDecoded | None
+    """None where it is hidden; so is the next one."""
+    value_decoded: ShownDecoded | None
     headers: list[ShownHeader]
 
 
-class AskedPlaces(_Asked):
+class ShownWaits(ShownModel):
+    """The waiting records of a group."""
+
+    by_topic: dict[str, int]
+    """By delay topic."""
+    read: int
+    """So many waiting records of all groups were read."""
+    is_whole: bool
+    """False: there are more than were read, so the counts are minimums."""
+
+
+class ShownRetryHours(ShownModel):
+    """Retries of a group by the hour of their delivery."""
+
+    by_hour: list[int]
+    """Of the last 72 hours, the oldest first."""
+    is_exact: bool
+    """False: estimated from offsets."""
+    since_ms: int | None
+    """When the oldest retry that Kafka keeps was delivered."""
+
+
+class ShownStep(ShownModel):
+    """A record of a message."""
+
+    kind: Literal["waited", "delivered", "died"]
+    at_ms: int
+    topic: str
+    partition: int
+    offset: int
+    attempt: int | None
+    replay_id: str | None
+    cause: str | None
+
+
+class ShownLife(ShownModel):
+    """The records of a message that Kafka still has, in the order of time."""
+
+    steps: list[ShownStep]
+    read: int
+    """So many records of all messages were read."""
+    is_whole: bool
+    """False: there are more than were read, so some steps may be missing."""
+
+
+class AskedPause(AskedModel):
+    """Whether the retries of a group are paused."""
+
+    paused: bool
+
+
+class ShownReport(ShownModel):
+    """A report of `reconsume reconcile`; its page is `/reports/<name>`."""
+
+    name: str
+    at_ms: int
+    verdict: Literal["ok", "findings"] | None
+    """None where no figures lie beside the page; so is the next one."""
+    attempts: int | None
+    findings: dict[str, int]
+    since: str | None
+    until: str | None
+
+
+class ShownReports(ShownModel):
+    """The newest reports."""
+
+    reports: list[ShownReport]
+    number: int
+    """How many the folder has."""
+
+
+class AskedPlaces(AskedModel):
     """Dead letters, or records of the quarantine."""
 
     places: Places
-
-
-class AskedResend(AskedPlaces):
-    """Dead letters to send again."""
-
-    replay_id: str | None = None
-    """The same id again sends what is missing; None makes one."""
 
 
 class AskedResolve(AskedPlaces):
@@ -196,24 +287,23 @@ class AskedResolve(AskedPlaces):
     why: str
 
 
-class ShownVerdict(_Shown):
-    """The outcome for a dead letter, planned or done."""
+class ShownVerdict(ShownModel):
+    """The outcome for a dead letter."""
 
     place: str
     status: str
-    """Of a resend `send`, or why not."""
+    """Its state before."""
     is_changed: bool
 
 
-class ShownVerdicts(_Shown):
-    """The outcomes for dead letters, planned or done."""
+class ShownVerdicts(ShownModel):
+    """The outcomes for dead letters that were resolved or opened again."""
 
-    replay_id: str | None = None
     changed: int
     letters: list[ShownVerdict]
 
 
-class ShownQuarantined(_Shown):
+class ShownQuarantined(ShownModel):
     """A record that the schedulers could not deliver."""
 
     place: str
@@ -224,93 +314,14 @@ class ShownQuarantined(_Shown):
     size: int
 
 
-class ShownQuarantine(_Shown):
+class ShownQuarantine(ShownModel):
     """Records that wait in the quarantine, the oldest first."""
 
     records: list[ShownQuarantined]
     has_more: bool
 
 
-class ShownReleased(_Shown):
+class ShownReleased(ShownModel):
     """How many records were released."""
 
     released: int
-
-
-class AskedJob(_Asked):
-    """A job on all dead letters that a filter takes, or on some."""
-
-    kind: Literal["resend", "resolve"]
-    group: str
-    text: str | None = None
-    key: str | None = None
-    message_id: str | None = None
-    since: str | None = None
-    """A moment (`2026-11-22 10:00`, UTC), or how long ago (`2h`)."""
-    until: str | None = None
-    state: str | None = None
-    """Where none is said, open ones."""
-    label: str | None = None
-    places: Annotated[list[str], Field(max_length=50_000)] | None = None
-    """In place of a filter."""
-    rate: Annotated[int, Field(ge=1)] | None = None
-    """The most records in a second."""
-    max_replays: Annotated[int, Field(ge=1)] = 2
-    target: Literal["retry", "origin"] = "retry"
-    why: str = ""
-
-
-class AskedWish(_Asked):
-    """A person's request to a job."""
-
-    wish: Literal["pause", "resume", "cancel"]
-    why: str = ""
-
-
-class ShownKind(_Shown):
-    """So many dead letters of one kind."""
-
-    value: str
-    number: int
-    first_ms: int
-    last_ms: int
-
-
-class ShownPlan(_Shown):
-    """The plan of a job."""
-
-    count: int
-    acted: int
-    """Those that it would send or resolve."""
-    statuses: dict[str, int]
-    causes: list[ShownKind]
-    hours: list[ShownKind]
-    origins: list[ShownKind]
-
-
-class ShownEvent(_Shown):
-    """A person's earlier request to a job."""
-
-    at_ms: int
-    by: str
-    wish: str
-    why: str
-
-
-class ShownJob(_Shown):
-    """A job."""
-
-    name: str
-    kind: str
-    group: str
-    status: str
-    at_ms: int
-    by: str
-    why: str
-    rate: int | None
-    count: int | None
-    handled: int
-    counts: dict[str, int]
-    reasons: dict[str, list[str]]
-    failure: str
-    events: list[ShownEvent]

@@ -6,25 +6,26 @@ import base64
 from collections.abc import Iterable
 
 from reconsume.bridge.reading.counting import Count
+from reconsume.console.api.job_models import ShownEvent, ShownJob, ShownKind, ShownPlan
 from reconsume.console.api.models import (
     ShownBytes,
     ShownCause,
     ShownCount,
-    ShownEvent,
+    ShownDecoded,
     ShownGroup,
     ShownGroupPage,
     ShownHeader,
-    ShownJob,
-    ShownKind,
     ShownLane,
     ShownLetter,
+    ShownLife,
     ShownOverview,
-    ShownPlan,
     ShownQuarantined,
     ShownRecord,
     ShownRung,
     ShownState,
+    ShownStep,
     ShownVerdict,
+    ShownWaits,
 )
 from reconsume.console.pages.views import GroupPage, Overview
 from reconsume.console.snapshot import Snapshot
@@ -33,10 +34,12 @@ from reconsume.delay_levels.wire.properties import is_ours
 from reconsume.operations.dead_letter_index.letters import Counted
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.decoding.payloads import DecodedPayload, Schemas, decode_payload
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
+from reconsume.operations.lives.group_waits import GroupWaits
+from reconsume.operations.lives.message_life import MessageLife
 from reconsume.operations.quarantine import QuarantineRecord
-from reconsume.operations.resend import SEND, ResendVerdict
 from reconsume.operations.resolve import Changed
 
 
@@ -63,6 +66,8 @@ def shown_overview(found: Overview, snapshot: Snapshot, left: int | None) -> Sho
                 new_in_day=day,
                 oldest_open_ms=oldest,
                 new_by_hour=None if found.open_letters is None else list(found.new_by_hour.get(one.group, [0] * 24)),
+                is_paused=one.group in found.paused,
+                parked=shown_count(one.parked),
             )
         )
     lanes = [
@@ -108,6 +113,8 @@ def shown_group(view: GroupPage, labels: list[Counted] | None) -> ShownGroupPage
         retry_policy=None if view.policy is None else str(view.policy),
         dead_letters=None if view.counts is None else shown_count(view.counts.dead_letters),
         retry_lag=None if view.counts is None else shown_count(view.counts.retry_lag),
+        is_paused=view.config is not None and bool(view.config.retry_paused),
+        parked=None if view.counts is None else shown_count(view.counts.parked),
         causes=causes,
         ladder=[
             ShownRung(retry=one.retry, level=one.level, wait_ms=one.wait_ms, topic=one.topic) for one in view.rungs
@@ -143,7 +150,7 @@ def _text(key: bytes | None) -> str | None:
         return None
 
 
-def shown_record(one: DeadLetterRecord, *, hide: bool) -> ShownRecord:
+def shown_record(one: DeadLetterRecord, schemas: Schemas | None, *, hide: bool) -> ShownRecord:
     """Show a whole dead letter."""
     return ShownRecord.model_validate(
         _letter(one, hide=hide)
@@ -155,6 +162,8 @@ def shown_record(one: DeadLetterRecord, *, hide: bool) -> ShownRecord:
             "became": None if one.state is None else _state(one.state),
             "key_bytes": _bytes(one.key, hide=hide),
             "value": _bytes(one.value, hide=hide),
+            "key_decoded": None if hide else _decoded(decode_payload(one.key, schemas)),
+            "value_decoded": None if hide else _decoded(decode_payload(one.value, schemas)),
             "headers": [
                 ShownHeader(name=name, value=_bytes(value, hide=hide and not is_ours(name)))
                 for name, value in one.headers
@@ -169,17 +178,27 @@ def _state(state: DeadLetterState) -> ShownState:
     )
 
 
+def _decoded(found: DecodedPayload) -> ShownDecoded:
+    return ShownDecoded(
+        format=found.format, text=found.text, is_cut=found.is_cut, schema_id=found.schema, note=found.note
+    )
+
+
+def shown_life(life: MessageLife) -> ShownLife:
+    """Show the records of a message."""
+    steps = [ShownStep.model_validate(one, from_attributes=True) for one in life.steps]
+    return ShownLife(steps=steps, read=life.read, is_whole=life.is_whole)
+
+
+def shown_waits(waits: GroupWaits) -> ShownWaits:
+    """Show the waiting records of a group."""
+    return ShownWaits(by_topic=dict(waits.by_topic), read=waits.read, is_whole=waits.is_whole)
+
+
 def _bytes(value: bytes | None, *, hide: bool) -> ShownBytes | None:
     if value is None:
         return None
     return ShownBytes(size=len(value), is_hidden=hide, base64=None if hide else base64.b64encode(value).decode())
-
-
-def shown_verdicts(verdicts: Iterable[ResendVerdict]) -> list[ShownVerdict]:
-    """Show the outcomes for resent dead letters."""
-    return [
-        ShownVerdict(place=str(one.record.place), status=one.status, is_changed=one.status == SEND) for one in verdicts
-    ]
 
 
 def shown_changes(done: Iterable[Changed]) -> list[ShownVerdict]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from reconsume.delay_levels.wire.properties import REPLAY_ID, REPLAY_TIMES, Header, is_ours
+from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REPLAY_TIMES, Header, is_ours
+from reconsume.operations.decoding.payloads import (
+    HEX_BYTES,
+    MOST_CHARACTERS,
+    DecodedPayload,
+    Schemas,
+    decode_payload,
+    hex_dump,
+)
 
-TEXT_CHARACTERS: Final = 65_536
-HEX_BYTES: Final = 4_096
 _HEADER_CHARACTERS: Final = 8_192
-_WIDTH: Final = 16
-_DEEPEST: Final = 20
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-_PRINTABLE: Final = range(0x20, 0x7F)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,46 +25,42 @@ class Blob:
 
     Attributes:
         size: in bytes; None: there is none.
-        text: None where it is not UTF-8.
+        decoded: as `decode_payload` shows it; None where it is hidden, empty or missing.
+        text: its bytes as text; None where they are not UTF-8, or where `decoded` shows the same.
         text_is_cut: there is more of it.
-        pretty: its JSON, with a line for each member; None where it is none.
         dump: in hexadecimal.
         dumped: so many bytes of it stand in `dump`.
     """
 
     size: int | None
+    decoded: DecodedPayload | None = None
     text: str | None = None
     text_is_cut: bool = False
-    pretty: str | None = None
     dump: str = ""
     dumped: int = 0
 
 
-def blob(value: bytes | None, *, hide: bool) -> Blob:
-    """Return the bytes to show; only their size if they are hidden."""
-    if value is None or hide:
+def blob(value: bytes | None, schemas: Schemas | None = None, *, hide: bool) -> Blob:
+    """Return the bytes to show; only their size if they are hidden.
+
+    Args:
+        value: the bytes.
+        schemas: a schema registry, if there is one.
+        hide: show only the size.
+    """
+    if not value or hide:
         return Blob(None if value is None else len(value))
-    text = _text(value)
+    decoded, text = decode_payload(value, schemas), _text(value)
+    if text is not None and text[:MOST_CHARACTERS] == decoded.text:
+        text = None
     return Blob(
         len(value),
-        None if text is None else text[:TEXT_CHARACTERS],
-        text is not None and len(text) > TEXT_CHARACTERS,
-        None if text is None else _pretty(text),
+        decoded,
+        None if text is None else text[:MOST_CHARACTERS],
+        text is not None and len(text) > MOST_CHARACTERS,
         hex_dump(value[:HEX_BYTES]),
         min(len(value), HEX_BYTES),
     )
-
-
-def hex_dump(value: bytes) -> str:
-    """Lines of offset, 16 bytes and their ASCII, as `hexdump -C` writes them."""
-    return "\n".join(_dump_lines(value))
-
-
-def _dump_lines(value: bytes) -> Iterator[str]:
-    for start in range(0, len(value), _WIDTH):
-        part = value[start : start + _WIDTH]
-        ascii_text = "".join(chr(byte) if byte in _PRINTABLE else "." for byte in part)
-        yield f"{start:06x}  {part.hex(' '):<{_WIDTH * 3 - 1}}  {ascii_text}"
 
 
 def _text(value: bytes) -> str | None:
@@ -72,40 +68,6 @@ def _text(value: bytes) -> str | None:
         return value.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _pretty(text: str) -> str | None:
-    """Return an object or a list, indented; other JSON is readable as it is."""
-    if len(text) > TEXT_CHARACTERS or text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return _indented(text)
-
-
-def _indented(text: str) -> str:
-    """JSON with a line for each member; numbers, escapes and members that stand there twice are as they were."""
-    out: list[str] = []
-    depth, before = 0, ""
-    for token in _TOKEN.findall(text):
-        if token in ("}", "]"):
-            depth -= 1
-            if before not in ("{", "["):
-                out.append(_new_line(depth))
-        elif before in ("{", "[", ","):
-            out.append(_new_line(depth))
-        elif before == ":":
-            out.append(" ")
-        out.append(token)
-        depth += token in ("{", "[")
-        before = token
-    return "".join(out)
-
-
-def _new_line(depth: int) -> str:
-    return "\n" + "  " * min(depth, _DEEPEST)
 
 
 def one_line(value: bytes | None, longest: int, *, hide: bool) -> str | None:
@@ -150,7 +112,7 @@ def header_rows(headers: Iterable[Header], *, hide: bool) -> list[HeaderRow]:
 
 
 def _header_row(name: str, value: bytes | None, *, hide: bool) -> HeaderRow:
-    ours = is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES)
+    ours = is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED)
     if value is None or (hide and not ours):
         return HeaderRow(name, None, False, False, None if value is None else len(value), ours, value is not None)
     text = _text(value)

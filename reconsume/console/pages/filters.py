@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import STATES
-from reconsume.delay_levels.wire.jobs.job_records import JobFilter
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
 from reconsume.operations.dead_letters import Filter
 from reconsume.operations.jobs.selection import JobDraft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time
@@ -16,7 +16,7 @@ from reconsume.operations.record_address import RecordAddress
 
 FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
 MOST_PLACES: Final = 1_000
-"""Of one form; `reconsume dlq resend` and `reconsume replay` take more."""
+"""Of one form; a filter takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ def job_draft(
     max_replays: int = 2,
     target: str = "retry",
     label_rules: Mapping[str, str] | None = None,
+    edit: LetterEdit | None = None,
 ) -> JobDraft:
     """Return the draft of a job that takes what a list shows, or what was picked.
 
@@ -81,7 +82,7 @@ def job_draft(
     wanted = (
         JobFilter() if records is not None else job_filter(form.wanted(now_ms), label_rules=dict(label_rules or {}))
     )
-    return JobDraft(kind, group, wanted, records, rate, max_replays, target)
+    return JobDraft(kind, group, wanted, records, rate, max_replays, target, edit)
 
 
 def place_of(text: str) -> RecordAddress:
@@ -102,7 +103,5 @@ def places_of(texts: list[str]) -> list[RecordAddress]:
     if not texts:
         raise IllegalSetting("no dead letter is chosen: go back and tick some")
     if len(texts) > MOST_PLACES:
-        raise IllegalSetting(
-            f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use reconsume dlq resend"
-        )
+        raise IllegalSetting(f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use a filter")
     return sorted({place_of(one) for one in texts})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -13,14 +12,20 @@ from starlette.responses import RedirectResponse, Response
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
-from reconsume.console.pages.filters import FIELDS, FilterForm, job_draft
+from reconsume.console.pages.bytes_shown import blob
+from reconsume.console.pages.edit_pages import carried, edit_of, edited_letter, headers_before, refuse_if_hidden
+from reconsume.console.pages.filters import FIELDS, FilterForm, job_draft, places_of
 from reconsume.console.pages.forms import Form, FormReader, last
-from reconsume.console.pages.rows import group_of
+from reconsume.console.pages.rows import group_of, hides_values, row_of
+from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import caller_of, require
 from reconsume.console.web.rendering import Links, Renderer
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.selection import JobDraft
+from reconsume.operations.resend import SEND
 
 _KINDS: Final = ("resend", "resolve")
 _SHOWN_JOBS: Final = 200
@@ -39,7 +44,7 @@ class JobPages:
         renderer: makes the pages.
         forms: reads them.
         clock: gives the time in milliseconds.
-        label_rules: the setting `console.cause_labels`.
+        settings: of the console.
     """
 
     def __init__(
@@ -49,14 +54,14 @@ class JobPages:
         renderer: Renderer,
         forms: FormReader,
         clock: Clock,
-        label_rules: Mapping[str, str],
+        settings: ConsoleSettings,
     ) -> None:
         self._cluster = cluster
         self._changes = changes
         self._renderer = renderer
         self._forms = forms
         self._clock = clock
-        self._label_rules = label_rules
+        self._settings = settings
 
     def plan(self, request: Request) -> Response:
         """Show the plan of a job on all dead letters that match a filter; changes nothing."""
@@ -64,8 +69,66 @@ class JobPages:
         require(request, ConsoleRole.OPERATOR, group)
         form, kind = FilterForm.of(request.query_params), _kind(request.query_params.get("kind", "resend"))
         plan = self._changes.plan_job(self._draft(kind, group, form))
-        content = {"group": group, "form": form, "kind": kind, "plan": plan, "rate": _RATE, "shown": _SHOWN_KINDS}
+        content = self._content(group, kind, plan) | {"form": form}
         return self._renderer.page(request, "job_plan.html", content)
+
+    async def plan_chosen(self, request: Request) -> Response:
+        """Show the plan of a resend of chosen dead letters, or of one that was edited; changes nothing."""
+        form = await self._forms.read(request)
+        return await run_in_threadpool(self._plan_chosen, request, form)
+
+    def _plan_chosen(self, request: Request, form: Form) -> Response:
+        group = group_of(request)
+        caller = require(request, ConsoleRole.OPERATOR, group)
+        hide = hides_values(self._settings, caller, group)
+        # Of the form with the check boxes one button takes all that are shown.
+        draft, one = self._chosen(group, form, "shown" if "all" in form else "place", hide=hide)
+        rows: list[dict[str, Any]] = []
+
+        def told(letter: DeadLetterRecord, status: str) -> None:
+            rows.append(row_of(letter, hide=hide) | {"status": status})
+
+        plan = self._changes.plan_job(draft, told)
+        content = self._content(group, "resend", plan) | {"rows": rows, "places": draft.records}
+        if one is not None and draft.edit is not None:
+            content |= {
+                "edit": draft.edit,
+                "carried": carried(form),
+                "before": blob(one.value, hide=hide),
+                "after": blob(draft.edit.value, hide=hide),
+                "headers_before": headers_before(one, draft.edit.headers),
+            }
+        # Who chooses another language gets a page that can be asked for without a form.
+        return self._renderer.page(request, "job_plan.html", content, here=Links().group(group, "dead-letters"))
+
+    def _content(self, group: str, kind: str, plan: JobPlan) -> dict[str, Any]:
+        snapshot = self._cluster.latest()
+        return {
+            "group": group,
+            "is_paused": snapshot is not None and snapshot.groups.is_paused(group),
+            "kind": kind,
+            "plan": plan,
+            "rate": _RATE,
+            "shown": _SHOWN_KINDS,
+            "sent_status": SEND,
+            "form": FilterForm(),
+            "rows": None,
+            "places": (),
+            "carried": (),
+            "edit": None,
+        }
+
+    def _chosen(
+        self, group: str, form: Form, field: str, *, hide: bool, rate: int | None = None, target: str = "retry"
+    ) -> tuple[JobDraft, DeadLetterRecord | None]:
+        """A resend of the dead letters that a form names, and the one of them that it edits."""
+        places = places_of(form.get(field, []))
+        one, edit = None, None
+        if "edit" in form:
+            refuse_if_hidden(hide=hide)
+            one = edited_letter(self._cluster, group, places)
+            edit = edit_of(one, form)
+        return JobDraft("resend", group, records=places, rate=rate, target=target, edit=edit), one
 
     async def create(self, request: Request) -> Response:
         """Create it, and show it."""
@@ -75,10 +138,13 @@ class JobPages:
     def _create(self, request: Request, form: Form) -> Response:
         group = group_of(request)
         caller = require(request, ConsoleRole.OPERATOR, group)
-        kind, wanted = _kind(last(form, "kind")), FilterForm.of({name: last(form, name) for name in FIELDS})
-        draft = self._draft(
-            kind, group, wanted, rate=_number("rate", last(form, "rate")), target=last(form, "target") or "retry"
-        )
+        rate, target = _number("rate", last(form, "rate")), last(form, "target") or "retry"
+        if "place" in form:
+            hide = hides_values(self._settings, caller, group)
+            draft, _ = self._chosen(group, form, "place", hide=hide, rate=rate, target=target)
+        else:
+            kind, wanted = _kind(last(form, "kind")), FilterForm.of({name: last(form, name) for name in FIELDS})
+            draft = self._draft(kind, group, wanted, rate=rate, target=target)
         job = self._changes.create_job(caller.name, draft, last(form, "why"), _number("count", last(form, "count")))
         return RedirectResponse(Links().to(f"/jobs/{job.name}"), 303)
 
@@ -86,7 +152,7 @@ class JobPages:
         self, kind: str, group: str, form: FilterForm, *, rate: int | None = None, target: str = "retry"
     ) -> JobDraft:
         now_ms = self._clock()
-        return job_draft(kind, group, form, now_ms, rate=rate, target=target, label_rules=self._label_rules)
+        return job_draft(kind, group, form, now_ms, rate=rate, target=target, label_rules=self._settings.cause_labels)
 
     def jobs(self, request: Request) -> Response:
         """Those of the groups that a person may see, the newest first."""

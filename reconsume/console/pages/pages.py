@@ -8,6 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.bytes_shown import blob, header_rows
@@ -28,9 +29,6 @@ from reconsume.operations.dead_letters import Filter, Page
 
 _OF_A_PAGE: Final = 50
 _FOR_CAUSES: Final = 200
-_KEY_CHARACTERS: Final = 40
-_CAUSE_CHARACTERS: Final = 160
-_FOR_A_YEAR: Final = {"cache-control": "public, max-age=31536000, immutable"}
 
 
 class Pages:
@@ -41,6 +39,7 @@ class Pages:
         cluster: is asked.
         renderer: makes the pages.
         clock: gives the time in milliseconds.
+        schemas: a schema registry, if there is one.
     """
 
     def __init__(
@@ -49,12 +48,14 @@ class Pages:
         cluster: ConsoleCluster,
         renderer: Renderer,
         clock: Clock,
+        schemas: SchemaRegistry | None = None,
     ) -> None:
         self._names = settings.names
         self._console = settings.console
         self._cluster = cluster
         self._renderer = renderer
         self._clock = clock
+        self._schemas = schemas
 
     def overview(self, request: Request) -> Response:
         """All groups, those that need a human first."""
@@ -93,6 +94,7 @@ class Pages:
             "open_letters": sum(one.number for one in labels or ()),
             "hours": self._cluster.hours(group),
             "waits": None,
+            "is_paused": snapshot.groups.is_paused(group),
         }
         return self._renderer.page(request, "group.html", content)
 
@@ -117,6 +119,14 @@ class Pages:
         if seen is None:
             return self._pending(request)
         return self._renderer.page(request, "waits.html", {"view": seen[1], "waits": self._cluster.waits(group)})
+
+    def hours(self, request: Request) -> Response:
+        """How many retries were delivered in each hour; reads Kafka."""
+        group = group_of(request)
+        if self._seen(request, group) is None:
+            return self._pending(request)
+        content = {"group": group, "retries": self._cluster.retry_hours(group)}
+        return self._renderer.page(request, "hours.html", content)
 
     def _pending(self, request: Request) -> Response:
         """The process has just begun: ask again in a moment."""
@@ -158,9 +168,10 @@ class Pages:
             "letter": one.letter,
             "state": state_name(one.state),
             "topic": self._names.dead_letter(group),
-            "key": blob(one.key, hide=hide),
-            "value": blob(one.value, hide=hide),
+            "key": blob(one.key, self._schemas, hide=hide),
+            "value": blob(one.value, self._schemas, hide=hide),
             "headers": header_rows(one.headers, hide=hide),
+            "is_hidden": hide,
             "commands": [f"reconsume dlq {what} {shlex.quote(group)} {place}" for what in ("show", "resend")],
             "label": self._cluster.label(group, one),
             "others": self._cluster.of_message(group, one.letter.origin_message_id),

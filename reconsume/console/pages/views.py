@@ -21,6 +21,7 @@ from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 
 SHOWN_GROUPS: Final = 500
+NO_RECORDS: Final = Count(0, exact=True)
 _LONGEST_LADDER: Final = 40
 _CAUSE_CHARACTERS: Final = 160
 _SHORTEST_NEEDLE: Final = 4
@@ -38,6 +39,8 @@ class Overview:
         is_exact: whether no number is an estimate.
         open_letters: of each group that has some; None while unknown.
         new_by_hour: dead letters of the last 24 hours, by group; the oldest hour first.
+        paused: names of all groups whose retries are paused.
+        parked: due records of paused groups.
     """
 
     at_ms: int
@@ -53,6 +56,8 @@ class Overview:
     quarantined: Count
     open_letters: Mapping[str, OpenLetters] | None = None
     new_by_hour: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    paused: frozenset[str] = frozenset()
+    parked: Count = NO_RECORDS
 
     @property
     def late_ms(self) -> int:
@@ -102,13 +107,15 @@ def overview_of(snapshot: Snapshot, part_of_name: str = "") -> Overview:
         quarantined=status.quarantined,
         open_letters=open_letters,
         new_by_hour=snapshot.new_by_hour or {},
+        paused=frozenset(one.group for one in groups if snapshot.groups.is_paused(one.group)),
+        parked=total(one.parked for one in groups),
     )
 
 
-def _urgency(letters: OpenLetters | None, one: GroupStatus) -> tuple[int, int, int, int, str]:
-    """The smaller, the sooner it needs a person: what grows now, what is open, what waits."""
+def _urgency(letters: OpenLetters | None, one: GroupStatus) -> tuple[int, int, int, int, int, str]:
+    """The smaller, the sooner it needs a person: what grows now, what is open, what waits for a person, what waits."""
     new, number = (0, 0) if letters is None else (letters.last_hour, letters.number)
-    return -new, -number, -one.dead_letters.number, -one.retry_lag.number, one.group
+    return -new, -number, -one.parked.number, -one.dead_letters.number, -one.retry_lag.number, one.group
 
 
 class Rung(NamedTuple):

@@ -120,7 +120,7 @@ class OidcProvider:
         if "error" in query:
             raise SignInFailed(f"the provider refused: {query['error']} {query.get('error_description', '')}".strip())
         if not secrets.compare_digest(query.get("state", "").encode(), attempt.state.encode()):
-            raise SignInFailed("the answer of the provider is of another attempt")
+            raise SignInFailed("the provider's answer belongs to another sign-in; sign in again")
         form = {
             "grant_type": "authorization_code",
             "code": query.get("code", ""),
@@ -156,13 +156,13 @@ class OidcProvider:
         except JoseError as error:
             raise SignInFailed(f"the provider's id token cannot be used: {error}") from None
         if claims.get("azp", self._settings.client_id) != self._settings.client_id:
-            raise SignInFailed("the provider's id token is for another client")
+            raise SignInFailed("the provider's id token is for another client; see console.oidc.client_id")
         wanted = self._settings.name_claim
         name = claims.get(wanted)
         if not isinstance(name, str) or not name.strip() or name != printable(name):
-            raise SignInFailed(f"the provider's id token has no usable claim {wanted!r}: see console.oidc.name_claim")
+            raise SignInFailed(f"the provider's id token has no usable claim {wanted!r}; see console.oidc.name_claim")
         if wanted == "email" and claims.get("email_verified") is not True:
-            raise SignInFailed("the provider has not verified this email address")
+            raise SignInFailed("the provider has not verified this email address; verify it there, then sign in again")
         teams = claims.get(self._settings.teams_claim, [])
         told = [teams] if isinstance(teams, str) else teams if isinstance(teams, list) else []
         return SignedIn(name, frozenset(one for one in told if isinstance(one, str)))
@@ -197,11 +197,12 @@ class OidcProvider:
             facts = _ask(self._settings.issuer + "/.well-known/openid-configuration")
             if str(facts.get("issuer", "")).rstrip("/") != self._settings.issuer:
                 raise SignInFailed(
-                    f"{self._settings.issuer} calls itself {facts.get('issuer')!r}: see console.oidc.issuer"
+                    f"console.oidc.issuer is {self._settings.issuer}, and the provider there calls itself "
+                    f"{facts.get('issuer')!r}; use that name"
                 )
             missing = [one for one in ("authorization_endpoint", "token_endpoint", "jwks_uri") if one not in facts]
             if missing:
-                raise SignInFailed(f"{self._settings.issuer} does not tell its {', '.join(missing)}")
+                raise SignInFailed(f"the metadata of {self._settings.issuer} has no {', '.join(missing)}")
             try:
                 keys = KeySet.import_key_set(_ask(facts["jwks_uri"]))  # type: ignore[arg-type]  # it checks
             except (JoseError, ValueError, KeyError, TypeError) as error:
@@ -212,7 +213,7 @@ class OidcProvider:
 def _ask(address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The JSON object that an address of the provider answers with."""
     if urlsplit(address).scheme not in ("http", "https"):
-        raise SignInFailed(f"the provider names an address that is none: {address[:80]!r}")
+        raise SignInFailed(f"the provider's metadata has an address that is not http(s): {address[:80]!r}")
     request = urllib.request.Request(address, body, {"accept": "application/json", **(headers or {})})  # noqa: S310 - checked above
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - the same
@@ -222,7 +223,7 @@ def _ask(address: str, body: bytes | None = None, headers: Mapping[str, str] | N
             told = error.read(500).decode(errors="replace")
         raise SignInFailed(f"{address} answered {error.code}: {printable(told)}") from None
     except (OSError, ValueError) as error:
-        raise SignInFailed(f"{address} does not answer as a provider does: {error}") from None
+        raise SignInFailed(f"{address} gave no usable answer: {error}") from None
     if not isinstance(found, dict):
-        raise SignInFailed(f"{address} answered with no JSON object")
+        raise SignInFailed(f"{address} answered without a JSON object")
     return found

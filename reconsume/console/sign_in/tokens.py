@@ -86,11 +86,12 @@ def parse_tokens(shared: str | None, text: str | None) -> Tokens:
             )
         if name in found or token in found.values():
             raise IllegalSetting(
-                f"setting console.tokens, line {number}: name or token stands there twice (`token` is the shared one)"
+                f"setting console.tokens, line {number}: name or token is already in use (`token` is the shared one); "
+                "choose another"
             )
         found[name] = token
     if not found:
-        raise IllegalSetting("setting console.tokens holds no token")
+        raise IllegalSetting("setting console.tokens is empty; write a line with a name, a space and a token")
     return Tokens(found)
 
 

@@ -77,8 +77,8 @@ class ConsoleGuard:
             if message["type"] == "http.response.start":
                 status, has_begun = message["status"], True
                 headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
-                headers.setdefault("cache-control", "no-store")
+                for name, value in (*_HEADERS.items(), ("cache-control", "no-store")):
+                    headers.setdefault(name, value)
             await send(message)
 
         request = Request(scope)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -104,6 +104,11 @@ def spell(milliseconds: int, units: str = "d h m s") -> str:
     return " ".join(words) or f"0{names[-1]}"
 
 
+def exact(text: str) -> Markup:
+    """Return text for a field of a form, which must hold it unchanged: as text, with nothing made visible."""
+    return escape(text)
+
+
 def displayed(value: object) -> object:
     """Return a value as templates show it; markup of our own templates stays."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -130,9 +135,13 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "bars": bars}
+        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "bars": bars, "exact": exact}
         self._environment.globals |= {
-            "settings": {"read_only": self._console.read_only, "hide_values": self._console.hide_values},
+            "settings": {
+                "read_only": self._console.read_only,
+                "hide_values": self._console.hide_values,
+                "has_reports": self._console.reports_folder is not None,
+            },
             "where": {"servers": settings.bootstrap_servers, "prefix": settings.topic_prefix, "version": __version__},
             "style_version": hashlib.sha256(STYLE).hexdigest()[:12],
             "htmx_version": hashlib.sha256(HTMX).hexdigest()[:12],

@@ -58,7 +58,7 @@ class LocalOffsets:
             lock = (directory / "lock").open("a", encoding="utf-8")
         except OSError as error:
             raise OffsetStoreUnusable(
-                f"offsets cannot be kept in {directory}: {error}; give a directory that can be written as offset_store"
+                f"offsets cannot be kept in {directory}: {error}; set offset_store to a writable directory"
             ) from error
         try:
             _lock(lock, directory)
@@ -86,7 +86,9 @@ class LocalOffsets:
             try:
                 self._write(_as_text(offsets))
             except OSError as error:
-                raise OffsetStoreUnusable(f"offsets cannot be saved in {self._file}: {error}") from error
+                raise OffsetStoreUnusable(
+                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; make room there"
+                ) from error
             self._offsets = offsets
 
     def close(self) -> None:
@@ -118,8 +120,8 @@ def _lock(file: TextIOWrapper, directory: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise OffsetStoreUnusable(
-            f"another broadcasting consumer has the offsets in {directory}; give each one on this machine a client.id "
-            "of its own in conf, or another offset_store"
+            f"another broadcasting consumer uses the offsets in {directory}; give each consumer on this machine its "
+            "own client.id in conf, or its own offset_store"
         ) from error
 
 
@@ -138,8 +140,8 @@ def _read(file: Path) -> dict[tuple[str, int], Commit]:
 
 def _unreadable(file: Path, error: Exception) -> OffsetStoreUnusable:
     return OffsetStoreUnusable(
-        f"{file} does not hold offsets: {error!r}; put a good copy there, or delete it to start as a new consumer "
-        "would (consume_from_where)"
+        f"{file} is damaged: {error!r}; restore a good copy, or delete the file to start like a new consumer "
+        "(consume_from_where)"
     )
 
 

@@ -178,8 +178,8 @@ class DelayProducer:
             deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
                 that is past means at once.
             delay: wait for this time after the brokers have stored it; at most 40 days.
-            selector: called with all partitions of `topic` and `arg`, gives the one to send to.
-            arg: for the selector. Messages of one partition that are not delayed keep the order of their sending.
+            selector: called with all partitions of `topic` and with `arg`; returns the one to send to.
+            arg: passed to the selector. Messages in a partition that are not delayed keep the order of their sending.
 
         Raises:
             IllegalSetting: an invalid argument, such as a topic that is no legal target.
@@ -318,7 +318,7 @@ class DelayProducer:
         properties: Mapping[str, str],
     ) -> Position:
         if self._closing.is_set():
-            raise IllegalSetting("send: this producer was closed before; make a new one")
+            raise IllegalSetting("send: this producer is closed; create a new one")
         written: list[tuple[str, str | bytes | None]] = [*headers, *((name, text) for name, text in properties.items())]
         sent = _Sent(topic)
         while True:
@@ -332,7 +332,7 @@ class DelayProducer:
         try:
             return sent.stored.result(self._patience_seconds + _LOADED_SECONDS)
         except TimeoutError:
-            raise KafkaNotReachable(f"{sent.doing}: no report in time; it may have been stored all the same") from None
+            raise KafkaNotReachable(f"{sent.doing}: no answer in time; it may have been stored") from None
         except ReconsumeError:
             self._existing.forget(topic)
             raise

@@ -41,7 +41,7 @@ class DelayWish:
             IllegalSetting: more than one of them, of another type, a moment without a time zone, or over 40 days.
         """
         if sum(one is not None for one in (delay_level, deliver_at, delay)) > 1:
-            raise IllegalSetting("give one of delay_level, deliver_at and delay, not several")
+            raise IllegalSetting("delay_level, deliver_at and delay exclude each other; give one of them")
         if delay_level is not None:
             level = whole_number(delay_level, "delay_level")
             return cls(level=level) if level > 0 else cls()
@@ -53,7 +53,7 @@ class DelayWish:
             return cls()
         if isinstance(deliver_at, datetime):
             if deliver_at.tzinfo is None:
-                raise IllegalSetting(f"deliver_at {deliver_at} has no time zone; such as datetime.now(UTC)")
+                raise IllegalSetting(f"deliver_at {deliver_at} has no time zone; use one, as in datetime.now(UTC)")
             deliver_at = -((_EPOCH - deliver_at) // _MS)
         try:
             deliver_at = index(deliver_at)

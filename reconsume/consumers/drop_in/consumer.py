@@ -199,10 +199,12 @@ class Consumer(DerivedConsumer):
         """Return the messages to send back, and how many in front of them succeeded."""
         if isinstance(given, KafkaMessage | TopicPartition):
             if ack_index is not None:
-                raise IllegalSetting("ack_index is for a list of messages")
+                raise IllegalSetting("ack_index applies to a list of messages; leave it out for a single message")
             return [self._as_message(given)], 0
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            raise IllegalSetting(f"message must be what poll() gave, or a list of that, got {type_name(type(given))}")
+            raise IllegalSetting(
+                f"message must be a Message from poll(), or a list of them, got {type_name(type(given))}"
+            )
         messages = [self._as_message(one) for one in given]
         success = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
         return messages, acknowledged_count(success, -1 if ack_index is None else ack_index, len(messages))
@@ -215,14 +217,16 @@ class Consumer(DerivedConsumer):
             return Message(again, self._retry_topic)
         of_type(given, "message", KafkaMessage, TopicPartition)
         if (error := given.error()) is not None:
-            raise IllegalSetting(f"an event is not a message and cannot be sent back: {error.str()}")
+            raise IllegalSetting(
+                f"message is an error event and cannot be sent back: {error.str()}; check message.error() first"
+            )
         polled = as_polled(given)
         for name, part in (("key", polled.key()), ("value", polled.value())):
             if part is not None and not isinstance(part, bytes):
                 where = polled_from(given)
                 raise IllegalSetting(
-                    f"{where.topic}-{where.partition}@{where.offset}: its {name} was replaced by set_{name}; send "
-                    "it back as polled_from(message), then it is read again"
+                    f"{where.topic}-{where.partition}@{where.offset}: set_{name} has replaced its {name}; pass "
+                    "polled_from(message), so that the record is read again from Kafka"
                 )
         mend_headers(polled)
         return Message(polled, self._retry_topic)

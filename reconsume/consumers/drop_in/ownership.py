@@ -43,7 +43,7 @@ class Ownership:
         for where, offset in partitions.items():
             if where not in assigned or moved.get(where, -1) > offset:
                 raise PartitionLost(
-                    f"{where[0]}-{where[1]}@{offset} was taken over by another member of the group; nothing was sent"
+                    f"{where[0]}-{where[1]}@{offset}: another member of the group has the partition; nothing was sent"
                 )
         return metadata
 

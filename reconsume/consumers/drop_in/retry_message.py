@@ -79,8 +79,8 @@ class GivenRetries:
                 continue
             if one.offset > position([TopicPartition(one.topic, one.partition)])[0].offset:
                 raise IllegalSetting(
-                    f"offset {one.offset} of {one.topic}-{one.partition} is that of a retry, which stands in "
-                    f"{self._retry_topic}; commit message=…, or offsets made with polled_from(message)"
+                    f"offset {one.offset} of {one.topic}-{one.partition} belongs to a retry, which is a record of "
+                    f"{self._retry_topic}; pass message=…, or offsets made with polled_from(message)"
                 )
 
 

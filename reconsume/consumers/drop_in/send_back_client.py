@@ -24,7 +24,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.sending.retry_topic import check_group_consumes, make_delay_topics, make_retry_topic
 from reconsume.consumers.sending.send_back_log import SendBackLog, fate_of, way_of
 from reconsume.consumers.sending.senders import request_of
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.errors import GroupIsFull, IllegalSetting, KafkaNotReachable, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position
 
@@ -128,7 +128,8 @@ class SendBackClient:
         """Send all back; returns when the brokers have acknowledged them.
 
         Raises:
-            SendBackFailed: some were refused both ways; `failed` names them, the others are acknowledged.
+            SendBackFailed: some were refused both ways, or the group is full (`GroupIsFull`); `failed` names them, the
+                others are acknowledged.
         """
         writer, groups = self._ordinary_writer(), self._groups()
         answers: list[Future[SendBackFailed | None]] = [Future() for _ in messages]
@@ -146,9 +147,8 @@ class SendBackClient:
         if errors:
             failed, (first, *_) = zip(*errors, strict=True)
             where = ", ".join(map(str, failed[:10]))
-            raise SendBackFailed(
-                f"{len(errors)} of {len(messages)} not sent back ({where}): {first}", failed
-            ) from first
+            kind = GroupIsFull if all(isinstance(error, GroupIsFull) for _, error in errors) else SendBackFailed
+            raise kind(f"{len(errors)} of {len(messages)} not sent back ({where}): {first}", failed) from first
 
     def send_back_exactly_once(
         self,

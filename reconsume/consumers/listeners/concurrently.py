@@ -48,7 +48,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
         self._room = WaitingRoom(self.clock, self.sender.log.group, self.circuit_breaker)
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        """Hand out chunks of one partition, in the order of its offsets (RocketMQ: CC-18)."""
+        """Hand out chunks of a partition, in the order of its offsets (RocketMQ: CC-18)."""
         if isinstance(messages, PolledBatch) and len(messages) <= self.batch_size:
             self.pool.submit(Chunk(queue, messages))
         else:

@@ -213,7 +213,7 @@ def _set_in(context: object, name: str) -> Any:
     try:
         return getattr(context, name)
     except BaseException as error:
-        raise IllegalSetting(f"{name} cannot be read from the context: {type_name(type(error))}") from error
+        raise IllegalSetting(f"reading {name} from the context raised {type_name(type(error))}") from error
 
 
 def _with_slips(cause: Cause | None, slips: Sequence[str]) -> Cause | None:

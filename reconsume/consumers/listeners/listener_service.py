@@ -42,7 +42,7 @@ class ListenerService(ABC, Generic[T]):
 
     @abstractmethod
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        """Hand out messages of one partition that were begun, in the order of their offsets."""
+        """Hand out messages of a partition that were begun, in the order of their offsets."""
 
     @abstractmethod
     def consume(self, work: T) -> None:

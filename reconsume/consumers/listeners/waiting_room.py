@@ -235,7 +235,7 @@ class WaitingRoom:
             logger.info("group %s: probing the listener, %.1f s after the first pause began", self._group, seconds)
         else:
             logger.warning(
-                "group %s: the listener works again (%d of %d probes failed) after %.1f s; kept batches that go on: %d",
+                "group %s: the listener works again (%d of %d probes failed) after %.1f s; kept batches continue: %d",
                 *(self._group, change.failures, change.calls, seconds, given),
             )
         self._call_back(change)

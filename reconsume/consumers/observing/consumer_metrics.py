@@ -40,6 +40,7 @@ class ConsumerMetrics(ConsumeMessageHook):
         self._sent_back = metric("reconsume_consumer_sent_back").counter(registry)
         self._dead_letters = metric("reconsume_consumer_dead_letters").counter(registry)
         self._refused = metric("reconsume_consumer_send_backs_failed").counter(registry)
+        self._waiting = metric("reconsume_consumer_waiting_ratio").gauge(registry)
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
         """Count what is in flight."""
@@ -63,6 +64,8 @@ class ConsumerMetrics(ConsumeMessageHook):
     def send_message_back_after(self, context: SendMessageBackContext) -> None:
         """Count a send-back."""
         labels = self._labels(context.group, context.message)
+        if context.waiting_share() > 0:
+            self._waiting.labels(context.group).set_function(context.waiting_share)
         if context.error is not None:
             self._refused.labels(*labels).inc()
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, cast
@@ -84,6 +84,7 @@ class SendMessageBackContext:
         elapsed_ms: until the acknowledgement or the failure.
         cause: why the message failed.
         error: None when the brokers have acknowledged it; else its listener is called again.
+        waiting_share: gives what waits for the group as a share of its `maxWaiting`, now or later; 0 without one.
     """
 
     group: str
@@ -94,6 +95,7 @@ class SendMessageBackContext:
     elapsed_ms: float
     cause: Cause | None = None
     error: SendBackFailed | None = None
+    waiting_share: Callable[[], float] = float
 
 
 class ConsumeMessageHook:

@@ -1,16 +1,12 @@
-"""Messages of one partition that were read together."""
+"""Messages of a partition that were read together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, cast, overload
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
 
-from confluent_kafka import Message as KafkaMessage
-
+from reconsume.bridge.process.polled_records import PolledRecord, offset_of
 from reconsume.consumers.message import Message
-
-# A record has one; an error, which has none, is never in a batch.
-_offset = cast("Callable[[KafkaMessage], int]", KafkaMessage.offset)
 
 
 class Reading(NamedTuple):
@@ -52,7 +48,7 @@ class LazyMessages(Sequence[Message]):
 
 
 class PolledBatch(LazyMessages):
-    """Records of one partition that one poll has read.
+    """The records of a partition that a poll has read.
 
     Guarantees: it is begun, handed over and finished as a run of offsets; the thread of a listener touches no record
     that its listener does not look at.
@@ -64,7 +60,7 @@ class PolledBatch(LazyMessages):
 
     __slots__ = ("_reading", "polled")
 
-    def __init__(self, polled: Sequence[KafkaMessage], reading: Reading) -> None:
+    def __init__(self, polled: Sequence[PolledRecord], reading: Reading) -> None:
         self.polled = polled
         self._reading = reading
         self._made = None
@@ -72,7 +68,7 @@ class PolledBatch(LazyMessages):
     @property
     def first_offset(self) -> int:
         """The offset of the first record."""
-        return _offset(self.polled[0])
+        return offset_of(self.polled[0])
 
     def offsets(self) -> Sequence[int]:
         """The offsets of all records."""
@@ -90,14 +86,9 @@ class PolledBatch(LazyMessages):
         return len(self.polled)
 
 
-def offsets_of(polled: Sequence[KafkaMessage]) -> Sequence[int]:
+def offsets_of(polled: Sequence[PolledRecord]) -> Sequence[int]:
     """The offsets of records in their order, which rise; a range where there is no gap."""
-    first, last = _offset(polled[0]), _offset(polled[-1])
+    first, last = offset_of(polled[0]), offset_of(polled[-1])
     if last - first + 1 == len(polled):
         return range(first, last + 1)
-    return list(map(_offset, polled))
-
-
-def bytes_of(polled: Collection[KafkaMessage]) -> int:
-    """The size of all their bodies."""
-    return sum(map(len, polled))
+    return list(map(offset_of, polled))

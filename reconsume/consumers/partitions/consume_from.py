@@ -73,7 +73,7 @@ class ConsumeFrom:
         chosen = where or by_conf or last
         if chosen is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
             if timestamp is not None:
-                raise IllegalSetting("consume_timestamp is for consume_from_where=CONSUME_FROM_TIMESTAMP")
+                raise IllegalSetting("consume_timestamp needs consume_from_where=CONSUME_FROM_TIMESTAMP")
             return cls(chosen)
         return cls(chosen, int(clock()) - _DEFAULT_AGE_MS if timestamp is None else _as_ms(timestamp))
 

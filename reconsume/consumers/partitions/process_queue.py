@@ -1,4 +1,4 @@
-"""The messages of one partition that are read and not finished (RocketMQ's ProcessQueue)."""
+"""The unfinished messages of a partition (RocketMQ's ProcessQueue)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from itertools import chain, compress, repeat
 from typing import cast
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.process.polled_records import bytes_of
 from reconsume.consumers.message import Message, MessageQueue
-from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, bytes_of, offsets_of
+from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, offsets_of
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
@@ -237,7 +238,7 @@ class ProcessQueue:
 
 
 class Chunk(LazyMessages):
-    """Messages of one partition for one call of the listener (RocketMQ: CC-18).
+    """Messages of a partition for a single call of the listener (RocketMQ: CC-18).
 
     Attributes:
         queue: of their partition.

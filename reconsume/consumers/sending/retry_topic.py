@@ -44,7 +44,10 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
     """
     config = groups.find(group)
     if not config.consume_enable:
-        raise KafkaRefused(f"group {group!r} may not consume: its consumeEnable is false in the GROUPS topic")
+        raise KafkaRefused(
+            f"group {group!r} may not consume: its consumeEnable is false in the GROUPS topic; allow it: "
+            f"reconsume groups set {group} --consume-enable"
+        )
     if broadcasting and not config.consume_broadcast_enable:
         raise KafkaRefused(
             f"group {group!r} may not broadcast: its consumeBroadcastEnable is false in the GROUPS topic; "

@@ -109,9 +109,9 @@ def _spaced(milliseconds: int) -> str:
 
 
 class SendBackLog:
-    """Logs what becomes of the failed messages of one group. Safe to use from several threads.
+    """Logs the outcome of each failed message of a group. Safe to use from several threads.
 
-    At most 10 lines a second, and as many of messages that do not return; the others are logged at DEBUG.
+    It logs at most 10 lines a second, and as many about messages that do not return; the others at DEBUG.
 
     Args:
         group: the consumer group.

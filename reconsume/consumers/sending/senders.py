@@ -84,7 +84,9 @@ class FailedMessage:
             sender.log.tell(self.message, fate_of(way), is_failure=cause is not None)
         if (hooks := sender.hooks) is not None:
             elapsed_ms = hooks.clock() - self._begun_ms
-            told = SendMessageBackContext(sender.log.group, self.message, *way[:3], elapsed_ms, cause, error)
+            told = SendMessageBackContext(
+                sender.log.group, self.message, *way[:3], elapsed_ms, cause, error, sender.waiting_share
+            )
             hooks.tell("send_message_back_after", told)
 
 
@@ -136,6 +138,10 @@ class Sender(ABC):
             self._begin(failed)
         else:
             self._handed_over.put(failed)
+
+    def waiting_share(self) -> float:
+        """Return what waits for the group as a share of its `maxWaiting`; 0 without one."""
+        return 0.0
 
     @abstractmethod
     def write(self, failed: FailedMessage) -> None:
@@ -211,6 +217,10 @@ class PlainSender(Sender):
 
     writer: SendBackWriter
     consumer: GroupConsumer
+
+    def waiting_share(self) -> float:
+        """Return it as the writer knows it."""
+        return self.writer.limit.share(self.log.group)
 
     def write(self, failed: FailedMessage) -> None:
         """Write the send-back."""

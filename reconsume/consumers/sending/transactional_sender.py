@@ -73,6 +73,10 @@ class TransactionalSender(Sender):
         self._thread = threading.Thread(target=self._run, name="reconsume-exactly-once", daemon=True)
         self._thread.start()
 
+    def waiting_share(self) -> float:
+        """Return it as the writer knows it."""
+        return self.writer.limit.share(self.log.group)
+
     def write(self, failed: FailedMessage) -> None:
         """Put it in the next transaction."""
         with self._changed:
@@ -129,7 +133,7 @@ class TransactionalSender(Sender):
             self._to_commit = [queue for queue in self._to_commit if queue not in gone]
         if given_up:
             logger.warning(
-                "%d failed messages were not sent back before their partitions went: they are read again", given_up
+                "%d failed messages were not sent back before their partitions moved; they are read again", given_up
             )
 
     def close(self) -> None:

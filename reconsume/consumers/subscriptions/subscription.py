@@ -30,7 +30,7 @@ class TagExpression:
             return cls(None)
         tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
         if not tags:
-            raise IllegalSetting(f"tag expression {expression!r} has no tag; write 'TagA || TagB', or '*' for all")
+            raise IllegalSetting(f"tag expression {expression!r} has no tags; write 'TagA || TagB', or '*' for all")
         return cls(tags)
 
     def wants(self, tag: str | None) -> bool:

@@ -55,7 +55,7 @@ def decode_done(offset: int, metadata: str | None) -> frozenset[int]:
 
 
 class DoneAhead:
-    """The records of one partition that are done, or not, in the order of their offsets.
+    """The records of a partition in the order of their offsets, and which of them are done.
 
     Guarantees:
         1. The offset to commit is the smallest that is not done, or one past the last that was read.

@@ -9,7 +9,7 @@ from reconsume.delay_levels.progress.offset_runs import OffsetRuns, runs_of
 
 
 class OffsetProgress:
-    """The unfinished records of one partition, as read from a start offset on.
+    """The unfinished records of a partition, from a start offset on.
 
     Guarantees:
         1. `safe_offset` is the smallest unfinished offset, or one past the last begun (RocketMQ: CC-13).

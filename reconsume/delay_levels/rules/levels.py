@@ -56,12 +56,12 @@ class DelayLevels:
         for level, entry in enumerate(text.split(" "), start=1):
             if not entry:
                 raise IllegalDelayLevels(
-                    f"level table {text!r}: nothing before level {level}'s space; "
+                    f"level table {text!r}: no duration before level {level}'s space; "
                     "put exactly one space between levels and none at the ends"
                 )
             if entry.endswith("ms"):
                 raise IllegalDelayLevels(
-                    f"level table {text!r}, level {level}: {entry!r} is in milliseconds; levels know s, m, h and d"
+                    f"level table {text!r}, level {level}: {entry!r} is in milliseconds; use the units s, m, h and d"
                 )
             try:
                 delays.append(parse_duration(entry))

@@ -71,11 +71,11 @@ def check_group(group: str) -> str:
     if not of_type(group, "group", str).strip():
         raise IllegalName("the consumer group is blank; give it a name")
     if group in ("DEFAULT_CONSUMER", SYSTEM_KEY, ALLOWED_TOPICS_KEY):
-        raise IllegalName(f"the consumer group may not be called {group!r}, that name is reserved")
+        raise IllegalName(f"the consumer group name {group!r} is reserved; choose another name")
     try:
         group.encode()
     except UnicodeEncodeError:
-        raise IllegalName(f"the consumer group {group!r} cannot be written as UTF-8") from None
+        raise IllegalName(f"the consumer group {group!r} cannot be encoded as UTF-8; choose another name") from None
     return group
 
 

@@ -37,6 +37,8 @@ FIRST_FAILURE_TIMESTAMP: Final = "FIRST_FAILURE_TIMESTAMP"
 TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
 UNIQ_KEY: Final = "UNIQ_KEY"
+ORIGIN_UNIQ_KEY: Final = "ORIGIN_UNIQ_KEY"
+"""On a delayed message that was delivered early by hand: the `UNIQ_KEY` under which it waited."""
 
 REPLAY_ID: Final = "REPLAY_ID"
 """On a replayed message: the replay that last sent it; it stays with the message, so listeners see it."""

@@ -71,7 +71,7 @@ class Quarantined:
         """
         own, ours = list(headers[:-3]), headers[-3:]
         if tuple(name for name, _ in ours) != _OURS:
-            raise MalformedProperty(f"its last headers are not {', '.join(_OURS)}: no scheduler has written it")
+            raise MalformedProperty(f"the record's last headers are not {', '.join(_OURS)}, so no scheduler wrote it")
         reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
         if not stored.isdigit():
             raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored!r}")

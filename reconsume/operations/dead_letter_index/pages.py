@@ -41,7 +41,7 @@ def indexed_page(
     if before is not None:
         match = _CURSOR.fullmatch(before)
         if match is None:
-            raise IllegalSetting(f"{before[:80]!r} is not where a page ended; start again without it")
+            raise IllegalSetting(f"{before[:80]!r} is not the end of a page; leave it out to start with the newest")
         stored_ms, partition, offset = map(int, match.groups())
         key = DeadLetterKey(topic, partition, offset, stored_ms)
     conditions = LetterFilter(

@@ -14,10 +14,11 @@ from reconsume.delay_levels.errors import ReconsumeError
 
 _MOST_BYTES: Final = 1_048_576
 """Of a payload that is decoded."""
-_MOST_CHARACTERS: Final = 65_536
-_HEX_BYTES: Final = 4_096
+MOST_CHARACTERS: Final = 65_536
+HEX_BYTES: Final = 4_096
 _HEX_ROW: Final = 16
-_STRING_OR_SPACE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+')
+_DEEPEST: Final = 20
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _ROOM: Final = "reconsume.operations.decoding"
 _BY_LIBRARY: Final = {
     "AVRO": ("avro", f"{_ROOM}.avro", "decode_avro"),
@@ -79,7 +80,7 @@ def decode_payload(payload: bytes | None, schemas: Schemas | None = None) -> Dec
         kind, text = _by_schema(payload[_CONFLUENT.size :], schemas.schema(number))
     except ReconsumeError as error:
         return _with_note(payload, number, str(error)[:500])
-    return DecodedPayload(kind, text[:_MOST_CHARACTERS], len(text) > _MOST_CHARACTERS, number)
+    return DecodedPayload(kind, text[:MOST_CHARACTERS], len(text) > MOST_CHARACTERS, number)
 
 
 def _by_schema(body: bytes, schema: RegisteredSchema) -> tuple[str, str]:
@@ -94,9 +95,9 @@ def _by_schema(body: bytes, schema: RegisteredSchema) -> tuple[str, str]:
         raise SchemaUnknown(f"{error.name} is missing: pip install '.[schemas]' in the checkout") from None
     except Exception as error:
         # The libraries raise errors of any type for bytes that do not fit.
-        why = f"the bytes are not what the schema says: {type(error).__name__}: {error}"
+        why = f"the bytes do not fit the schema: {type(error).__name__}: {error}"
         raise Undecodable(why) from error
-    raise SchemaUnknown(f"schemas of the type {schema.kind} are unknown here")
+    raise SchemaUnknown(f"schemas of the type {schema.kind} are not supported")
 
 
 def _with_note(payload: bytes, number: int, note: str) -> DecodedPayload:
@@ -109,7 +110,7 @@ def _plain(payload: bytes) -> DecodedPayload:
         text = payload.decode()
     except UnicodeDecodeError:
         return _hex(payload)
-    if any(one < " " and one not in "\t\r\n" for one in text[:_MOST_CHARACTERS]):
+    if any(one < " " and one not in "\t\r\n" for one in text[:MOST_CHARACTERS]):
         return _hex(payload)
     kind = "text"
     if len(payload) <= _MOST_BYTES and text.lstrip()[:1] in ("{", "["):
@@ -117,24 +118,44 @@ def _plain(payload: bytes) -> DecodedPayload:
             text, kind = _pretty(text), "json"
         except (ValueError, RecursionError):
             kind = "text"
-    return DecodedPayload(kind, text[:_MOST_CHARACTERS], len(text) > _MOST_CHARACTERS)
+    return DecodedPayload(kind, text[:MOST_CHARACTERS], len(text) > MOST_CHARACTERS)
 
 
 def _pretty(text: str) -> str:
-    """Indent JSON, if that changes nothing else: a second key of the same name, say, would be lost.
+    """Give JSON a line for each member; numbers, escapes and members that stand there twice stay as they are.
 
     Raises:
         ValueError, RecursionError: it is no JSON, or too deep.
     """
-    found = json.loads(text)
-    if json.dumps(found, ensure_ascii=False, separators=(",", ":")) != _squeezed(text):
-        return text
-    return json.dumps(found, ensure_ascii=False, indent=2)
+    json.loads(text)
+    out: list[str] = []
+    depth, before = 0, ""
+    for token in _TOKEN.findall(text):
+        if token in ("}", "]"):
+            depth -= 1
+            if before not in ("{", "["):
+                out.append(_new_line(depth))
+        elif before in ("{", "[", ","):
+            out.append(_new_line(depth))
+        elif before == ":":
+            out.append(" ")
+        out.append(token)
+        depth += token in ("{", "[")
+        before = token
+    return "".join(out)
 
 
-def _squeezed(text: str) -> str:
-    """Return JSON without the white space between its parts."""
-    return _STRING_OR_SPACE.sub(lambda match: match[0] if match[0][0] == '"' else "", text)
+def _new_line(depth: int) -> str:
+    return "\n" + "  " * min(depth, _DEEPEST)
+
+
+def hex_dump(payload: bytes) -> str:
+    """Return rows of 16 bytes: offset, bytes, and what of them is ASCII."""
+    return "\n".join(
+        f"{at:08x}  {row.hex(' '):<{3 * _HEX_ROW}} {_ascii(row)}"
+        for at in range(0, len(payload), _HEX_ROW)
+        for row in (payload[at : at + _HEX_ROW],)
+    )
 
 
 def _ascii(row: bytes) -> str:
@@ -143,11 +164,4 @@ def _ascii(row: bytes) -> str:
 
 
 def _hex(payload: bytes) -> DecodedPayload:
-    """Rows of 16 bytes: offset, bytes, and what of them is ASCII."""
-    shown = payload[:_HEX_BYTES]
-    rows = [
-        f"{at:08x}  {row.hex(' '):<{3 * _HEX_ROW}} {_ascii(row)}"
-        for at in range(0, len(shown), _HEX_ROW)
-        for row in (shown[at : at + _HEX_ROW],)
-    ]
-    return DecodedPayload("hex", "\n".join(rows), len(payload) > _HEX_BYTES)
+    return DecodedPayload("hex", hex_dump(payload[:HEX_BYTES]), len(payload) > HEX_BYTES)

@@ -55,7 +55,7 @@ def _add_well_known(pool: Any, names: Any, known: dict[str, Any]) -> None:
             continue
         stem = name.removeprefix("google/protobuf/").removesuffix(".proto")
         if name != f"google/protobuf/{stem}.proto" or not stem.isidentifier():
-            raise ValueError(f"{name} is imported and not among the references")
+            raise ValueError(f"the schema imports {name}, which is not among its references")
         one = descriptor_pb2.FileDescriptorProto()
         importlib.import_module(f"google.protobuf.{stem}_pb2").DESCRIPTOR.CopyToProto(one)
         known[name] = one

@@ -7,9 +7,8 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-import confluent_kafka
-
 import reconsume
+from reconsume.bridge.kafka.clients import client_versions
 from reconsume.bridge.kafka.connection_errors import Trouble, nobody_at
 from reconsume.delay_levels.human_text import counted
 from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
@@ -70,8 +69,7 @@ def versions_of(broker: Mapping[str, str] | None) -> dict[str, str]:
     return {
         "reconsume": reconsume.__version__,
         "python": platform.python_version(),
-        "confluent-kafka": str(confluent_kafka.__version__),
-        "librdkafka": str(confluent_kafka.libversion()[0]),
+        **client_versions(),
         "kafka": kafka,
     }
 

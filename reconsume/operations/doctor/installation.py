@@ -50,7 +50,7 @@ def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> N
         if names.is_ours(name):
             _check_state(cluster, name, state, found.get(name, {}), report)
     if len(report.findings) == before:
-        report.passed.append(f"topics: {len(plan.present)} are there and as they should be")
+        report.passed.append(f"topics: {len(plan.present)} exist, with the right settings")
 
 
 def _check_partitions(plan: TopicPlan, report: Report) -> None:
@@ -101,7 +101,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
             f"--partition {partition} --start-offset {offset}",
         )
     if not found:
-        report.passed.append(f"transactions: none is open for long in {counted(len(partitions), 'partition')}")
+        report.passed.append(f"transactions: no old one is open in {counted(len(partitions), 'partition')}")
 
 
 def check_groups(groups: Groups, report: Report) -> None:

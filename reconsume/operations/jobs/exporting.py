@@ -47,7 +47,7 @@ class Exporting:
             os.truncate(self._path, 0 if self.is_anew else written)
             self._out = self._path.open("a", encoding="utf-8", newline="")
         except OSError as error:
-            raise IllegalSetting(f"file {self._path} cannot be written: {error.strerror}; see to the folder") from None
+            raise IllegalSetting(f"file {self._path} cannot be written: {error.strerror}; check its folder") from None
         csv = self._form == "csv"
         self._file = TextLetters(csv_writer(self._out, with_head=self.is_anew) if csv else json_line_writer(self._out))
 

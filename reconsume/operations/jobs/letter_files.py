@@ -139,12 +139,12 @@ def summary(one: DeadLetterRecord) -> dict[str, Any]:
 
 def content(one: DeadLetterRecord) -> dict[str, Any]:
     """Nothing is cut here."""
-    headers = [[name, _whole(value)] for name, value in one.headers]
-    return {"key": _whole(one.key), "value": _whole(one.value), "headers": headers}
+    headers = [[name, whole(value)] for name, value in one.headers]
+    return {"key": whole(one.key), "value": whole(one.value), "headers": headers}
 
 
-def _whole(value: bytes | None) -> str | dict[str, str] | None:
-    """Text; what is no UTF-8 as `{"base64": …}`, so that nobody takes the one for the other."""
+def whole(value: bytes | None) -> str | dict[str, str] | None:
+    """Return the text; what is no UTF-8 as `{"base64": …}`, so that nobody takes the one for the other."""
     if value is None:
         return None
     try:

@@ -34,10 +34,18 @@ class JobRunner:
         cluster: the installation.
         exports: the folder of exports; None leaves exports to other runners.
         lease_ms: a runner that has written nothing for so long is taken for dead.
+        told: is given the outcomes of what `run` does, once they are committed.
     """
 
-    def __init__(self, cluster: Cluster, *, exports: Path | None = None, lease_ms: int = LEASE_MS) -> None:
-        self._cluster, self._exports, self._lease_ms = cluster, exports, lease_ms
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        exports: Path | None = None,
+        lease_ms: int = LEASE_MS,
+        told: Told = lambda _outcomes: None,
+    ) -> None:
+        self._cluster, self._exports, self._lease_ms, self._told = cluster, exports, lease_ms, told
         self._name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
         self._said = ""
 
@@ -93,7 +101,7 @@ class JobRunner:
         except ReconsumeError as error:
             if str(error) != self._said:
                 self._said = str(error)
-                logger.warning("jobs are not known now: %s", error)
+                logger.warning("jobs are unavailable, trying again: %s", error)
             return None
         self._said = ""
         return {lane: jobs for lane, jobs in view.queues().items() if self._exports is not None or not lane[1]}
@@ -102,11 +110,11 @@ class JobRunner:
         return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self._name
 
     def _start(self, name: str, stop: threading.Event) -> threading.Thread:
-        thread = threading.Thread(target=self._run_one, args=(name, stop), name=JOB_THREAD + name)
+        thread = threading.Thread(target=self._run_one, args=(name, stop, self._told), name=JOB_THREAD + name)
         thread.start()
         return thread
 
-    def _run_one(self, name: str, stop: threading.Event, told: Told = lambda _outcomes: None) -> None:
+    def _run_one(self, name: str, stop: threading.Event, told: Told) -> None:
         try:
             with JobsView(self._cluster) as view:
                 view.look()

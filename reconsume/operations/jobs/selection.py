@@ -10,7 +10,7 @@ from typing import Final
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
-from reconsume.delay_levels.wire.jobs.job_records import JobFilter, JobSpec, LetterEdit, check_edit
+from reconsume.delay_levels.wire.jobs.job_records import TARGETS, JobFilter, JobSpec, LetterEdit, check_edit
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans
@@ -79,7 +79,7 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
     topic = partitions[0][0]
     topic_id = cluster.admin.topic_ids({topic}).get(topic)
     if topic_id is None:
-        raise TopicNotReady(f"topic {topic}: no broker tells of it at this moment; try again")
+        raise TopicNotReady(f"topic {topic} is unavailable at the moment; run the command again")
     wanted = draft.wanted
     if draft.records is None and draft.kind != "export" and wanted.state is None:
         wanted = replace(wanted, state=OPEN)
@@ -97,19 +97,21 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
 def _check(draft: JobDraft) -> None:
     if draft.wanted.state is not None and draft.wanted.state not in STATES:
         raise IllegalSetting(f"state {draft.wanted.state!r}: use one of {', '.join(STATES)}")
+    if draft.target not in TARGETS:
+        raise IllegalSetting(f"target {draft.target[:80]!r}: use {' or '.join(TARGETS)}")
     if draft.rate is not None and draft.rate < 1:
-        raise IllegalSetting(f"rate {draft.rate}: say at least 1 record in a second, or none for no limit")
+        raise IllegalSetting(f"rate {draft.rate}: use at least 1 record a second, or leave it out for no limit")
     if draft.max_replays < 1:
-        raise IllegalSetting(f"max_replays {draft.max_replays}: say at least 1")
+        raise IllegalSetting(f"max_replays {draft.max_replays}: use at least 1")
     if draft.records is not None and not 1 <= len(draft.records) <= MOST_PICKED:
         raise IllegalSetting(
-            f"{len(draft.records):,} dead letters: pick between 1 and {MOST_PICKED:,}, or use a filter"
+            f"{len(draft.records):,} dead letters are named; name between 1 and {MOST_PICKED:,}, or use a filter"
         )
     if draft.records is not None and draft.wanted != JobFilter():
-        raise IllegalSetting("a job has a filter or records that were picked, not both")
+        raise IllegalSetting("a job takes a filter or named records, not both; leave one of them out")
     if draft.edit is not None:
         if draft.kind != "resend" or draft.records is None or len(draft.records) != 1:
-            raise IllegalSetting("an edit is for the resend of one record that was picked")
+            raise IllegalSetting("an edit needs the resend of exactly one named record; name one")
         check_edit(draft.edit, MOST_EDITED)
     CauseLabels(draft.wanted.label_rules)
 
@@ -120,8 +122,7 @@ def _picked(group: str, records: Collection[RecordAddress], spans: dict[int, tup
         start, end = spans.get(partition, (0, 0))
         if not start <= offset < end:
             raise RecordNotFound(
-                f"{partition}/{offset} of group {group!r}: no dead letter is there; `reconsume dlq list` shows those "
-                "that are"
+                f"{partition}/{offset} of group {group!r} is not a dead letter; `reconsume dlq list` shows which exist"
             )
         picked.setdefault(partition, []).append(offset)
     return picked

@@ -66,7 +66,7 @@ def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: 
         TopicNotReady: the group has no dead-letter topic, or the topic of jobs or states is missing.
     """
     if draft.kind == "resolve" and not why.strip():
-        raise IllegalSetting("resolving needs a reason, for those who look later")
+        raise IllegalSetting("resolving needs a reason; give one with --why")
     states_topic(cluster)
     jobs_topic(cluster)
     spec = fix(cluster, draft, by=by, why=why, count=count)
@@ -118,7 +118,7 @@ def _wish(cluster: Cluster, name: str, event: JobEvent) -> Job:
     job = show(cluster, name)
     status = job.status(cluster.clock())
     if status in (DONE, FAILED, CANCELLED):
-        raise IllegalSetting(f"job {name} has ended ({status}); create another one for what is left")
+        raise IllegalSetting(f"job {name} has ended ({status}); create another one for the rest")
     if event.wish == RUN and status != PAUSED:
         raise IllegalSetting(f"job {name} is not paused: it is {status}")
     return write_wish(cluster, job, event)

@@ -24,11 +24,11 @@ def check_target(cluster: Cluster, spec: JobSpec) -> None:
         raise LettersGone(f"topic {topic} was deleted: the dead letters of this job are gone")
     topic_id = cluster.admin.topic_ids({topic}).get(topic)
     if topic_id is not None and topic_id != spec.topic_id:
-        raise LettersGone(f"topic {topic} was deleted and made again: the dead letters of this job are gone")
+        raise LettersGone(f"topic {topic} was deleted and created again: the dead letters of this job are gone")
     if spec.kind == "resend":
         groups = read_groups(cluster)
         if spec.group not in groups.by_name and not groups.system.auto_create_subscription_group:
             raise IllegalSetting(
-                f"group {spec.group!r} is not registered any more; register it (`reconsume groups set`) and resume the "
+                f"group {spec.group!r} is no longer registered; register it (`reconsume groups set`) and resume the "
                 "job, or cancel it"
             )

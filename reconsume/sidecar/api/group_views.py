@@ -14,7 +14,7 @@ from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.settings import ProcessSettings
 
 _PATIENCE_SECONDS = 4.0
-"""A cluster that cannot make the retry topic of one group now must not hold up the others for long."""
+"""A retry topic that cannot be created at the moment must not delay the other groups for long."""
 _FOR_THE_RETRY_TOPIC = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
 
 

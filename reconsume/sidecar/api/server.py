@@ -56,5 +56,5 @@ def _tls_options(tls: TlsSettings) -> dict[str, Any]:
         options |= {"ssl_ca_certs": tls.client_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
     for file in filter(None, (tls.certificate, tls.key, tls.client_ca)):
         if not Path(file).is_file():
-            raise IllegalSetting(f"setting sidecar.tls: there is no file {file}")
+            raise IllegalSetting(f"setting sidecar.tls: file {file} does not exist; check the path")
     return options

@@ -30,10 +30,12 @@ async def asked_routes(settings: PushSettings) -> dict[str, DaprRoute]:
     if isinstance(answer, NoAnswer):
         raise ConnectionError(answer.reason)
     if answer.status >= 500:  # noqa: PLR2004 - as HTTP numbers its answers
-        raise ConnectionError(f"it answered {answer.status}")
+        raise ConnectionError(f"the app answered {answer.status}")
     routes = routes_of(answer, settings.pubsub)
     if not routes and not settings.topics:
-        raise IllegalSetting(f"the app subscribes to nothing of {settings.pubsub!r}, and topics is empty")
+        raise IllegalSetting(
+            f"the app has no subscription for the pubsub {settings.pubsub!r}, and topics is empty; set one of them"
+        )
     return routes
 
 
@@ -47,14 +49,16 @@ def routes_of(answer: AppAnswer, pubsub: str) -> dict[str, DaprRoute]:
         return {}
     said = parsed(answer.body)
     if answer.status != 200 or not isinstance(said, list):  # noqa: PLR2004
-        raise IllegalSetting(f"GET /dapr/subscribe: the app answered {answer.status}, not 200 with a JSON list")
+        raise IllegalSetting(
+            f"GET /dapr/subscribe: the app answered {answer.status}; it must answer 200 with a JSON list"
+        )
     routes: dict[str, DaprRoute] = {}
     for one in said:
         if not isinstance(one, Mapping) or one.get("pubsubname", pubsub) != pubsub:
             continue
         route = _route(one)
         if route.topic in routes:
-            raise IllegalSetting(f"GET /dapr/subscribe: topic {route.topic!r} stands twice; give it one route")
+            raise IllegalSetting(f"GET /dapr/subscribe: topic {route.topic!r} appears twice; give it one route")
         routes[route.topic] = route
     return routes
 
@@ -62,7 +66,7 @@ def routes_of(answer: AppAnswer, pubsub: str) -> dict[str, DaprRoute]:
 def _route(one: Mapping[str, Any]) -> DaprRoute:
     topic = one.get("topic")
     if not isinstance(topic, str) or not topic:
-        raise IllegalSetting("GET /dapr/subscribe: a subscription names no topic")
+        raise IllegalSetting("GET /dapr/subscribe: a subscription has no topic; set its field topic")
     routes, bulk, metadata = (_table(one.get(name)) for name in ("routes", "bulkSubscribe", "metadata"))
     if routes.get("rules"):
         raise IllegalSetting(
@@ -75,7 +79,7 @@ def _route(one: Mapping[str, Any]) -> DaprRoute:
         )
     route = routes.get("default") or one.get("route")
     if not isinstance(route, str) or not route:
-        raise IllegalSetting(f"GET /dapr/subscribe: topic {topic!r} has no route")
+        raise IllegalSetting(f"GET /dapr/subscribe: topic {topic!r} has no route; set its field route")
     raw = str(metadata.get("rawPayload", "")).lower() == "true"
     return DaprRoute(topic, route if route.startswith("/") else f"/{route}", raw)
 

@@ -154,7 +154,7 @@ class PushSettings(BaseModel):
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if not self.topics and self.profile is not Profile.DAPR:
-            raise ValueError("topics: name at least one; only a dapr app says by itself what it subscribes to")
+            raise ValueError("topics: name at least one; only a dapr app names its topics itself")
         if self.consume_message_batch_max_size > 1 and self.profile is not Profile.ROCKETMQ_BATCH:
             raise ValueError("consume_message_batch_max_size is for profile rocketmq-batch")
         if self.message_model is MessageModel.BROADCASTING and self.exactly_once:

@@ -232,19 +232,19 @@ def _check_retries(spark: SparkSession) -> None:
     tries = spark.conf.get("spark.task.maxFailures", "1" if once else "4")
     if tries != "1":
         raise IllegalSetting(
-            f"spark.task.maxFailures is {tries}: a task that failed half-way and runs again sends its records twice; "
-            "start Spark with spark.task.maxFailures=1, or accept that with at_least_once"
+            f"spark.task.maxFailures is {tries}, so Spark may repeat a task that failed half-way, and send records "
+            "twice; start Spark with spark.task.maxFailures=1, or accept duplicates with at_least_once"
         )
     if spark.conf.get("spark.speculation", "false") == "true":
         raise IllegalSetting(
-            "spark.speculation is on: the same task may run twice at once and send its records twice; "
-            "start Spark with spark.speculation=false, or accept that with at_least_once"
+            "spark.speculation is on, so Spark may run a task twice at once and send records twice; "
+            "start Spark with spark.speculation=false, or accept duplicates with at_least_once"
         )
 
 
 def _check_break(plan: ReplayPlan, last_ms: int | None) -> None:
     if last_ms is not None and time.time_ns() // 1_000_000 - last_ms > _LONGEST_BREAK_MS:
         raise IllegalSetting(
-            f"plan {plan.plan_id} was interrupted over 6 days ago: what it has sent may be gone from DELAY.0s, so "
-            "nobody can tell what is missing; look at its report, then make a new plan with a filter for the rest"
+            f"plan {plan.plan_id} was interrupted over 6 days ago, and DELAY.0s may have deleted the records that it "
+            "sent, so the missing ones are unknown; read its report, then make a new plan with a filter for the rest"
         )

@@ -248,13 +248,13 @@ def _check(spark: SparkSession, folder: str, plan_id: str, target: str, group: s
     if target not in _TARGETS:
         raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
     if max_replays < 1:
-        raise IllegalSetting(f"max_replays {max_replays}: must be 1 or more")
+        raise IllegalSetting(f"max_replays must be 1 or more, not {max_replays}")
     if not _PLAN_ID.fullmatch(plan_id):
         raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
     if group is not None:
         check_group(group)
     if open_plan(spark, folder) is not None:
-        raise IllegalSetting(f"{folder} has a plan already: run that one, or choose another folder")
+        raise IllegalSetting(f"{folder} already has a plan; run that one, or choose another folder")
 
 
 def _filter(dead: DataFrame, where: str) -> Column:

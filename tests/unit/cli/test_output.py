@@ -129,6 +129,6 @@ def test_cells_and_json_lines_are_harmless_and_json_is_the_same() -> None:
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     with opened(tmp_path / "new") as out:
         out.write("1")
-    with pytest.raises(IllegalSetting, match="name one that is not there yet"), opened(tmp_path / "new"):
+    with pytest.raises(IllegalSetting, match="name a new file"), opened(tmp_path / "new"):
         pass
     assert (tmp_path / "new").read_text() == "1"

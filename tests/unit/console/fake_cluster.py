@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,11 +27,12 @@ from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.selection import JobDraft
+from reconsume.operations.lives.group_hours import RetryHours
 from reconsume.operations.lives.group_waits import GroupWaits
 from reconsume.operations.lives.message_life import LifeStep, MessageLife
 from reconsume.operations.quarantine import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import SEND, ResendVerdict
+from reconsume.operations.resend import SEND
 from reconsume.operations.resolve import Changed
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 from tests.support.consoles import Browser, console_settings, running_console
@@ -86,7 +87,6 @@ class FakeCluster(ConsoleCluster):
         verdicts: by place, where it is not `send`.
         store: the index, if it is complete.
         left: records that the index has still to read.
-        sent: the calls of `resend`, with those that were sent.
         asked: the filters of pages.
     """
 
@@ -97,10 +97,8 @@ class FakeCluster(ConsoleCluster):
     letters: dict[str, list[DeadLetterRecord]] = field(default_factory=dict)
     verdicts: dict[RecordAddress, str] = field(default_factory=dict)
     error: Exception | None = None
-    sent: list[tuple[str, list[RecordAddress], str]] = field(default_factory=list)
     store: DeadLetterStore | None = None
     left: int | None = None
-    by: list[str] = field(default_factory=list)
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -126,15 +124,23 @@ class FakeCluster(ConsoleCluster):
     def fresh(self) -> Snapshot:
         return self.latest()
 
-    def plan_job(self, draft: JobDraft) -> JobPlan:
+    def plan_job(
+        self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
+    ) -> JobPlan:
         letters = [
             one
             for one in self._letters(draft.group)
-            if draft.wanted.text is None or draft.wanted.text in (one.letter.cause or "")
+            if (draft.wanted.text is None or draft.wanted.text in (one.letter.cause or ""))
+            and (draft.records is None or one.place in draft.records)
         ]
+        statuses = collections.Counter[str]()
+        for one in letters:
+            status = self.verdicts.get(one.place, SEND)
+            told(one, status)
+            statuses[status] += 1
         causes = [Counted(one.letter.cause or "", 1, one.stored_ms, one.stored_ms) for one in letters]
         hours = [Counted(str(NOW - 3_600_000), len(letters), NOW - 3_600_000, NOW)]
-        return JobPlan(len(letters), len(letters), collections.Counter(send=len(letters)), causes, hours)
+        return JobPlan(len(letters), statuses[SEND], statuses, causes, hours)
 
     def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
         self._letters(draft.group)
@@ -143,6 +149,8 @@ class FakeCluster(ConsoleCluster):
             count=count,
             rate=draft.rate,
             target=draft.target,
+            records=None if draft.records is None else {0: [one.offset for one in draft.records]},
+            edit=draft.edit,
         )
         job = Job(f"{draft.kind}-{len(self.jobs)}", spec)
         self.jobs[job.name] = job
@@ -161,6 +169,16 @@ class FakeCluster(ConsoleCluster):
 
     def waits(self, group: str) -> GroupWaits:
         return GroupWaits({"reconsume.DELAY.10s": len(self._letters(group))}, 7, is_whole=False)
+
+    def retry_hours(self, group: str) -> RetryHours:
+        self._letters(group)
+        return RetryHours([0] * 70 + [3, 4], is_exact=False, since_ms=NOW - 86_400_000)
+
+    def pause_retries(self, group: str, *, is_paused: bool) -> None:
+        if self.error is not None:
+            raise self.error
+        config = SubscriptionGroupConfig(group_name=group, retry_paused=is_paused)
+        self.known = Groups(by_name={**self.known.by_name, group: config})
 
     def life(self, group: str, one: DeadLetterRecord) -> MessageLife:
         steps = [
@@ -203,23 +221,8 @@ class FakeCluster(ConsoleCluster):
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         found = [one for one in self._letters(group) if one.place == place]
         if not found:
-            raise RecordNotFound(f"{place} of group {group!r}: no dead letter is there")
+            raise RecordNotFound(f"{place} of group {group!r} is not a dead letter")
         return found[0]
-
-    def plan(self, group: str, places: Collection[RecordAddress]) -> list[ResendVerdict]:
-        return [
-            ResendVerdict(one, self.verdicts.get(one.place, SEND), 0, one.at)
-            for one in self._letters(group)
-            if one.place in places
-        ]
-
-    def resend(self, group: str, places: Collection[RecordAddress], replay_id: str, by: str) -> list[ResendVerdict]:
-        done = self.plan(group, places)
-        sent = [one.record.place for one in done if one.status == SEND]
-        self.sent.append((group, sent, replay_id))
-        self.by.append(by)
-        self.verdicts |= dict.fromkeys(sent, "replayed")
-        return done
 
     def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
         return self._change(group, places, "OPEN", DeadLetterState("RESOLVED", NOW, by, why))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from tests.support.consoles import Answered, Browser, basic
 from tests.unit.console.fake_cluster import NOW, TOKEN, FakeCluster, letter, running_over, status_of_groups
 
@@ -34,30 +35,57 @@ def test_what_the_pages_show_is_there_as_json(browser: Browser, cluster: FakeClu
     assert [one["place"] for one in listed["letters"]] == ["0/2"]
     record = json.loads(browser.get("/api/v1/groups/a%2Fb/dead-letters/0/3").text)
     assert (record["key"], record["key_bytes"]) == (None, {"size": 1, "is_hidden": False, "base64": "/w=="})
+    assert (record["key_decoded"]["format"], record["value_decoded"]["text"]) == ("hex", '{\n  "flight": 1545\n}')
     assert {one["name"] for one in record["headers"]} >= {"ORIGIN_MESSAGE_ID", "RECONSUME_TIME"}
 
 
-def test_dead_letters_are_sent_again_resolved_and_opened(browser: Browser, cluster: FakeCluster) -> None:
-    planned = send(browser, DEPARTURES + "/resend/plan", {"places": ["0/1", "0/2"]})
-    assert (json.loads(planned.text)["changed"], cluster.sent) == (2, [])
-    done = json.loads(send(browser, DEPARTURES + "/resend", {"places": ["0/1"], "replay_id": "mine"}).text)
-    assert (done["replay_id"], done["changed"], cluster.sent[-1][2]) == ("mine", 1, "mine")
-    again = json.loads(send(browser, DEPARTURES + "/resend", {"places": ["0/1"], "replay_id": "mine"}).text)
-    assert (again["changed"], again["letters"][0]["status"]) == (0, "replayed")
+def test_dead_letters_are_resent_by_a_job_resolved_and_opened(browser: Browser, cluster: FakeCluster) -> None:
+    asked = {"kind": "resend", "group": "departures", "places": ["0/1", "0/2"]}
+    planned = json.loads(send(browser, "/api/v1/jobs/plan", asked).text)
+    assert (planned["count"], planned["acted"], cluster.jobs) == (2, 2, {})
+    made = send(browser, "/api/v1/jobs", asked)
+    assert (made.status, cluster.jobs[json.loads(made.text)["name"]].spec.records) == (201, {0: [1, 2]})
     resolved = send(browser, DEPARTURES + "/resolve", {"places": ["0/2"], "why": "known"})
     assert json.loads(resolved.text)["letters"] == [{"place": "0/2", "status": "OPEN", "is_changed": True}]
     assert json.loads(send(browser, DEPARTURES + "/reopen", {"places": ["0/2"]}).text)["changed"] == 1
 
 
+def test_one_dead_letter_is_edited_and_resent(browser: Browser, cluster: FakeCluster) -> None:
+    edit: dict[str, Any] = {"value_base64": "AAE=", "headers": {"fixed-by": "anna", "old": None}}
+    asked = {"kind": "resend", "group": "departures", "places": ["0/1"], "edit": edit}
+    assert send(browser, "/api/v1/jobs", asked).status == 201
+    [job] = cluster.jobs.values()
+    assert job.spec.edit == LetterEdit(b"\x00\x01", {"fixed-by": "anna", "old": None})
+    refused = send(browser, "/api/v1/jobs", asked | {"edit": {"value_base64": "?"}})
+    assert (refused.status, "value_base64 is not base64" in refused.text) == (400, True)
+
+
+def test_lives_waits_and_hours_are_those_of_the_pages(browser: Browser) -> None:
+    life = json.loads(browser.get(DEPARTURES + "/dead-letters/0/1/life").text)
+    assert [one["kind"] for one in life["steps"]] == ["waited", "delivered", "died"]
+    assert (life["steps"][0]["topic"], life["read"], life["is_whole"]) == ("reconsume.DELAY.10s", 99, False)
+    waits = json.loads(browser.get(DEPARTURES + "/waits").text)
+    assert waits == {"by_topic": {"reconsume.DELAY.10s": 2}, "read": 7, "is_whole": False}
+    hours = json.loads(browser.get(DEPARTURES + "/hours").text)
+    assert (sum(hours["by_hour"]), hours["is_exact"], hours["since_ms"]) == (7, False, NOW - 86_400_000)
+
+
+def test_the_retries_of_a_group_are_paused_and_resumed(browser: Browser, cluster: FakeCluster) -> None:
+    for paused in (True, False):
+        assert send(browser, DEPARTURES + "/retries", {"paused": paused}).status == 200
+        assert cluster.known.is_paused("departures") == paused
+        assert json.loads(browser.get(DEPARTURES).text)["is_paused"] == paused
+        assert json.loads(browser.get("/api/v1/overview").text)["groups"][0]["is_paused"] == paused
+
+
 @pytest.mark.parametrize(
     ("path", "content", "status", "why"),
     [
-        ("/groups/departures/resend", {"places": ["x"]}, 400, "x"),
-        ("/groups/departures/resend", {"places": []}, 400, "places"),
-        ("/groups/departures/resend", {"places": ["0/1"], "typo": 1}, 400, "typo"),
-        ("/groups/departures/resend", {"places": ["0/1"], "replay_id": "a b"}, 400, "replay id"),
+        ("/groups/departures/reopen", {"places": ["x"]}, 400, "x"),
+        ("/groups/departures/reopen", {"places": []}, 400, "places"),
+        ("/groups/departures/reopen", {"places": ["0/1"], "typo": 1}, 400, "typo"),
         ("/groups/departures/resolve", {"places": ["0/1"], "why": " "}, 400, "reason"),
-        ("/groups/nobody/resend", {"places": ["0/1"]}, 404, "no dead-letter topic"),
+        ("/groups/nobody/reopen", {"places": ["0/1"]}, 404, "no dead-letter topic"),
         ("/jobs", {"kind": "resend", "group": "departures", "since": "soon"}, 400, "since"),
         ("/jobs", {"kind": "export", "group": "departures"}, 400, "kind"),
         ("/nothing", {}, 404, "Not Found"),
@@ -88,26 +116,28 @@ def test_sign_in_and_roles_are_those_of_the_pages(tmp_path: Path) -> None:
         report=status_of_groups(departures=1, billing=1), letters={"departures": [letter(1)], "billing": [letter(1)]}
     )
     body = {"places": ["0/1"]}
-    with running_over(cluster, tokens_file=file, access=access, hide_values_from_viewers=True) as nobody:
+    job = body | {"kind": "resend", "group": "departures"}
+    with running_over(cluster, tokens_file=file, access=access) as nobody:
         vera, olga = (Browser(nobody.address, headers={"authorization": f"Bearer {one}"}) for one in (VIEWER, OPERATOR))
         refused = nobody.get("/api/v1/overview")
         assert (refused.status, json.loads(refused.text)["status"]) == (401, 401)
         assert [one["group"] for one in json.loads(olga.get("/api/v1/overview").text)["groups"]] == ["departures"]
         hidden = json.loads(vera.get(DEPARTURES + "/dead-letters/0/1").text)
+        assert hidden["value_decoded"] is None
         assert (hidden["key"], hidden["value"]) == (None, {"size": 16, "is_hidden": True, "base64": None})
-        assert send(vera, DEPARTURES + "/resend", body).status == 403
-        assert send(olga, "/api/v1/groups/billing/resend", body).status == 403
+        assert send(vera, DEPARTURES + "/reopen", body).status == 403
+        assert send(olga, "/api/v1/groups/billing/retries", {"paused": True}).status == 403
         assert olga.get("/api/v1/quarantine").status == 403, "it is of all groups"
         assert send(olga, "/api/v1/quarantine/release", body).status == 403
-        assert send(olga, DEPARTURES + "/resend", body, sec_fetch_site="cross-site").status == 403
+        assert send(olga, "/api/v1/jobs", job, sec_fetch_site="cross-site").status == 403
         form = {"content-type": "text/plain"}
-        assert olga.ask("POST", DEPARTURES + "/resend", json.dumps(body).encode(), form).status == 400
-        assert cluster.sent == []
-        assert send(olga, DEPARTURES + "/resend", body).status == 200
-        assert cluster.by == ["olga"]
+        assert olga.ask("POST", "/api/v1/jobs", json.dumps(job).encode(), form).status == 400
+        assert cluster.jobs == {}
+        assert send(olga, "/api/v1/jobs", job).status == 201
+        assert [one.spec.by for one in cluster.jobs.values()] == ["olga"]
     with running_over(cluster, token=TOKEN, read_only=True) as browser:
         browser.headers = basic("x", TOKEN)
-        assert send(browser, DEPARTURES + "/resend", body).status == 403
+        assert send(browser, "/api/v1/jobs", job).status == 403
 
 
 def test_the_document_of_the_api_needs_sign_in_and_names_every_address(browser: Browser) -> None:

@@ -108,7 +108,7 @@ def test_the_topics_of_groups_are_refused_by_their_rocketmq_names_and_the_own_re
     if topic == "%DLQ%departures":
         why = "subscribe to it by its name in Kafka, reconsume.DLQ.departures"
     else:
-        why = "the retry topic of the group is subscribed to by itself"
+        why = "the consumer subscribes to its retry topic itself"
     with pytest.raises(IllegalSetting, match=why):
         PushConsumer("departures").subscribe(topic)
 

@@ -21,6 +21,7 @@ FAMILY = {
     "TopicNotReady": ("ReconsumeError",),
     "KafkaNotReachable": ("ReconsumeError",),
     "KafkaLoginFailed": ("KafkaNotReachable",),
+    "GroupIsFull": ("SendBackFailed",),
     "KafkaRefused": ("ReconsumeError",),
     "RecordTooLarge": ("KafkaRefused",),
     "WriterReplaced": ("KafkaRefused",),

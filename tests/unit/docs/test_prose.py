@@ -13,6 +13,7 @@ from tests.support.prose import (
     broken_links,
     docstring_openings,
     error_texts,
+    indentations,
     long_lines,
     openings,
     pages,
@@ -27,6 +28,14 @@ INDEX: Final = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 PROPER: Final = ("Kafka", "Spark", "Failed", "Consumer")
 """Names, and confluent-kafka's own messages, which the drop-in repeats."""
 LONGEST_SENTENCE: Final = 45
+MENDABLE: Final = ("Illegal", "TopicNot", "RecordNot", "OffsetStore")
+"""Beginnings of classes whose errors a user can mend."""
+WAY_OUT: Final = re.compile(
+    r"\b(must|use|write|leave|give|name|set|unset|run|pass|choose|make|create|call|needs?|see|register|keep|send|raise|"
+    r"restore|stop|check|shorten|put|add|grant|such as|sign in|go back|select|return|subscribe|at most|at least|shows?|"
+    r"reload|open|ask again)\b|(…\)?|: )$|^nothing was|already|only|has no UNIQ_KEY|delivered when it is due"
+)
+"""Words that say what to do; or the message ends with known values or an error that says it, or nothing can be done."""
 GLOSSARY: Final = (
     *("send back", "level", "inbox", "lane", "GROUPS", "delay topic", "retry topic", "dead letter", "scheduler worker"),
     *("listener", "origin", "position", "quarantine", "retry policy", "reconsume times", "withdraw"),
@@ -40,6 +49,11 @@ def ids(path: Path) -> str:
 @pytest.mark.parametrize("page", ENGLISH, ids=ids)
 def test_no_line_of_prose_is_longer_than_120_characters(page: Path) -> None:
     assert long_lines(page) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=ids)
+def test_lists_are_indented_as_the_site_needs_it(page: Path) -> None:
+    assert indentations(page) == []
 
 
 @pytest.mark.parametrize("page", ENGLISH, ids=ids)
@@ -64,7 +78,7 @@ def test_errors_begin_with_their_subject() -> None:
     assert len(ERRORS) > 300
     wrong = [
         (where, text)
-        for where, text in ERRORS
+        for where, _, text in ERRORS
         if re.match(r"(There is|There are|It is|This is|You |no such )", text, re.IGNORECASE)
         or (text[:1].isupper() and text.split()[0].istitle() and not text.startswith(PROPER))
     ]
@@ -72,8 +86,14 @@ def test_errors_begin_with_their_subject() -> None:
 
 
 def test_sentences_of_errors_are_short() -> None:
-    sentences = [(where, one) for where, text in ERRORS for one in re.split(r"[.:;]\s|\n", text)]
+    sentences = [(where, one) for where, _, text in ERRORS for one in re.split(r"[.:;]\s|\n", text)]
     assert [found for found in sentences if len(found[1].split()) > LONGEST_SENTENCE] == []
+
+
+def test_errors_that_a_user_can_mend_name_a_way_out() -> None:
+    mendable = [(where, text) for where, kind, text in ERRORS if kind.startswith(MENDABLE)]
+    assert len(mendable) > 250
+    assert [(where, text) for where, text in mendable if not WAY_OUT.search(text)] == []
 
 
 def test_the_readme_fits_on_three_screens() -> None:

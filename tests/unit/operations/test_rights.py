@@ -50,7 +50,7 @@ def test_a_consumer_may_read_no_group_but_its_own() -> None:
     assert not any(name.startswith("reconsume.DLQ") for name in names)
 
 
-def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_and_withdraws() -> None:
+def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_withdraws_and_pauses() -> None:
     looks, resends = rights_of(Role.CONSOLE, NAMES), rights_of(Role.RESENDER, NAMES)
     assert {operation for right in looks for operation in right.operations} == {"Read", "Describe"}
     assert resends[: len(looks)] == looks
@@ -58,8 +58,12 @@ def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_and_withdra
         ("topic", "reconsume.DELAY.0s", ("Write",), False),
         ("topic", "reconsume.DEAD_LETTERS", ("Write",), False),
         ("topic", "reconsume.CANCEL", ("Write",), False),
+        ("transactional-id", "reconsume.deliver-now", ("Write",), False),
         ("topic", "reconsume.JOBS", ("Write",), False),
         ("transactional-id", "reconsume.dlq-resend.", ("Write",), True),
+        ("topic", "reconsume.GROUPS", ("Write",), False),
+        ("topic", "reconsume.PARKED.", ("Create",), True),
+        ("cluster", "kafka-cluster", ("DescribeConfigs",), False),
     ]
 
 

@@ -26,7 +26,10 @@ def test_one_groups_flood_leaves_room_for_others(caplog: pytest.LogCaptureFixtur
         earlier.add(attempt("small", number), WRITTEN, 0)
     assert (kept(earlier, "flood"), kept(earlier, "small")) == ([0, 1, 2, 3], [0, 1, 2]), "the first are the newest"
     earlier.log(5)
-    assert "996 send-backs of the last 5 minutes are not kept: memory is for 4 of a group and 10 in all" in caplog.text
+    assert (
+        "996 send-backs of the last 5 minutes are not remembered: memory holds 4 of a group and 10 in all"
+        in caplog.text
+    )
 
 
 def test_the_only_group_may_have_all_and_no_more(caplog: pytest.LogCaptureFixture) -> None:

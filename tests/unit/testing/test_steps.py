@@ -93,7 +93,7 @@ def test_a_listener_that_makes_itself_work_without_end_is_told_so(monkeypatch: p
 
         started(kafka, "endless", again)
         kafka.produce("flights", "UA1545")
-        with pytest.raises(IllegalSetting, match="not quiet after 50 turns"):
+        with pytest.raises(IllegalSetting, match="still had work after 50 turns"):
             kafka.settle()
 
 

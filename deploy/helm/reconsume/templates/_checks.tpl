@@ -21,10 +21,10 @@
 {{- end -}}
 {{- end -}}
 {{- if hasKey (default (dict) $values.config.scheduler) "instance_id" -}}
-{{- $wrong = append $wrong "config.scheduler.instance_id would be the same for all workers: each has its pod's name; set scheduler.instanceIdPrefix if that is not enough" -}}
+{{- $wrong = append $wrong "config.scheduler.instance_id would be the same for all workers, and each takes its pod's name; leave it out, or set scheduler.instanceIdPrefix" -}}
 {{- end -}}
 {{- if and $values.existingConfigMap (or $values.config $values.kafka.properties) -}}
-{{- $wrong = append $wrong "existingConfigMap takes the place of config and kafka.properties: leave those empty" -}}
+{{- $wrong = append $wrong "existingConfigMap replaces config and kafka.properties: leave those empty" -}}
 {{- end -}}
 {{- if hasPrefix "SASL" $security.protocol -}}
 {{- if not $security.sasl.mechanism -}}
@@ -54,7 +54,7 @@
 {{- end -}}
 {{- with $values.scheduler.autoscaling.keda -}}
 {{- if and .enabled (not .serverAddress) -}}
-{{- $wrong = append $wrong "scheduler.autoscaling.keda.enabled is set: say where Prometheus is in scheduler.autoscaling.keda.serverAddress" -}}
+{{- $wrong = append $wrong "scheduler.autoscaling.keda.enabled is set: set scheduler.autoscaling.keda.serverAddress to the address of Prometheus" -}}
 {{- end -}}
 {{- if and .enabled (lt (int .maxReplicas) (int $values.scheduler.replicas)) -}}
 {{- $wrong = append $wrong (printf "scheduler.autoscaling.keda.maxReplicas is %d, less than scheduler.replicas, which is %d" (int .maxReplicas) (int $values.scheduler.replicas)) -}}
@@ -86,11 +86,11 @@
 {{- end -}}
 {{- with $values.console -}}
 {{- if and (not .enabled) (or .ingress.enabled .httpRoute.enabled) -}}
-{{- $wrong = append $wrong "console.ingress or console.httpRoute is enabled, and there is no console: set console.enabled" -}}
+{{- $wrong = append $wrong "console.ingress or console.httpRoute is enabled without the console: set console.enabled" -}}
 {{- end -}}
 {{- if .enabled -}}
 {{- if not (or .auth.existingSecret .auth.proxy) -}}
-{{- $wrong = append $wrong "console.enabled is set: name the Secret with its token in console.auth.existingSecret; make one with kubectl create secret generic reconsume-console --from-literal=token=$(openssl rand -hex 32)" -}}
+{{- $wrong = append $wrong "console.enabled is set: name the Secret with its token in console.auth.existingSecret; create one with kubectl create secret generic reconsume-console --from-literal=token=$(openssl rand -hex 32)" -}}
 {{- end -}}
 {{- if and (or .auth.proxy .auth.oidc) (not .auth.access) -}}
 {{- $wrong = append $wrong "console.auth.proxy or console.auth.oidc is set: say who may do what in console.auth.access, such as [{role: viewer, people: ['*']}]" -}}
@@ -102,7 +102,7 @@
 {{- $wrong = append $wrong (printf "console.managementPort is %d, and so is console.port or console.service.port: they must differ" (int .managementPort)) -}}
 {{- end -}}
 {{- if and .ingress.enabled (not .ingress.host) -}}
-{{- $wrong = append $wrong "console.ingress.enabled is set: say under which name browsers find it in console.ingress.host" -}}
+{{- $wrong = append $wrong "console.ingress.enabled is set: set console.ingress.host to the console's host name" -}}
 {{- end -}}
 {{- if and .httpRoute.enabled (not .httpRoute.parentRefs) -}}
 {{- $wrong = append $wrong "console.httpRoute.enabled is set: name its gateways in console.httpRoute.parentRefs" -}}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
 from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.errors import is_passing, translate
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.writers import (
@@ -67,14 +70,18 @@ class AtLeastOnceWriter:
         """Nothing is in doubt here: unacknowledged records are written again."""
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
+        more: Iterable[Sequence[Delivery]] = (),
     ) -> None:
         """Produce all, wait, commit."""
         self._stored.clear()
         self._refused.clear()
         self._sent = monotonic_ms()
         try:
-            for index, one in enumerate(batch):
+            for index, one in enumerate(chain.from_iterable(chain((batch,), more))):
                 if one.outcome not in UNWRITTEN:
                     record, note = (one.topic, one.value, one.key, one.partition), partial(self._note, index)
                     produce_patiently(self._producer, *record, note, headers=list(one.headers))
@@ -89,12 +96,10 @@ class AtLeastOnceWriter:
         if self._refused:
             why = translate(self._refused[0], DELIVERING)
             raise BatchAborted(why, passing=is_passing(self._refused[0]), written=frozenset(self._stored))
-        commits = list(offsets())
-        try:
-            consumer.commit(offsets=commits, asynchronous=False)
-        except KafkaException as error:
-            aborted = translate(error, "committing a batch")
-            raise BatchAborted(aborted, passing=True, written=frozenset(self._stored)) from error
+        commits = offsets()
+        if consumer.commit(commits, wait=True):
+            aborted = KafkaNotReachable("offsets of a batch were not committed")
+            raise BatchAborted(aborted, passing=True, written=frozenset(self._stored))
         if self._topics.are_too_many(batch):
             discard_producer(self._producer)
             self._producer = make_producer(self._settings)

@@ -7,10 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import translated
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.writing.transactions import PATIENCE_SECONDS, Transactions
@@ -32,9 +30,8 @@ def end_transactions(base: Mapping[str, Any], transactional_id: str, timeout_ms:
     """
     transactions = Transactions(transactional_settings(base, transactional_id, timeout_ms))
     try:
-        transactions.register(PATIENCE_SECONDS)
-    except KafkaException as error:
-        raise translate(error, f"ending the transactions of {transactional_id}") from error
+        with translated(f"ending the transactions of {transactional_id}"):
+            transactions.register(PATIENCE_SECONDS)
     finally:
         transactions.close()
 

@@ -6,9 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import TopicPartition
-
-from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
 from reconsume.delay_levels.wire.positions import (
@@ -94,18 +92,16 @@ class PositionLog:
         """The id of a topic, if it was met."""
         return self._ids.get(topic)
 
-    def records(self, offsets: Iterable[TopicPartition]) -> list[PositionRecord]:
+    def records(self, offsets: Mapping[Partition, Commit]) -> list[PositionRecord]:
         """Return the records to write with a batch that commits these offsets."""
         return [
             PositionRecord(
                 self._topic,
-                position_key(one.topic, one.partition),
-                encode_position(
-                    StoredPosition(one.offset, one.metadata or "", self._ids[one.topic], self._transactional_id)
-                ).encode(),
+                position_key(*where),
+                encode_position(StoredPosition(*one, self._ids[where[0]], self._transactional_id)).encode(),
             )
-            for one in offsets
-            if one.topic in self._ids
+            for where, one in offsets.items()
+            if where[0] in self._ids
         ]
 
     def uncommitted(self) -> LastPositions:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from confluent_kafka import Message
-
+from reconsume.bridge.process.polled_records import PolledRecord, offset_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
-from reconsume.bridge.scheduler.queues.partition_queues import Waits, offset_of
+from reconsume.bridge.scheduler.queues.partition_queues import Waits
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.record_size import SizeSearch, record_batch_bytes
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery, Router
@@ -153,7 +152,7 @@ class Refusals:
         return one if known is None else self._compare(where, message, one, known, now_ms)
 
     def _compare(
-        self, where: Where, message: Message, one: Delivery, known: _Refused, now_ms: float
+        self, where: Where, message: PolledRecord, one: Delivery, known: _Refused, now_ms: float
     ) -> Delivery | None:
         """Judge a record by what its target has refused."""
         size = record_batch_bytes(one) if known.size else 0

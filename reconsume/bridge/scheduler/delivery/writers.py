@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol
 
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import Trials
@@ -97,9 +92,23 @@ class BatchWriter(Protocol):
         """Get ready; raises `KafkaNotReachable` or `KafkaRefused`."""
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
+        more: Iterable[Sequence[Delivery]],
     ) -> None:
-        """Write all of `batch` and commit the offsets; raises `BatchAborted`, `BatchInDoubt` or `WriterBroken`."""
+        """Write all of `batch` and commit the offsets.
+
+        Args:
+            batch: grows with `more`.
+            offsets: called when all is produced.
+            consumer: that has read them.
+            more: further parts of the batch, perhaps for another thread.
+
+        Raises:
+            BatchAborted, BatchInDoubt, WriterBroken: it was not committed, or that is unknown.
+        """
 
     def ask_time(self) -> None:
         """Hear the brokers' time, where that is possible; raises `KafkaNotReachable` or `WriterBroken`."""
@@ -233,16 +242,22 @@ class TransactionalWriter:
         return stored
 
     def write(
-        self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], consumer: Consumer
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        consumer: GroupConsumer,
+        more: Iterable[Sequence[Delivery]] = (),
     ) -> None:
         """Begin, produce all, send the offsets with fresh group metadata, commit."""
-        commits, metadata = offsets(), consumer.consumer_group_metadata()
-        positions = [] if self._positions is None else self._positions.records(commits)
+        commits: dict[Partition, Commit] = {}
+        metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
 
         def produce(producer: Producer) -> None:
-            self._produce(producer, batch)
-            self._produce_positions(producer, positions)
+            self._produce(producer, chain.from_iterable(chain((batch,), more)))
+            commits.update(offsets())
+            if self._positions is not None:
+                self._produce_positions(producer, self._positions.records(commits))
 
         try:
             self._transactions.write(produce, commits, metadata, lambda: self._first_refusal)
@@ -274,15 +289,16 @@ class TransactionalWriter:
         """Send the topic no more than that in one request for a partition; None ends the limit."""
         self._sets.limit(topic, max_bytes)
 
-    def _produce(self, producer: Producer, batch: Sequence[Delivery]) -> None:
+    def _produce(self, producer: Producer, records: Iterable[Delivery]) -> None:
         """With a callback for the first record alone: the commit fails if one of them does, and says why."""
         produce, sets = producer.produce, self._sets or None
         self._sets.begin()
         on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
-        for count, (topic, partition, key, value, headers, outcome, _) in enumerate(batch):
+        for one in records:
+            topic, partition, key, value, headers, outcome, _ = one
             if outcome in UNWRITTEN:
                 continue
-            if sets is not None and not sets.has_room(batch[count]):
+            if sets is not None and not sets.has_room(one):
                 producer.flush(PATIENCE_SECONDS)
             try:
                 produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-
-from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.errors import is_end
+from reconsume.bridge.kafka.group_consumer import COMMITTED, GroupConsumer
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.polled_records import PolledRecord, offset_of, place_of
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
-from reconsume.bridge.scheduler.queues.partition_queues import offset_of
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
-from reconsume.delay_levels.errors import IllegalName
+from reconsume.delay_levels.errors import IllegalName, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
 logger = logging.getLogger(__name__)
@@ -46,13 +45,13 @@ class Assignment:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: GroupConsumer,
         read_ahead: ReadAhead,
         owners: EarlierOwners,
         *,
         names: TopicNames,
         refused: Refused,
-        due_of: Callable[[Message], float],
+        due_of: Callable[[PolledRecord], float],
         is_paused: Callable[[str], bool],
         clock: Clock = monotonic_ms,
     ) -> None:
@@ -65,7 +64,7 @@ class Assignment:
         self._is_paused = is_paused
         self._clock = clock
         self._new: set[Partition] = set()
-        self._waiting: dict[Partition, list[Message]] = {}
+        self._waiting: dict[Partition, list[PolledRecord]] = {}
         self._done_before: dict[Partition, int] = {}
         self._refused_partitions: set[Partition] = set()
         self._again_at = 0.0
@@ -80,10 +79,10 @@ class Assignment:
         """Whether records of all partitions may go to the read-ahead as they are."""
         return not (self._new or self._waiting or self._done_before)
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def assign(self, partitions: Sequence[Partition]) -> None:
         """Begin with partitions that Kafka gives; what is left of an earlier assignment that was not revoked goes."""
-        self.revoke({(one.topic, one.partition) for one in partitions})
-        topics = {one.topic for one in partitions}
+        self.revoke(set(partitions))
+        topics = {topic for topic, _ in partitions}
         self._owners.meet(topics)
         for topic in topics:
             try:
@@ -94,7 +93,7 @@ class Assignment:
             if reason is not None:
                 logger.error("not scheduling from %s: %s", topic, reason)
                 continue
-            for where in ((one.topic, one.partition) for one in partitions if one.topic == topic):
+            for where in (one for one in partitions if one[0] == topic):
                 if topic == self._names.delay(0):
                     self._read_ahead.assign_held(*where, self._due_of)
                 elif group is not None:
@@ -102,14 +101,13 @@ class Assignment:
                 else:
                     self._read_ahead.assign(*where, delay_ms)
                 self._new.add(where)
-        self._consumer.incremental_assign(partitions)
+        self._consumer.start(dict.fromkeys(partitions, COMMITTED))
         # librdkafka (2.16) remembers a pause over an assignment that was lost and came back:
         # tests/integration/test_scheduler_faults.py.
         self._consumer.resume(partitions)
-        refused = [one for one in partitions if not self._read_ahead.owns((one.topic, one.partition))]
-        if refused:
-            self._consumer.pause(refused)
-        self._refused_partitions.update((one.topic, one.partition) for one in refused)
+        refused = [where for where in partitions if not self._read_ahead.owns(where)]
+        self._consumer.pause(refused)
+        self._refused_partitions.update(refused)
 
     def revoke(self, gone: set[Partition]) -> None:
         """Release partitions: another worker begins with them."""
@@ -121,13 +119,13 @@ class Assignment:
             self._done_before.pop(where, None)
             self._waiting.pop(where, None)
 
-    def heard_of(self, messages: Iterable[Message]) -> None:
+    def heard_of(self, messages: Iterable[PolledRecord]) -> None:
         """Ask where partitions go on of which the first record, or the end, has come.
 
         Raises:
             ReconsumeError: the committed offsets are unavailable.
         """
-        read = {(one.topic() or "", one.partition() or 0) for one in messages if _is_record_or_end(one)}
+        read = {place_of(one) for one in messages if _is_record_or_end(one)}
         if come := self._new & read:
             self._begin(come)
 
@@ -141,9 +139,9 @@ class Assignment:
         self._new -= partitions
         if undecided:
             self._again_at = self._clock() + _AGAIN_MS
-            if come := [TopicPartition(*where) for where in undecided if where not in self._waiting]:
-                self._consumer.pause(come)
-            self._waiting.update({where: [] for where in undecided if where not in self._waiting})
+            come = [where for where in undecided if where not in self._waiting]
+            self._consumer.pause(come)
+            self._waiting.update({where: [] for where in come})
         restored = {where: one for where, one in left.items() if one.is_restored}
         if restored:
             self._restore(restored)
@@ -154,8 +152,7 @@ class Assignment:
         for where in decided:
             if messages := self._waiting.pop(where):
                 self.add(where, messages)
-        if decided:
-            self._consumer.resume([TopicPartition(*where) for where in decided])
+        self._consumer.resume(decided)
 
     def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
         """Commit positions that the group's coordinator has lost, and read on from there."""
@@ -163,19 +160,15 @@ class Assignment:
             "coordinator lost offsets of the group, continuing at positions: %s",
             ", ".join(f"{topic}-{number}@{one.offset}" for (topic, number), one in sorted(positions.items())),
         )
-        commits = [TopicPartition(*where, one.offset, one.metadata) for where, one in positions.items()]
-        try:
-            self._consumer.commit(offsets=commits, asynchronous=False)
-        except KafkaException as error:
-            logger.warning("%s", translate(error, "committing positions"))
+        self._consumer.commit({where: Commit(one.offset, one.metadata) for where, one in positions.items()}, wait=True)
         for where, one in positions.items():
             try:
-                self._consumer.seek(TopicPartition(*where, one.offset))
-            except KafkaException as error:
+                self._consumer.seek(where, one.offset)
+            except ReconsumeError as error:
                 # Records below the position are read and left out.
-                logger.warning("%s", translate(error, f"reading {where[0]}-{where[1]} from {one.offset}"))
+                logger.warning("%s", error)
 
-    def add(self, where: Partition, run: Sequence[Message]) -> None:
+    def add(self, where: Partition, run: Sequence[PolledRecord]) -> None:
         """Keep records of a partition, without those that earlier owners have delivered.
 
         librdkafka may give those too (see `StaleRecords`). And it begins anew where the group's coordinator says that
@@ -191,6 +184,6 @@ class Assignment:
         self._read_ahead.add(where, left)
 
 
-def _is_record_or_end(message: Message) -> bool:
+def _is_record_or_end(message: PolledRecord) -> bool:
     error = message.error()
-    return error is None or error.code() == KafkaError._PARTITION_EOF
+    return error is None or is_end(error)

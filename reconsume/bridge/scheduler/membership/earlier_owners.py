@@ -6,11 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.errors import translate
-from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.scheduler.delivery.positions import LastPositions
@@ -78,7 +75,7 @@ class EarlierOwners:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: GroupConsumer,
         positions: PositionReader | None,
         is_stopping: Callable[[], bool] = lambda: False,
         clock: Clock = monotonic_ms,
@@ -153,28 +150,24 @@ class EarlierOwners:
         return None if covers(left.get(where), where, position.offset, position.metadata) else position
 
     def _committed(self, partitions: Collection[Partition]) -> dict[Partition, EarlierProgress]:
-        asked = [TopicPartition(*where) for where in partitions]
-        doing = f"asking for the offsets of {asked[0].topic}"
         for tries_left in reversed(range(_TRIES)):
             try:
-                found = self._consumer.committed(asked, _SECONDS)
-            except KafkaException as error:
-                why = translate(error, doing)
-                if not tries_left or self._is_stopping() or not isinstance(why, KafkaNotReachable):
-                    raise why from error
+                found = self._consumer.committed(partitions, _SECONDS)
+            except KafkaNotReachable:
+                if not tries_left or self._is_stopping():
+                    raise
             else:
                 break
-        for one in found:
-            if one.error is not None:
-                raise translate(one.error, doing)
-        return {
-            (one.topic, one.partition): _left((one.topic, one.partition), one.offset, metadata_of(one))
-            for one in found
-            if one.offset >= 0
-        }
+        left = {}
+        for where, one in found.items():
+            if isinstance(one, ReconsumeError):
+                raise one
+            if one.offset >= 0:
+                left[where] = _left(where, *one)
+        return left
 
 
-def covers(left: EarlierProgress | None, where: Partition, offset: int, metadata: str | None) -> bool:
+def covers(left: EarlierProgress | None, where: Partition, offset: int, metadata: str) -> bool:
     """Whether the partition stands at this offset with this metadata, or has gone on from there.
 
     Records that are delivered out of order change the metadata alone.
@@ -184,9 +177,9 @@ def covers(left: EarlierProgress | None, where: Partition, offset: int, metadata
     return _left(where, offset, metadata).done <= left.done
 
 
-def _left(where: Partition, offset: int, metadata: str | None, *, is_restored: bool = False) -> EarlierProgress:
+def _left(where: Partition, offset: int, metadata: str, *, is_restored: bool = False) -> EarlierProgress:
     try:
-        return EarlierProgress(offset, metadata or "", decode_either(offset, metadata), is_restored)
+        return EarlierProgress(offset, metadata, decode_either(offset, metadata), is_restored)
     except MalformedProperty as error:
         logger.warning("metadata ignored topic=%s partition=%d: %s", *where, error)
         return EarlierProgress(offset, is_restored=is_restored)

@@ -13,9 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from confluent_kafka import TopicPartition
-
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierProgress, covers
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.targets.routing import Delivery
@@ -31,15 +29,15 @@ class CommittedRun:
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcome:
-    """The batch, and the positions that it was to commit; those tell whether it was."""
+    """The batch, and the offsets that it was to commit; those tell whether it was."""
 
     runs: Sequence[DueRun]
     batch: Sequence[Delivery]
-    positions: Sequence[TopicPartition]
+    offsets: Mapping[Partition, Commit]
 
     def partitions(self, read_ahead: ReadAhead) -> list[Partition]:
         """Where to ask: the partitions that the worker has had all the time; the others have, or had, another owner."""
-        return [(run.queue.topic, run.queue.partition) for run in self.runs if read_ahead.has(run.queue)]
+        return [run.where for run in self.runs if read_ahead.has(run.queue)]
 
     def committed_runs(
         self, asked: Collection[Partition], left: Mapping[Partition, EarlierProgress]
@@ -55,8 +53,8 @@ class UnknownOutcome:
         """
         deliveries = iter(self.batch)
         counted = list[CommittedRun]()
-        for run, position in zip(self.runs, self.positions, strict=True):
-            part, where = list(islice(deliveries, len(run.records))), (position.topic, position.partition)
-            if where in asked and covers(left.get(where), where, position.offset, position.metadata):
+        for run in self.runs:
+            part, where = list(islice(deliveries, len(run.records))), run.where
+            if where in asked and covers(left.get(where), where, *self.offsets[where]):
                 counted.append(CommittedRun(run, part))
         return counted

@@ -1,4 +1,4 @@
-"""The records of one partition that a worker holds in memory, and which of them leave next."""
+"""The records of a partition that a worker holds in memory, and the ones that leave next."""
 
 from __future__ import annotations
 
@@ -9,32 +9,29 @@ from itertools import islice, takewhile
 from math import ceil, inf
 from operator import itemgetter
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
-
-from reconsume.bridge.process.brokers_clock import stored_ms
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.polled_records import (
+    LOG_APPEND_TIME,
+    PolledRecord,
+    bytes_of,
+    offset_of,
+    stored_ms,
+    timestamp_of,
+)
 from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, DoneAhead
 from reconsume.delay_levels.progress.done_apart import encode_apart
 
-Waits = tuple[int, Message]
+Waits = tuple[int, PolledRecord]
 """When a record is due, in milliseconds, and the record."""
 
-_timestamp = Message.timestamp
 _due: Callable[[tuple[int, ...]], int] = itemgetter(0)
 _RECORD_OVERHEAD_BYTES = 1_000
 """About what a message costs in Python and librdkafka besides its value."""
 
 
-def offset_of(message: Message) -> int:
-    """Return the offset of a record that was read."""
-    offset = message.offset()
-    assert offset is not None
-    return offset
-
-
 class PartitionQueue:
-    """The first waiting records of one partition, in order of their offsets, each once.
+    """The first waiting records of a partition, in order of their offsets, each once.
 
     Attributes:
         is_at_end: whether it was read to its end and is not paused: the next record is a new one.
@@ -74,32 +71,32 @@ class PartitionQueue:
     def paused(self, paused: bool) -> None:
         self._paused, self.is_at_end = paused, False
 
-    def extend(self, messages: Sequence[Message]) -> None:
+    def extend(self, messages: Sequence[PolledRecord]) -> None:
         """Add the records that were read next; around a rebalance librdkafka may give again what it has given."""
         self.is_at_end = False
         first, last, delay_ms = offset_of(messages[0]), offset_of(messages[-1]), self.delay_ms
         # stored_ms() and due_ms(), spelled out: a hot path.
         waiting = [
             (timestamp_ms + delay_ms, message)
-            for (kind, timestamp_ms), message in zip(map(_timestamp, messages), messages, strict=True)
-            if kind == TIMESTAMP_LOG_APPEND_TIME
+            for (kind, timestamp_ms), message in zip(map(timestamp_of, messages), messages, strict=True)
+            if kind == LOG_APPEND_TIME
         ]
         if first < self._next or self._done or len(waiting) < len(messages):
             for message in messages:
                 self.append(message)
             return
         self._records.extend(waiting)
-        self.bytes += sum(map(len, messages)) + len(messages) * _RECORD_OVERHEAD_BYTES
+        self.bytes += bytes_of(messages) + len(messages) * _RECORD_OVERHEAD_BYTES
         self._next = last + 1
 
-    def append(self, message: Message) -> None:
+    def append(self, message: PolledRecord) -> None:
         """Add the record that was read next, unless it was read before, or is done."""
         if self._is_known(message) or message.offset() in self._done:
             return
         self._records.append((ceil(stored_ms(message, self._clock)) + self.delay_ms, message))
         self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
 
-    def _is_known(self, message: Message) -> bool:
+    def _is_known(self, message: PolledRecord) -> bool:
         offset = message.offset() or 0
         if offset < self._next:
             return True
@@ -148,10 +145,9 @@ class PartitionQueue:
         if now_ms < self.held_until_ms:
             return []
         first = list(islice(self._records, limit))
-        for index, record in enumerate(first):
-            if record[0] > now_ms:
-                return first[:index]
-        return first
+        if max(map(_due, first), default=0) <= now_ms:  # type: ignore[arg-type]  # no tuple of a fixed length
+            return first
+        return list(takewhile(lambda record: record[0] <= now_ms, first))
 
     def drop(self, records: list[Waits]) -> None:
         """Forget the records that `due` gave last: they are delivered and committed."""
@@ -243,23 +239,23 @@ class TimerQueue(PartitionQueue):
 
     least_room = LONGEST_SPAN
 
-    def __init__(self, topic: str, partition: int, due_of: Callable[[Message], float]) -> None:
+    def __init__(self, topic: str, partition: int, due_of: Callable[[PolledRecord], float]) -> None:
         super().__init__(topic, partition, 0)
         self._due_of = due_of
         self._progress = DoneAhead()
-        self._held: list[tuple[int, int, Message]] = []
-        self._behind: deque[Message] = deque()
+        self._held: list[tuple[int, int, PolledRecord]] = []
+        self._behind: deque[PolledRecord] = deque()
 
     def __len__(self) -> int:
         return len(self._held) + len(self._behind)
 
-    def extend(self, messages: Sequence[Message]) -> None:
+    def extend(self, messages: Sequence[PolledRecord]) -> None:
         """Add the records that were read next, unless they are done already."""
         self.is_at_end = False
         for message in messages:
             self.append(message)
 
-    def append(self, message: Message) -> None:
+    def append(self, message: PolledRecord) -> None:
         """Add the record that was read next, unless it is done already."""
         if self._is_known(message) or not self._progress.read(offset_of(message)):
             return

@@ -11,20 +11,19 @@ from math import inf
 from operator import itemgetter
 from sys import maxsize
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
-
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.polled_records import LOG_APPEND_TIME, PolledRecord, bytes_of
 from reconsume.bridge.scheduler.queues.partition_queues import ParkedQueue, PartitionQueue, TimerQueue, Waits
 
 logger = logging.getLogger(__name__)
 
-_MESSAGE: Callable[[Waits], Message] = itemgetter(1)
+_MESSAGE: Callable[[Waits], PolledRecord] = itemgetter(1)
 
 
 @dataclass(slots=True)
 class DueRun:
-    """Due records of one partition: without a gap from its head, or the earliest of a `TimerQueue`.
+    """Due records of a partition: without a gap from its head, or the earliest of a `TimerQueue`.
 
     Attributes:
         bytes: the size of the values.
@@ -35,13 +34,17 @@ class DueRun:
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bytes = sum(map(len, map(_MESSAGE, self.records)))
+        self.bytes = bytes_of(map(_MESSAGE, self.records))
 
     @property
-    def position(self) -> TopicPartition:
-        """Return the position to commit when all of them are delivered."""
-        offset, metadata = self.queue.after(self.records)
-        return TopicPartition(self.queue.topic, self.queue.partition, offset, metadata)
+    def where(self) -> Partition:
+        """Their partition."""
+        return self.queue.topic, self.queue.partition
+
+    @property
+    def commit(self) -> Commit:
+        """Return the offset to commit when all of them are delivered."""
+        return Commit(*self.queue.after(self.records))
 
     def drop(self) -> None:
         """Forget them: they are delivered and committed."""
@@ -114,7 +117,7 @@ class ReadAhead:
         """Begin with an empty queue for a partition."""
         self._queues[topic, partition] = PartitionQueue(topic, partition, delay_ms, self._clock)
 
-    def assign_held(self, topic: str, partition: int, due_of: Callable[[Message], float]) -> None:
+    def assign_held(self, topic: str, partition: int, due_of: Callable[[PolledRecord], float]) -> None:
         """The same for a partition whose records have due moments of their own."""
         self._queues[topic, partition] = TimerQueue(topic, partition, due_of)
 
@@ -127,17 +130,17 @@ class ReadAhead:
         for partition in partitions:
             self._queues.pop(partition, None)
 
-    def add(self, partition: Partition, messages: Sequence[Message]) -> None:
+    def add(self, partition: Partition, messages: Sequence[PolledRecord]) -> None:
         """Keep records of a partition; those of one that was revoked meanwhile are left to its new owner."""
         queue = self._queues.get(partition)
         if queue is not None and messages:
             kind, append_ms = messages[-1].timestamp()
-            if kind == TIMESTAMP_LOG_APPEND_TIME:
+            if kind == LOG_APPEND_TIME:
                 self._saw(append_ms, queue.is_at_end)
             elif partition[0] not in self._warned:
                 self._warned.add(partition[0])
                 logger.warning(
-                    "records of topic %s have their producers' timestamps: each waits from when it was read; set "
+                    "topic %s has its producers' timestamps, so each record waits from when it is read; set "
                     "message.timestamp.type=LogAppendTime",
                     partition[0],
                 )

@@ -33,7 +33,7 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
             stop.wait(_AGAIN_SECONDS)
         except ReconsumeError as error:
             logger.warning(
-                "allowed_real_topics is not published, so senders do not learn at once that a topic is not allowed: %s",
+                "allowed_real_topics is not published, so senders cannot refuse topics that are not allowed: %s",
                 error,
             )
             return

@@ -69,7 +69,10 @@ class LookUps:
         self._left_ms = min(_BUDGET_MS, self._left_ms + now - self._refilled_at)
         self._refilled_at = now
         if self._left_ms <= 0:
-            raise LookUpsSpent(f"topic {topic} is looked up later: look-ups have taken their share of the time")
+            raise LookUpsSpent(
+                f"topic {topic} was not looked up yet, because look-ups have used their share of the time; the worker "
+                "tries again"
+            )
         try:
             return ask()
         except ReconsumeError as error:

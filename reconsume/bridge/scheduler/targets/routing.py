@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from confluent_kafka import Message
-
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.brokers_clock import stored_ms
+from reconsume.bridge.process.polled_records import PolledRecord, place_of, stored_ms
 from reconsume.bridge.scheduler.targets.targets import Target, Targets, Undeliverable
 from reconsume.bridge.scheduler.targets.timers import Timers
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
@@ -70,11 +68,11 @@ class Router:
     groups: Callable[[], Groups]
     timers: Timers
 
-    def meet(self, messages: Callable[[], Iterable[Message]]) -> None:
+    def meet(self, messages: Callable[[], Iterable[PolledRecord]]) -> None:
         """A batch begins: its unknown targets are looked up, and created, together."""
         self.targets.expect(lambda: (_real_topic(headers_of(message)) for message in messages()))
 
-    def route(self, messages: Iterable[Message], batch: list[Delivery], topic: str) -> None:
+    def route(self, messages: Iterable[PolledRecord], batch: list[Delivery], topic: str) -> None:
         """Append to a batch what to write for each due record; what cannot be delivered goes to the quarantine.
 
         What was routed before an error stays in the batch.
@@ -101,7 +99,43 @@ class Router:
             except (Undeliverable, MalformedProperty, IllegalName, SubscriptionGroupNotExist) as error:
                 batch.append(self.quarantine(message, str(error)))
 
-    def quarantine(self, message: Message, reason: str) -> Delivery:
+    def route_plain(self, messages: Iterable[PolledRecord], topic: str) -> list[Delivery]:
+        """Return the deliveries of the first records that need no question, no decision and no clock.
+
+        These are the records of a group that is not paused, on their way to a topic that is known.
+
+        Args:
+            messages: of one topic.
+            topic: their topic.
+        """
+        batch: list[Delivery] = []
+        if topic == self.names.send_back or self.names.is_parked(topic):
+            return batch
+        groups, known, add = self.groups().by_name, self.targets.known, batch.append
+        last, target, outcome = None, None, ""
+        for message in messages:
+            headers = headers_of(message)
+            # _aim(), spelled out: a hot path.
+            for name, value in reversed(headers):
+                if name == REAL_TOPIC:
+                    real_topic = value
+                    break
+            else:
+                break
+            if real_topic != last or target is None:
+                target = known(real_topic)
+                if target is None or target.kind == "topic":
+                    break
+                group = groups.get(target.group)
+                if target.kind == "retry" and group is not None and group.retry_paused:
+                    break
+                last, outcome = real_topic, _OUTCOMES[target.kind]
+            key = message.key()
+            partition = 0 if target.partitions == 1 else _partition(target, key, _aim(headers)[1])
+            add(_new_tuple(Delivery, (target.topic, partition, key, message.value(), headers, outcome, target.group)))
+        return batch
+
+    def quarantine(self, message: PolledRecord, reason: str) -> Delivery:
         """The record as it is, with the reason; it waits there for a person."""
         headers = headers_of(message)
         kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
@@ -110,15 +144,10 @@ class Router:
             self.names.quarantine, ANY_PARTITION, message.key(), message.value(), kept, "quarantined", group
         )
 
-    def _deliver(self, message: Message, headers: Headers, known: Mapping[str, SubscriptionGroupConfig]) -> Delivery:
-        real_topic = real_qid = None
-        # Our headers are the last ones, and of duplicates the last counts.
-        for name, value in reversed(headers):
-            if name == REAL_TOPIC:
-                real_topic = value
-                break
-            if name == REAL_QID and real_qid is None:
-                real_qid = value
+    def _deliver(
+        self, message: PolledRecord, headers: Headers, known: Mapping[str, SubscriptionGroupConfig]
+    ) -> Delivery:
+        real_topic, real_qid = _aim(headers)
         if real_topic is None:
             raise Undeliverable("header REAL_TOPIC is missing, so the target of this record is unknown")
         target = self.targets.find(real_topic)
@@ -134,7 +163,7 @@ class Router:
             Delivery, (target.topic, partition, key, message.value(), headers, _OUTCOMES[target.kind], target.group)
         )
 
-    def _not_yet(self, message: Message, headers: Headers, topic: str) -> Delivery | None:
+    def _not_yet(self, message: PolledRecord, headers: Headers, topic: str) -> Delivery | None:
         """Return the fate of a delayed message that is not delivered now: withdrawn, or on to the next lane."""
         now, cancels = self.timers.clock(), self.timers.cancels
         deliver_ms = deliver_ms_of(headers, now)
@@ -150,7 +179,7 @@ class Router:
         lane = self.timers.next_lane(deliver_ms, now)
         return self._to_lane(lane, topic, message, rolled(headers), "rolled")
 
-    def _take_in(self, message: Message, headers: Headers) -> Delivery:
+    def _take_in(self, message: PolledRecord, headers: Headers) -> Delivery:
         """A record of the inbox: a delayed message where REAL_TOPIC is an ordinary topic, else a send-back."""
         real_topic = text_property(headers, REAL_TOPIC)
         if real_topic is None or not is_delayed_message(real_topic):
@@ -163,7 +192,7 @@ class Router:
         return self._to_lane(lane, real_topic, message, kept, "rolled")
 
     def _to_lane(
-        self, lane: str, target: str, message: Message, headers: Headers, outcome: str, group: str = ""
+        self, lane: str, target: str, message: PolledRecord, headers: Headers, outcome: str, group: str = ""
     ) -> Delivery:
         key = message.key()
         partition = self.targets.lane_partition(lane, target, key)
@@ -178,7 +207,7 @@ class Router:
         self.targets.forget()
         self.timers.lanes.forget()
 
-    def _send_back(self, message: Message, headers: Headers) -> Delivery:
+    def _send_back(self, message: PolledRecord, headers: Headers) -> Delivery:
         """Apply the send-back rule for a client that does not; even a dead letter takes the lane DELAY.0s."""
         request = inbox_request(headers, _position(message), message.timestamp()[1])
         self.names.retry(request.group)  # a group that no topic can hold is refused now, not after its delay
@@ -195,6 +224,17 @@ class Router:
             failed_ms=message.timestamp()[1],
         )
         return self._to_lane(copy.topic, request.group, message, copy.headers, "sent_back", request.group)
+
+
+def _aim(headers: Headers) -> tuple[bytes | None, bytes | None]:
+    """Return REAL_TOPIC and REAL_QID. Our headers are the last ones, and of duplicates the last counts."""
+    real_qid = None
+    for name, value in reversed(headers):
+        if name == REAL_TOPIC:
+            return value, real_qid
+        if name == REAL_QID and real_qid is None:
+            real_qid = value
+    return None, real_qid
 
 
 def _real_topic(headers: Headers) -> bytes | None:
@@ -226,5 +266,5 @@ def _partition(target: Target, key: bytes | None, real_qid: bytes | None) -> int
     return choose_partition(key, target.partitions)
 
 
-def _position(message: Message) -> Position:
-    return Position(message.topic() or "", message.partition() or 0, message.offset() or 0)
+def _position(message: PolledRecord) -> Position:
+    return Position(*place_of(message), message.offset() or 0)

@@ -107,6 +107,10 @@ class Targets:
         self._coming = coming
         self._missing.clear()
 
+    def known(self, real_topic: bytes | None) -> Target | None:
+        """The target of a REAL_TOPIC header, if it was found before; asks nobody."""
+        return None if real_topic is None else self._known.get(real_topic)
+
     def find(self, real_topic: bytes) -> Target:
         """The target of a REAL_TOPIC header.
 

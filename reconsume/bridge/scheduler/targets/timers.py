@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from confluent_kafka import Message
-
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.librdkafka.undecodable import headers_of
-from reconsume.bridge.process.brokers_clock import stored_ms
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.polled_records import PolledRecord, stored_ms
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
 from reconsume.delay_levels.rules.cascade import next_delay_ms
 from reconsume.delay_levels.wire.names import TopicNames
@@ -97,7 +95,7 @@ class Timers:
         """The topic in which a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
         return self.names.delay(next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) or 0)
 
-    def due_ms(self, message: Message) -> float:
+    def due_ms(self, message: PolledRecord) -> float:
         """When a record of `DELAY.0s` leaves it; whatever is no delayed message in its last stretch leaves at once."""
         now = self.clock()
         stored = stored_ms(message, self.clock)

@@ -81,7 +81,8 @@ class CancelsFollower(TopicFollower):
                 if time.monotonic() >= compare_at:
                     compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS
                     asked_at = self._clock()
-                    if reader.has_reached(admin.end_offsets(reader.partitions)):
+                    # What a transaction that is open has withdrawn counts too, so its end is waited for.
+                    if reader.has_reached(admin.end_offsets(reader.partitions, uncommitted=True)):
                         self._complete_at = asked_at
                     self._forget(reader)
 

@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Message
-
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.scheduler.withdrawals.withdrawn_topic import WithdrawnTopicWriter
@@ -84,7 +83,7 @@ class WithdrawalsReader:
             self._positions.clear()
             self._do_without(error)
         self.partitions = partitions
-        self._reader.follow({where: self._positions.get(where[1], OFFSET_BEGINNING) for where in partitions})
+        self._reader.follow({where: self._positions.get(where[1]) for where in partitions})
 
     def _load(self, admin: KafkaAdmin, stop: threading.Event) -> None:
         ends = admin.end_offsets(_partitions(admin, self._names.withdrawn))
@@ -133,13 +132,13 @@ class WithdrawalsReader:
             self._writer.close()
         self._reader.close()
 
-    def _follow_known(self, message: Message) -> None:
+    def _follow_known(self, message: PolledRecord) -> None:
         if (error := message.error()) is not None:
             self._do_without(translate(error, f"reading topic {self._names.withdrawn}"))
         else:
             self._take_known(message)
 
-    def _take_known(self, message: Message) -> None:
+    def _take_known(self, message: PolledRecord) -> None:
         """A record of WITHDRAWN: an id with its due moment, its tombstone, or a position."""
         key, value, now = message.key() or b"", message.value(), self._clock()
         if len(key) != ID_BYTES:
@@ -153,7 +152,7 @@ class WithdrawalsReader:
         elif not self.partitions and value.isdigit():  # later on CANCEL itself is followed
             self._add(key, min(int(value), int(now) + LONGEST_DELAY_MS), now)
 
-    def _take_request(self, message: Message) -> None:
+    def _take_request(self, message: PolledRecord) -> None:
         """A record of CANCEL."""
         partition, offset = message.partition() or 0, message.offset() or 0
         if (error := message.error()) is not None:
@@ -176,11 +175,13 @@ class WithdrawalsReader:
         """Warn at most every 10 s: clients decide how many such records there are."""
         self._unreported += 1
         if time.monotonic() >= self._report_at:
-            logger.warning("%s (%d like it since the last such line)", what, self._unreported - 1)
+            logger.warning("%s (%d similar ones since the last line)", what, self._unreported - 1)
             self._unreported, self._report_at = 0, time.monotonic() + _REPORT_EVERY_SECONDS
 
     def _do_without(self, error: ReconsumeError) -> None:
-        logger.warning("the next start reads all of %s again: %s", self._names.cancel, error)
+        logger.warning(
+            "withdrawals are not shared, so the next start reads all of %s again: %s", self._names.cancel, error
+        )
         if self._over_at == float("inf"):
             self._over_at = time.monotonic() + _WITHOUT_SECONDS
         if self._writer is not None:

@@ -7,12 +7,11 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import discard_producer, make_producer
-from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.polled_records import ClientError, PolledRecord
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.withdrawals import PositionInCancel, known_withdrawal
 
@@ -82,23 +81,22 @@ class WithdrawnTopicWriter:
         Raises:
             ReconsumeError: the topic takes nothing, and no more requests can be kept in memory for it.
         """
-        try:
+        with translated(f"writing to topic {self._topic}"):
             self._producer.poll(0)
             if self._sent is not None:
                 if not self._in_flight:
                     self._finish(self._sent)
             elif self._unwritten and self._is_time():
                 self._write(reached)
-        except KafkaException as error:
-            raise translate(error, f"writing to topic {self._topic}") from error
 
     def done(self, withdrawals: Iterable[bytes]) -> None:
         """Write tombstones; one that is lost costs memory of later starts, until its message was due for 7 days."""
         try:
-            for one in withdrawals:
-                self._producer.produce(self._topic, None, one)
-        except (BufferError, KafkaException) as error:
-            logger.debug("tombstones in %s are left out: %s", self._topic, error)
+            with translated(f"writing tombstones to {self._topic}"):
+                for one in withdrawals:
+                    self._producer.produce(self._topic, None, one)
+        except (BufferError, ReconsumeError) as error:
+            logger.debug("tombstones left out: %s", error)
 
     def close(self) -> None:
         """Close; unwritten requests are read again at the next start."""
@@ -131,7 +129,7 @@ class WithdrawnTopicWriter:
             self._producer.produce(self._topic, value, key)
         del self._unwritten[: self._sent_count]
 
-    def _stored(self, error: KafkaError | None, _message: Message) -> None:
+    def _stored(self, error: ClientError | None, _message: PolledRecord) -> None:
         self._in_flight -= 1
         if error is not None:
             self._failed = translate(error, f"writing to topic {self._topic}")

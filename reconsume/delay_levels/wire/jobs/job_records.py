@@ -167,7 +167,7 @@ def parse_job_key(key: bytes | None) -> tuple[str, str]:
     """
     match = _KEY.fullmatch((key or b"").decode(errors="replace"))
     if match is None:
-        raise MalformedProperty(f"key {(key or b'')[:120]!r} is no <job>, <job>/wish or <job>/progress")
+        raise MalformedProperty(f"key {(key or b'')[:120]!r} is not <job>, <job>/wish or <job>/progress")
     return match[1], (match[2] or "/")[1:]
 
 
@@ -193,7 +193,9 @@ def decode_spec(value: bytes) -> JobSpec:
     """
     found = json_object(value)
     if found.get("version") != VERSION:
-        raise MalformedProperty(f"version {found.get('version')!r} of a job; this program knows {VERSION}")
+        raise MalformedProperty(
+            f"version {found.get('version')!r} of the job's record is unknown; this program reads version {VERSION}"
+        )
     with _Reading(value):
         spans = {int(one): (int(start), int(end)) for one, (start, end) in found["spans"].items()}
         records = found.get("records")
@@ -262,10 +264,12 @@ def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
         raise IllegalSetting("an edit needs a new value or a header")
     for name in edit.headers:
         if is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED):
-            raise IllegalSetting(f"header {name}: reconsume sets it; change headers of yours")
+            raise IllegalSetting(f"header {name} is reserved; change only your own headers")
     size = len(edit.value or b"") + sum(len(name) + len(text or "") for name, text in edit.headers.items())
     if size > most_bytes:
-        raise IllegalSetting(f"an edit of {size:,} bytes: {most_bytes:,} go into a job; send a new message instead")
+        raise IllegalSetting(
+            f"the edit has {size:,} bytes, and a job holds at most {most_bytes:,}; produce a new message instead"
+        )
     return edit
 
 
@@ -281,7 +285,7 @@ class _Reading:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _at: object) -> None:
         wrong = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, binascii.Error)
         if isinstance(error, wrong) and not isinstance(error, MalformedProperty):
-            raise MalformedProperty(f"value {self._value[:80]!r} is no record of a job: {error}") from error
+            raise MalformedProperty(f"value {self._value[:80]!r} is not a job record: {error}") from error
 
 
 def _filter(found: Mapping[str, Any]) -> JobFilter:
@@ -304,7 +308,7 @@ def _edit(found: Mapping[str, Any]) -> LetterEdit:
 
 def _of(value: _T, kind: type) -> _T:
     if value is not None and type(value) is not kind:
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+        raise TypeError(f"{value!r:.40} is not a {kind.__name__}")
     return value
 
 

@@ -240,7 +240,7 @@ class BatchRequests:
 
 
 Requests = NativeRequests | DaprRequests | BatchRequests
-"""Makes the request for messages of one partition, in the order of their offsets, with headers of the current span."""
+"""Makes the request for messages of a partition, in the order of their offsets, with headers of the current span."""
 
 
 def requests_of(settings: PushSettings, max_times: Callable[[], int], routes: Mapping[str, DaprRoute]) -> Requests:

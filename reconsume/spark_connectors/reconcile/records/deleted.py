@@ -152,8 +152,8 @@ class DeletedRecords:
         missed = [at for at, one in (self._extents or {}).items() if one.first and self.names.is_scheduled(at[0])]
         if missed:
             logger.warning(
-                "%d partitions, %s among them, have lost records since the last run of the ledger in %s: what was sent "
-                "back there is in no run. Run it at least as often as half the retention of the delay topics",
+                "%d partitions, such as %s, lost records since the last run of the ledger in %s, so their send-backs "
+                "are in no run. Run reconcile at least as often as half the retention of the delay topics",
                 len(missed),
                 "{}-{}".format(*min(missed)),
                 folder,

@@ -65,7 +65,7 @@ class GrownLedger:
         log = LedgerLog.open(spark, folder, today, reach_ms)
         others = {one.topic_prefix for one in log.runs} - {topic_prefix}
         if others:
-            raise IllegalSetting(f"{folder} holds the ledger of the topics {others.pop()}*; choose another folder")
+            raise IllegalSetting(f"{folder} has the ledger of the topics {others.pop()}*; choose another folder")
         if log.runs and log.tidy(max(0, now_ms - keep_ms) if keep_ms else 0):
             log = LedgerLog.open(spark, folder, today, reach_ms)
         return log, cls(log, reach_ms) if log.runs else None

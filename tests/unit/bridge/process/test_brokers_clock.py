@@ -7,7 +7,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TI
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconsume.bridge.process.brokers_clock import BrokersClock, stored_ms
+from reconsume.bridge.process.brokers_clock import BrokersClock
+from reconsume.bridge.process.polled_records import stored_ms
 
 EPOCH = 1_700_000_000_000
 

@@ -7,9 +7,10 @@ from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading import range_reader
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaRefused
@@ -42,7 +43,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeReader]:
     consumer = MagicMock()
     consumer.poll.side_effect = [Given(None, KafkaError.GROUP_AUTHORIZATION_FAILED), Given("flights")]
     consumer.consume.return_value = []
-    monkeypatch.setattr(range_reader, "make_consumer", lambda _settings: consumer)
+    monkeypatch.setattr(range_reader, "GroupConsumer", lambda _settings: consumer)
     with RangeReader({"bootstrap.servers": "127.0.0.1:1"}, "ranges") as one:
         yield one
 
@@ -55,6 +56,6 @@ def test_who_takes_what_can_be_read_is_told_of_partitions_alone(reader: RangeRea
 
 
 def test_who_needs_all_of_it_has_the_error(reader: RangeReader) -> None:
-    messages: Iterator[Message] = reader.read({WHERE: (0, 1)})
+    messages: Iterator[PolledRecord] = reader.read({WHERE: (0, 1)})
     with pytest.raises(KafkaRefused, match="reading topic flights"):
         next(messages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +17,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -103,13 +105,21 @@ class FakeWriter:
             raise KafkaNotReachable("away")
         self.recovered += 1
 
-    def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
+    def write(
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        _consumer: Any,
+        more: Iterable[Sequence[Delivery]],
+    ) -> None:
+        for _ in more:
+            pass
         self.batches.append(len(batch))
         error = self.refuse(batch)
         if error is not None:
             raise error
         self.written.extend(one for one in batch if one.outcome != "dropped")
-        self.committed.update({(one.topic, one.partition): one.offset for one in offsets()})
+        self.committed.update({where: one.offset for where, one in offsets().items()})
 
 
 class FakeRouter:
@@ -133,6 +143,11 @@ class FakeRouter:
         assert topic == TOPIC
         batch.extend(map(self.decide, messages))
 
+    def route_plain(self, messages: Iterable[Message], topic: str) -> list[Delivery]:
+        batch: list[Delivery] = []
+        self.route(messages, batch, topic)
+        return batch
+
     def decide(self, message: Message) -> Delivery:
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
 
@@ -149,7 +164,7 @@ class Bench:
         self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
         self.positions = PositionsInMemory()
         self.worker = Worker(
-            cast("Any", self.consumer),
+            GroupConsumer({}, lambda _settings: cast("Any", self.consumer)),
             writer,
             router=cast("Any", self.router),
             names=NAMES,
@@ -162,7 +177,7 @@ class Bench:
             is_time_in_doubt=lambda: self.is_time_in_doubt,
             positions=self.positions,
         )
-        self.worker._assigned(cast("Any", self.consumer), [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
+        self.worker._assigned([(TOPIC, 0), (TOPIC, 1)])
 
     def feed(self, *values: bytes, partition: int = 0) -> None:
         self.feed_from(0, *values, partition=partition)
@@ -280,7 +295,7 @@ def test_a_revoked_partition_is_left_to_its_new_owner() -> None:
     bench = Bench(FakeWriter())
     bench.feed(b"a")
     bench.turn()
-    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.worker._revoked([(TOPIC, 0)])
     bench.now = 5_000
     assert (bench.turn(), bench.writer.written) == (0, [])
 
@@ -303,9 +318,9 @@ def test_a_partition_that_nobody_may_commit_for_waits_and_none_of_its_records_is
 
 def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
     bench = Bench(FakeWriter())
-    there = [TopicPartition(TOPIC, 0)]
-    bench.worker._revoked(cast("Any", bench.consumer), there)
-    bench.worker._assigned(cast("Any", bench.consumer), there)
+    there = [(TOPIC, 0)]
+    bench.worker._revoked(there)
+    bench.worker._assigned(there)
     bench.consumer.at = 2
     bench.feed(b"delivered elsewhere", b"this too", b"next")
     bench.now = 2_000
@@ -316,10 +331,10 @@ def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
 
 def test_what_the_coordinator_has_lost_is_neither_delivered_again_nor_lost_to_the_next_owner() -> None:
     bench = Bench(FakeWriter())
-    there = [TopicPartition(TOPIC, 0)]
-    bench.worker._revoked(cast("Any", bench.consumer), there)
-    bench.worker._assigned(cast("Any", bench.consumer), there)
-    bench.positions.write([TopicPartition(TOPIC, 0, 2)], Transaction("committed"))
+    there = [(TOPIC, 0)]
+    bench.worker._revoked(there)
+    bench.worker._assigned(there)
+    bench.positions.write({(TOPIC, 0): Commit(2, "")}, Transaction("committed"))
     bench.feed(b"a", b"b", b"c")
     bench.now = 4_000
     bench.turn(2)
@@ -329,7 +344,7 @@ def test_what_the_coordinator_has_lost_is_neither_delivered_again_nor_lost_to_th
 
 def test_a_partition_whose_position_is_hidden_waits_and_the_others_go_on() -> None:
     bench = Bench(FakeWriter())
-    dead = bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction())
+    dead = bench.positions.write({(TOPIC, 0): Commit(1, "")}, Transaction())
     bench.feed(b"a", b"b")
     bench.feed(b"x", partition=1)
     bench.now = 2_000
@@ -349,10 +364,10 @@ def test_a_partition_whose_position_is_hidden_waits_and_the_others_go_on() -> No
 
 def test_a_partition_whose_position_is_hidden_may_go_to_another_worker() -> None:
     bench = Bench(FakeWriter())
-    bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction())
+    bench.positions.write({(TOPIC, 0): Commit(1, "")}, Transaction())
     bench.feed(b"a", b"b")
     bench.turn(2)
-    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.worker._revoked([(TOPIC, 0)])
     bench.now = 60_000
     bench.turn(2)
     assert bench.values() == []
@@ -500,7 +515,7 @@ def test_a_batch_in_doubt_is_looked_up_and_not_delivered_again_if_it_counts(told
     if told_by == "the coordinator":
         bench.consumer.at = 2
     else:
-        bench.positions.write([TopicPartition(TOPIC, 0, 2)], Transaction("committed"))
+        bench.positions.write({(TOPIC, 0): Commit(2, "")}, Transaction("committed"))
     bench.feed_from(2, b"c")
     assert bench.turn() == 3
     assert bench.writer.recovered == 1
@@ -512,8 +527,8 @@ def test_a_batch_in_doubt_that_is_undone_is_delivered_when_nothing_hides_its_pos
     bench.feed(b"a")
     bench.now = 1_000
     assert bench.turn() == 0
-    dead = bench.positions.write([TopicPartition("reconsume.DELAY.9s", 0, 1)], Transaction())
-    bench.positions.write([TopicPartition(TOPIC, 0, 1)], Transaction("aborted"))
+    dead = bench.positions.write({("reconsume.DELAY.9s", 0): Commit(1, "")}, Transaction())
+    bench.positions.write({(TOPIC, 0): Commit(1, "")}, Transaction("aborted"))
     for bench.now in (1_000, 1_600, 2_400):
         assert bench.turn() == 0
     assert bench.values() == []
@@ -548,7 +563,7 @@ def test_of_a_batch_in_doubt_what_went_to_another_worker_is_left_to_it() -> None
     bench.feed(b"b", partition=1)
     bench.now = 1_000
     bench.turn()
-    bench.worker._revoked(cast("Any", bench.consumer), [TopicPartition(TOPIC, 0)])
+    bench.worker._revoked([(TOPIC, 0)])
     bench.consumer.asked.clear()
     for _ in range(4):
         bench.now += 1_000

@@ -16,8 +16,10 @@ And in the end, when nothing goes wrong any more: all is delivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any, Final, cast
 
 import hypothesis.strategies as st
@@ -26,8 +28,12 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.scheduler import worker
+from reconsume.bridge.scheduler.delivery import due_batch
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, WriterBroken
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners
@@ -101,7 +107,7 @@ class Kafka:
             )
         )
 
-    def begin(self, worker: str, offsets: Sequence[TopicPartition]) -> Transaction:
+    def begin(self, worker: str, offsets: Mapping[Partition, Commit]) -> Transaction:
         """A transaction that is aborted unless its commit begins."""
         transaction = self.positions.write(offsets, Transaction())
 
@@ -112,10 +118,10 @@ class Kafka:
         return transaction
 
     def begin_commit(
-        self, worker: str, batch: Sequence[Delivery], offsets: Sequence[TopicPartition], transaction: Transaction
+        self, worker: str, batch: Sequence[Delivery], offsets: Mapping[Partition, Commit], transaction: Transaction
     ) -> None:
         """Once the group has taken the offsets only the end is missing."""
-        if any(self.owners.get((one.topic, one.partition)) != worker for one in offsets):
+        if any(self.owners.get(where) != worker for where in offsets):
             self.decide()
             raise BatchAborted(KafkaNotReachable("ILLEGAL_GENERATION"), passing=True)
 
@@ -124,9 +130,8 @@ class Kafka:
             for one in batch:
                 where = one.topic, one.partition
                 self.delivered[where].append((int(one.key or b""), self.now))
-            for position in offsets:
-                self.restore([position])
-                self.committed[position.topic, position.partition] = position.offset, position.metadata or ""
+            self.told.update(offsets)
+            self.committed.update(offsets)
 
         self.open[worker] = end
 
@@ -139,11 +144,6 @@ class Kafka:
         """Brokers abort what is open for too long."""
         if self.stranger is not None and self.now - self.stranger[1] >= after_ms:
             self.stranger[0].state, self.stranger = "aborted", None
-
-    def restore(self, offsets: Sequence[TopicPartition]) -> None:
-        """A commit, as the coordinator hears it."""
-        for one in offsets:
-            self.told[one.topic, one.partition] = one.offset, one.metadata or ""
 
 
 @dataclass
@@ -200,7 +200,7 @@ class Member:
 
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
         assert not asynchronous
-        self.kafka.restore(offsets)
+        self.kafka.told.update({(one.topic, one.partition): (one.offset, one.metadata or "") for one in offsets})
 
     def start(self) -> None: ...
 
@@ -215,8 +215,19 @@ class Member:
             raise KafkaNotReachable("away")
         self.kafka.decide()
 
-    def write(self, batch: Sequence[Delivery], offsets: Callable[[], Sequence[TopicPartition]], _consumer: Any) -> None:
+    def write(
+        self,
+        batch: Sequence[Delivery],
+        offsets: Callable[[], Mapping[Partition, Commit]],
+        _consumer: Any,
+        more: Iterable[Sequence[Delivery]],
+    ) -> None:
         fate = self.fate.pop(0) if self.fate else "commits"
+        # One that aborts does not get all of its records.
+        deque(islice(more, 1) if fate == "aborts" else more, maxlen=0)
+        self._write(fate, batch, offsets)
+
+    def _write(self, fate: str, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]]) -> None:
         self.kafka.decide()
         transaction = self.kafka.begin(self.name, offsets())
         if fate in ("aborts", "is refused"):
@@ -275,6 +286,10 @@ class Routes:
         assert topic
         batch += [self._written(message, "delivered") for message in messages]
 
+    def route_plain(self, messages: Iterable[Message], _topic: str) -> list[Delivery]:
+        plain = takewhile(lambda message: (message.offset() or 0) % 7, messages)
+        return [self._written(message, "delivered") for message in plain]
+
     def quarantine(self, message: Message, reason: str) -> Delivery:
         return self._written(message, "quarantined")._replace(headers=[("QUARANTINE_REASON", reason.encode())])
 
@@ -284,6 +299,15 @@ class Routes:
         return Delivery(message.topic() or "", message.partition() or 0, key, message.value(), [], outcome, "g")
 
     def forget(self) -> None: ...
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _parts_of_two() -> Iterator[None]:
+    """Most batches grow while they are written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(due_batch, "PART", 2)
+        patch.setattr(worker, "_WHOLE_BATCHES", 1)
+        yield
 
 
 class Workers(RuleBasedStateMachine):
@@ -303,7 +327,7 @@ class Workers(RuleBasedStateMachine):
         member = self.members[name] = Member(self.kafka, name)
         router = cast("Any", Routes())
         self.workers[name] = Worker(
-            cast("Any", member),
+            GroupConsumer({}, lambda _settings: cast("Any", member)),
             member,
             router=router,
             refusals=Refusals(router, Trials()),
@@ -319,14 +343,13 @@ class Workers(RuleBasedStateMachine):
     def _give(self, wheres: Sequence[Where], name: str) -> None:
         for where in wheres:
             self.kafka.owners[where] = name
-        partitions = [TopicPartition(*where) for where in wheres]
-        self.workers[name]._assigned(cast("Any", self.members[name]), partitions)
+        self.workers[name]._assigned(wheres)
 
     def _take(self, wheres: Sequence[Where], name: str) -> None:
         """It is told."""
         for where in wheres:
             self.members[name].believed.pop(where, None)
-        self.workers[name]._revoked(cast("Any", self.members[name]), [TopicPartition(*where) for where in wheres])
+        self.workers[name]._revoked(wheres)
 
     @rule(where=st.sampled_from(PARTITIONS), wait=st.integers(0, 5_000))
     def a_record_is_appended(self, where: Where, wait: int) -> None:
@@ -381,7 +404,7 @@ class Workers(RuleBasedStateMachine):
     @rule()
     def another_worker_dies_in_a_transaction(self) -> None:
         """Nobody ends it; positions behind it are hidden until the brokers do."""
-        strangers = self.kafka.positions.write([TopicPartition("reconsume.DELAY.9s", 0, 1)], Transaction())
+        strangers = self.kafka.positions.write({("reconsume.DELAY.9s", 0): Commit(1, "")}, Transaction())
         self.kafka.stranger = strangers, self.kafka.now
 
     @rule(where=st.sampled_from(PARTITIONS), anew=st.booleans())

@@ -70,7 +70,7 @@ def test_published_settings_hold_for_all_who_make_topics(
     for topic in (make.retry_topic("g", known[0]), make.delay_topic(1_000), make.dead_letter_topic("g")):
         assert (topic.settings["max.message.bytes"], topic.replication_factor) == ("6000000", 2)
     assert make.retry_topic("g", known[0]).settings["retention.ms"] == str(7 * DAY_MS)
-    assert caplog.text.count("settings of this process are ignored") == 1
+    assert caplog.text.count("settings ignored, because topic") == 1
     assert "topics.retention_days 30" in caplog.text
     assert "replication_factor" not in caplog.text, "they are the same"
 

@@ -28,7 +28,7 @@ def test_json_and_commands_say_the_same(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     ("role", "said"),
-    [("boss", "there are scheduler: .*; consumer: "), ("consumer", "needs --group"), ("sidecar", "needs --group")],
+    [("boss", "use one of scheduler: .*; consumer: "), ("consumer", "needs --group"), ("sidecar", "needs --group")],
 )
 def test_a_role_that_cannot_be_printed_says_why(role: str, said: str) -> None:
     with pytest.raises(IllegalSetting, match=said):

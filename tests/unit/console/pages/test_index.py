@@ -50,18 +50,18 @@ def test_the_overview_counts_open_letters_and_sorts_by_them(browser: Browser, cl
 def test_the_overview_says_that_the_index_is_being_filled(browser: Browser, cluster: FakeCluster) -> None:
     cluster.left = 1_234_567
     words = browser.get("/").seen.words
-    assert "The index of dead letters is being filled, 1,234,567 records to go" in words
+    assert "The index of dead letters is being built: 1,234,567 records left." in words
     assert "new in 1 h" not in words
 
 
 def test_a_group_shows_the_share_of_each_cause_and_since_when(browser: Browser, cluster: FakeCluster) -> None:
     fill(cluster)
     page = browser.get("/groups/departures").seen
-    assert "Of 51 open dead letters" in page.words
+    assert "From 51 open dead letters" in page.words
     assert "TimeoutError 50 98 % 2026-11-22 18:30:00 UTC (1h 30m ago) 41m ago" in page.words
     [link] = [one for one in page.links if "label=TimeoutError" in one]
     letters = browser.get(link).seen
-    assert "Dead letters that match: 50 of 52." in letters.words
+    assert "50 of 52 dead letters match." in letters.words
     assert letters.places == [f"0/{number}" for number in range(49, -1, -1)]
 
 
@@ -73,12 +73,12 @@ def test_older_ones_of_the_index_are_a_link_away(browser: Browser, cluster: Fake
     assert len(first.places) == 50
     assert second.places == ["0/0", "0/50"]
     refused = browser.get(LETTERS + "?before=ix")
-    assert (refused.status, "is not where a page ended" in refused.text) == (400, True)
+    assert (refused.status, "is not the end of a page" in refused.text) == (400, True)
 
 
 def test_a_group_without_open_letters(browser: Browser, cluster: FakeCluster) -> None:
     cluster.store = DeadLetterStore()
-    assert "No dead letter of this group is open." in browser.get("/groups/departures").seen.words
+    assert "This group has no open dead letters." in browser.get("/groups/departures").seen.words
 
 
 def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
@@ -94,11 +94,11 @@ def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
     assert any("label=departures" in link and "state=OPEN" in link for link in page.seen.links)
     life = browser.get(LETTERS + "/0/1/life")
     for text in (
-        "waited on reconsume.DELAY.10s/0/4 (sent back 1 times)",
-        "delivered by reconsume.RETRY.departures/0/2",
+        "waited on reconsume.DELAY.10s/0/4 (send-backs: 1)",
+        "delivered to reconsume.RETRY.departures/0/2",
         "became a dead letter 0/1",
-        "sent again: <b>anna</b>",
-        "Found among 99 records",
+        "resent: <b>anna</b>",
+        "Found in 99 records",
         "There are more records than were read",
     ):
         assert text in life.seen.words, text
@@ -108,9 +108,9 @@ def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
 def test_a_group_shows_its_hours_and_what_of_it_waits(browser: Browser, cluster: FakeCluster) -> None:
     fill(cluster)
     page = browser.get("/groups/departures")
-    assert "72 hours: 52 dead letters, at most 52 in an hour" in page.seen.words
+    assert "72 hours. Dead letters: 52, at most 52 in an hour" in page.seen.words
     assert page.seen.tags.count("svg") == 1
     assert browser.get("/").seen.tags.count("svg") == 1
     waits = browser.get("/groups/departures/waits").seen.words
-    assert "Counted among 7 waiting records of all groups. More wait than were read" in waits
+    assert "Counted from 7 waiting records of all groups. More records wait than were read" in waits
     assert "1 3 10s 10s 2 7 reconsume.DELAY.10s" in waits

@@ -19,8 +19,8 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
 )
 from reconsume.operations.dead_letters import Filter
-from reconsume.operations.record_address import RecordAddress
 from tests.support.consoles import Browser, basic
+from tests.support.schema_registry import running_registry
 from tests.support.waiting import wait_until
 from tests.unit.console.fake_cluster import (
     LETTERS,
@@ -40,6 +40,8 @@ PATHS = [
     LETTERS,
     LETTERS + "/0/1",
     LETTERS + "/0/1/life",
+    LETTERS + "/0/1/edit",
+    "/groups/departures/hours",
     "/jobs",
     "/quarantine",
     "/groups/nobody",
@@ -143,13 +145,13 @@ def test_a_group_shows_its_waits_its_topics_and_its_causes(browser: Browser) -> 
     page = browser.get("/groups/departures").seen
     for text in ("%RETRY%departures", "reconsume.DLQ.departures", "reconsume.DELAY.2h", "retryMaxTimes", "16"):
         assert text in page.words
-    assert "Of the newest 2 dead letters" in page.words
+    assert "From the newest 2 dead letters" in page.words
     assert f"{LETTERS}?text=no+dep_time" in page.links
 
 
 def test_a_group_without_dead_letters(browser: Browser, cluster: FakeCluster) -> None:
     cluster.letters.clear()
-    assert "No message of this group has died yet" in browser.get("/groups/departures").seen.words
+    assert "This group has no dead letters" in browser.get("/groups/departures").seen.words
     missing = browser.get(LETTERS)
     assert (missing.status, "has no dead-letter topic" in missing.text) == (404, True)
 
@@ -165,19 +167,19 @@ def test_a_group_of_any_name_has_its_pages(browser: Browser, cluster: FakeCluste
     [record] = [one for one in page.seen.links if one.endswith("/0/3")]
     shown = browser.get(record)
     assert "reconsume dlq show 'a/b c%2F?#ü' 0/3" in shown.seen.words
-    plan = browser.send(shown.seen.form("/resend"))
-    assert browser.send(plan.seen.form("/resend/run")).status == 200
-    assert [one[:2] for one in cluster.sent] == [(name, [RecordAddress(0, 3)])]
+    plan = browser.send(shown.seen.form("/job"))
+    assert browser.send(plan.seen.form("/jobs")).status == 303
+    assert [(one.spec.group, one.spec.records) for one in cluster.jobs.values()] == [(name, {0: [3]})]
 
 
 def test_a_filter_is_an_address(browser: Browser, cluster: FakeCluster) -> None:
     page = browser.get(LETTERS + "?text=timeout&key=PUL1545&since=2h&message_id=flights/0/2")
-    assert "Shown: 1. Looked at for this page: 2. The first dead letter was reached." in page.seen.words
+    assert "1 shown. 2 read for this page. This is the oldest." in page.seen.words
     assert page.seen.places == ["0/2"]
     assert cluster.asked[-1] == (Filter("timeout", "PUL1545", "flights/0/2", NOW - 7_200_000), None, 50)
     assert ("text", "timeout") in page.seen.forms[0].fields
     wrong = browser.get(LETTERS + "?since=yesterday")
-    assert (wrong.status, "write a moment such as" in wrong.text) == (400, True)
+    assert (wrong.status, "write a time such as" in wrong.text) == (400, True)
 
 
 def test_older_ones_are_a_link_away_with_the_same_filter(browser: Browser, cluster: FakeCluster) -> None:
@@ -207,7 +209,7 @@ def test_a_record_shows_all_that_it_has(browser: Browser, cluster: FakeCluster) 
 @pytest.mark.parametrize("path", [f"{LETTERS}/0/99", f"{LETTERS}/9/1"])
 def test_a_record_that_is_not_there(browser: Browser, path: str) -> None:
     missing = browser.get(path)
-    assert (missing.status, "no dead letter is there" in missing.text) == (404, True)
+    assert (missing.status, "is not a dead letter" in missing.text) == (404, True)
 
 
 def test_places_that_kafka_cannot_have(browser: Browser) -> None:
@@ -229,10 +231,22 @@ def test_strangers_markup_is_text_everywhere(browser: Browser, cluster: FakeClus
     cluster.report = status_of_groups(**{XSS: 1})
     [link] = [one for one in browser.get("/").seen.links if one.startswith("/groups/") and "dead-letters" not in one]
     record = browser.get(link + "/dead-letters/0/7")
-    plan = browser.send(record.seen.form("/resend"))
-    done = browser.send(plan.seen.form("/resend/run"))
+    plan = browser.send(record.seen.form("/job"))
+    made = browser.send(plan.seen.form("/jobs"))
+    done, edit = browser.get(made.headers["location"]), browser.get(link + "/dead-letters/0/7/edit")
+    edited = browser.send(edit.seen.form("/job"), ("new_name", XSS + "2"), ("new_value", XSS))
     asked = browser.get(f"{link}/dead-letters?since={link.rpartition('/')[2]}&q={link.rpartition('/')[2]}")
-    pages = [browser.get("/"), browser.get(link), browser.get(link + "/dead-letters"), record, plan, done, asked]
+    pages = [
+        browser.get("/"),
+        browser.get(link),
+        browser.get(link + "/dead-letters"),
+        record,
+        plan,
+        done,
+        edit,
+        edited,
+        asked,
+    ]
     pages.append(browser.get("/?q=" + link.rpartition("/")[2]))
     for page in pages:
         assert "img" not in page.seen.tags, page.text
@@ -250,9 +264,12 @@ def test_what_cannot_be_seen_is_not_let_through(browser: Browser, cluster: FakeC
 def test_with_hidden_values_pages_show_sizes_alone(cluster: FakeCluster) -> None:
     cluster.letters["departures"] = [letter(1, key=b"SECRET-KEY", value=b"SECRET", headers=[("card", b"SECRET")])]
     with running_over(cluster, hide_values=True) as browser:
-        plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend"))
-        pages = [browser.get(LETTERS), browser.get(LETTERS + "/0/1"), plan, browser.send(plan.seen.form("/run"))]
-        for page in pages:
+        record = browser.get(LETTERS + "/0/1")
+        plan = browser.send(record.seen.form("/job"))
+        assert LETTERS + "/0/1/edit" not in record.seen.links
+        assert browser.get(LETTERS + "/0/1/edit").status == 403
+        assert browser.send(record.seen.form("/job"), ("edit", "1"), ("value", "x")).status == 403
+        for page in (browser.get(LETTERS), record, plan):
             assert page.status == 200
             assert "SECRET" not in page.text
             assert b"SECRET".hex(" ") not in page.text
@@ -263,10 +280,10 @@ def test_with_hidden_values_pages_show_sizes_alone(cluster: FakeCluster) -> None
     ("error", "status", "why"),
     [
         (KafkaNotReachable("listing the topics: no answer from Kafka"), 503, "Kafka did not answer"),
-        (KafkaRefused("reading: no right to use the topic"), 403, "This is not allowed"),
-        (TopicNotReady("no topic that starts with reconsume."), 404, "The thing does not exist"),
-        (SubscriptionGroupNotExist("not registered"), 404, "The thing does not exist"),
-        (IllegalSetting("a cursor"), 400, "change it"),
+        (KafkaRefused("reading: no right to use the topic"), 403, "You may not do this"),
+        (TopicNotReady("no topic that starts with reconsume."), 404, "This does not exist"),
+        (SubscriptionGroupNotExist("not registered"), 404, "This does not exist"),
+        (IllegalSetting("a cursor"), 400, "invalid value"),
     ],
 )
 @pytest.mark.parametrize("path", ["/", LETTERS, LETTERS + "/0/1"])
@@ -294,7 +311,7 @@ def test_an_error_that_nobody_has_thought_of_shows_no_traceback(
 
 
 def test_other_methods_are_refused(browser: Browser) -> None:
-    assert browser.get("/groups/departures/resend").status == 405
+    assert browser.get("/groups/departures/resolve").status == 405
     assert browser.ask("DELETE", "/").status == 405
     assert browser.ask("HEAD", "/").status == 200
 
@@ -353,3 +370,40 @@ def test_an_address_that_is_taken_is_told_at_once(cluster: FakeCluster) -> None:
             running_over(cluster, listen={"port": port}),
         ):
             pass
+
+
+def test_a_group_is_paused_and_resumed(browser: Browser, cluster: FakeCluster) -> None:
+    assert "paused" not in browser.get("/").seen.words
+    page = browser.get("/groups/departures").seen
+    assert browser.send(page.form("/retries")).headers["location"] == "/groups/departures"
+    [before] = cluster.report.groups
+    cluster.report = replace(cluster.report, groups=[replace(before, parked=Count(1_234, exact=True))])
+    page = browser.get("/groups/departures").seen
+    assert "The retries of this group are paused." in page.words
+    assert "due, held by a pause 1,234" in page.words
+    assert "so resent messages wait too" in browser.get("/groups/departures/job").seen.words
+    overview = browser.get("/").seen.words
+    for text in ("paused groups 1", "due, held by a pause 1,234", "departures paused"):
+        assert text in overview, text
+    browser.send(page.form("/retries"))
+    assert not cluster.known.is_paused("departures")
+
+
+def test_a_group_shows_its_retries_by_hour_and_how_far_back_they_go(browser: Browser) -> None:
+    assert 'hx-get="/groups/departures/hours"' in browser.get("/groups/departures").text
+    words = browser.get("/groups/departures/hours").seen.words
+    assert "72 hours. Retries delivered: ~7, at most 4 in an hour." in words
+    assert "The retry topic goes back to 2026-11-21 20:00:00 UTC (1d ago)" in words
+
+
+def test_a_record_is_decoded_by_the_schema_registry() -> None:
+    with running_registry() as registry:
+        number = registry.add({"type": "string"})
+        value = b"\0" + number.to_bytes(4, "big") + b"\x10" + b"<i>PUL17"[:8]
+        evil = letter(1, value=value, key=b"\0\0\0\xff\xffx")
+        with running_over(FakeCluster(letters={"departures": [evil]}), schema_registry=registry.url) as browser:
+            page = browser.get(LETTERS + "/0/1")
+    assert f"Avro, shown as JSON (schema {number})" in page.seen.words
+    assert '"<i>PUL17"' in page.seen.words
+    assert "i" not in page.seen.tags
+    assert "Not decoded: schema 65535 is unavailable" in page.seen.words

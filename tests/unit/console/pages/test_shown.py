@@ -2,96 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from markupsafe import Markup
 
-from reconsume.console.pages.bytes_shown import (
-    HEX_BYTES,
-    TEXT_CHARACTERS,
-    blob,
-    header_rows,
-    hex_dump,
-    one_line,
-    shorten,
-)
+from reconsume.console.pages.bytes_shown import blob, header_rows, one_line, shorten
 from reconsume.console.pages.filters import FIELDS, FilterForm, place_of, places_of
 from reconsume.console.web.rendering import Links, displayed, spell, utc
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letters import Filter
+from reconsume.operations.decoding.payloads import HEX_BYTES, MOST_CHARACTERS
 from reconsume.operations.record_address import RecordAddress
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
 
-
-def test_json_is_indented_and_nothing_in_it_is_changed() -> None:
-    value = (
-        rb'{"price": 1.10, "id": 12345678901234567890.5, "a": {}, "l": [], "m": [1, {"b": "x: {,}\""}], "a": "\u4e2d"}'
-    )
-    shown = blob(value, hide=False)
-    assert shown.pretty == (
-        '{\n  "price": 1.10,\n  "id": 12345678901234567890.5,\n  "a": {},\n  "l": [],\n  "m": [\n    1,\n    {\n'
-        '      "b": "x: {,}\\""\n    }\n  ],\n  "a": "\\u4e2d"\n}'
-    )
-    assert shown.text == value.decode()
-
-
-@given(JSON.filter(lambda value: isinstance(value, list | dict)), st.sampled_from([None, 0, 1]))
-def test_indented_json_is_the_same_json(value: object, indent: int | None) -> None:
-    shown = blob(json.dumps(value, indent=indent, ensure_ascii=False).encode(errors="replace"), hide=False)
-    assert shown.pretty is not None
-    assert json.loads(shown.pretty) == json.loads(shown.text or "")
-
-
-@pytest.mark.parametrize("value", [b"text", b'{"half": ', b"[" * 5_000, b"\xff", b"17", b'"x"', b"{} {}", b"[NaN]x"])
-def test_what_is_no_json_is_not_shown_as_such(value: bytes) -> None:
-    assert blob(value, hide=False).pretty is None
-
-
-def test_deep_json_stays_small() -> None:
-    shown = blob(b"[" * 400 + b"1,2,3" + b"]" * 400, hide=False).pretty
-    assert shown is not None
-    assert len(shown) < 100_000
+def test_bytes_are_shown_decoded_as_text_and_in_hexadecimal() -> None:
+    shown = blob(b'{"a": 1.10, "a": [1]}', hide=False)
+    assert shown.decoded is not None
+    assert (shown.decoded.format, shown.decoded.text) == ("json", '{\n  "a": 1.10,\n  "a": [\n    1\n  ]\n}')
+    assert (shown.text, shown.dumped) == ('{"a": 1.10, "a": [1]}', 21)
+    plain = blob(b"text", hide=False)
+    assert plain.decoded is not None
+    assert (plain.decoded.text, plain.text) == ("text", None), "once is enough"
+    controls = blob(b"\x1b[2J", hide=False)
+    assert controls.decoded is not None
+    assert (controls.decoded.format, controls.text) == ("hex", "\x1b[2J")
 
 
 def test_long_values_are_cut_and_say_so() -> None:
-    value = b"x" * (TEXT_CHARACTERS + 1)
+    value = b"x" * (MOST_CHARACTERS + 1)
     shown = blob(value, hide=False)
-    assert (shown.size, len(shown.text or ""), shown.text_is_cut, shown.dumped) == (
-        TEXT_CHARACTERS + 1,
-        TEXT_CHARACTERS,
+    assert shown.decoded is not None
+    assert (shown.size, len(shown.decoded.text), shown.decoded.is_cut, shown.dumped) == (
+        MOST_CHARACTERS + 1,
+        MOST_CHARACTERS,
         True,
         HEX_BYTES,
     )
-    whole = blob(b"x", hide=False)
-    assert (whole.text, whole.text_is_cut, whole.dumped) == ("x", False, 1)
-
-
-def test_bytes_that_are_no_text_are_shown_in_hexadecimal() -> None:
-    shown = blob(bytes(range(20)) + b"\xffABC", hide=False)
-    assert shown.text is None
-    assert shown.dump.splitlines() == [
-        "000000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f  ................",
-        "000010  10 11 12 13 ff 41 42 43                          .....ABC",
-    ]
-
-
-@given(st.binary(max_size=200))
-def test_a_dump_holds_every_byte(value: bytes) -> None:
-    lines = hex_dump(value).splitlines()
-    assert bytes.fromhex("".join(line[8:56] for line in lines)) == value
 
 
 def test_what_is_hidden_shows_its_size_alone() -> None:
     shown = blob(b"secret", hide=True)
-    assert (shown.size, shown.text, shown.pretty, shown.dump) == (6, None, None, "")
+    assert (shown.size, shown.text, shown.decoded, shown.dump) == (6, None, None, "")
     assert blob(None, hide=True).size is None
     assert one_line(b"secret", 40, hide=True) is None
     rows = header_rows(
@@ -149,7 +101,7 @@ def test_moments_of_a_filter(since: str, since_ms: int | None) -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "2h ago", "17", "0001-01-01T00:00+23:59x", "9999-99-99"])
 def test_a_moment_that_is_none(text: str) -> None:
-    with pytest.raises(IllegalSetting, match=re.escape(f"until {text!r}: write a moment such as")):
+    with pytest.raises(IllegalSetting, match=re.escape(f"until {text!r}: write a time such as")):
         FilterForm.of({"until": text}).wanted(NOW)
 
 

@@ -99,8 +99,8 @@ def test_a_person_signs_in_sends_again_under_their_name_and_signs_out(issuer: st
         browser.headers = {"cookie": cookie_of(done, "session")}
         page = browser.get(LETTERS)
         assert "Signed in as anna" in page.seen.words
-        browser.send(browser.send(page.seen.form("/resend"), ("place", "0/1")).seen.form("/resend/run"))
-        assert cluster.by == ["anna"]
+        browser.send(browser.send(page.seen.form("/job"), ("place", "0/1")).seen.form("/jobs"))
+        assert [one.spec.by for one in cluster.jobs.values()] == ["anna"]
         out = browser.send(page.seen.form("/sign-out"))
         assert (out.status, out.headers["location"]) == (303, "/signed-out")
         assert "max-age=0" in out.headers["set-cookie"].lower()

@@ -75,11 +75,11 @@ def test_a_secret_may_be_compared_with_anything() -> None:
     [
         ("anna short", "line 1: write a name"),
         ("# people\n\nanna", "line 3: write a name"),
-        (f"anna {ANNA}\nanna {BERT}", "line 2: name or token stands there twice"),
-        (f"anna {ANNA}\nbert {ANNA}", "line 2: name or token stands there twice"),
-        (f"token {ANNA}", "line 1: name or token stands there twice"),
+        (f"anna {ANNA}\nanna {BERT}", "line 2: name or token is already in use"),
+        (f"anna {ANNA}\nbert {ANNA}", "line 2: name or token is already in use"),
+        (f"token {ANNA}", "line 1: name or token is already in use"),
         (f"an\x1bna {ANNA}", "line 1: write a name"),
-        ("# nobody", "holds no token"),
+        ("# nobody", "is empty; write a line"),
     ],
 )
 def test_tokens_that_cannot_be_used(text: str, why: str) -> None:
@@ -119,7 +119,7 @@ def test_what_was_signed_is_believed_for_its_purpose_and_time() -> None:
     ("settings", "why"),
     [
         ({"proxy": {"addresses": ["10.0.0.0/8"]}}, "console.access is not"),
-        ({"proxy": {"addresses": ["x"]}, "access": [{"role": "viewer"}]}, "'x' is no address or network"),
+        ({"proxy": {"addresses": ["x"]}, "access": [{"role": "viewer"}]}, "'x' is not an address or network"),
         (
             {"oidc": {"issuer": "http://a.example", "client_id": "a", "console_url": "https://b"}},
             "must begin with https://",
@@ -146,7 +146,7 @@ def test_roles_and_scope_hold_for_every_page(tokens: Path) -> None:
         {"role": "operator", "people": ["anna"], "groups": ["departures"]},
         {"role": "viewer", "people": ["bert"]},
     ]
-    with running_over(cluster, tokens_file=tokens, access=access, hide_values_from_viewers=True) as browser:
+    with running_over(cluster, tokens_file=tokens, access=access) as browser:
         anna, bert = (Browser(browser.address, headers=basic("x", token)) for token in (ANNA, BERT))
         assert browser.get("/").status == 401
         assert ("departures" in anna.get("/").seen.words, "billing" in anna.get("/").seen.words) == (True, False)
@@ -157,12 +157,14 @@ def test_roles_and_scope_hold_for_every_page(tokens: Path) -> None:
         assert "PUL1545" not in bert.get(LETTERS).text
         assert '"flight"' not in bert.get(LETTERS + "/0/1").seen.words
         assert [form.action for form in bert.get(LETTERS + "/0/1").seen.forms] == []
-        plan = anna.send(anna.get(LETTERS).seen.form("/resend"), ("place", "0/1")).seen.form("/resend/run")
+        plan = anna.send(anna.get(LETTERS).seen.form("/job"), ("place", "0/1")).seen.form("/jobs")
         assert bert.send(plan).status == 403, "the form is anna's"
-        assert cluster.sent == []
-        assert anna.send(plan).status == 200
-        assert cluster.by == ["anna"], "not what was typed"
-        assert anna.send(plan._replace(action="/groups/billing/resend/run")).status == 403
+        assert cluster.jobs == {}
+        assert anna.send(plan).status == 303
+        assert [one.spec.by for one in cluster.jobs.values()] == ["anna"], "not what was typed"
+        for path in ("jobs", "job", "retries", "resolve"):
+            assert anna.send(plan._replace(action=f"/groups/billing/{path}")).status == 403
+        assert bert.get(LETTERS + "/0/1/edit").status == 403
 
 
 def test_the_proxy_tells_who_asks(tokens: Path) -> None:
@@ -173,9 +175,9 @@ def test_the_proxy_tells_who_asks(tokens: Path) -> None:
         assert browser.get("/").status == 401
         assert browser.get("/", x_forwarded_user="carl").status == 403
         browser.headers = {"x-forwarded-user": "carl", "x-forwarded-groups": "dev,sre"}
-        form = browser.get(LETTERS).seen.form("/resend")
-        browser.send(browser.send(form, ("place", "0/1")).seen.form("/resend/run"))
-        assert cluster.by == ["carl"]
+        form = browser.get(LETTERS).seen.form("/job")
+        browser.send(browser.send(form, ("place", "0/1")).seen.form("/jobs"))
+        assert [one.spec.by for one in cluster.jobs.values()] == ["carl"]
     with running_over(cluster, proxy={"addresses": ["10.0.0.1"]}, access=access) as browser:
         browser.headers = {"x-forwarded-user": "carl", "x-forwarded-groups": "sre"}
         assert browser.get("/").status == 401, "the headers come from elsewhere"

@@ -9,50 +9,54 @@ from typing import Any
 import pytest
 
 from reconsume.console.web.guard import BODY_BYTES
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
 from reconsume.operations.record_address import RecordAddress
 from tests.support.consoles import Browser, basic
 from tests.unit.console.fake_cluster import LETTERS, TOKEN, FakeCluster, running_over
 
 
-def test_resending_asks_first_and_sends_once(
+def test_a_selection_is_planned_and_becomes_a_job(
     browser: Browser, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     cluster.verdicts[RecordAddress(0, 1)] = "superseded"
-    form = browser.get(LETTERS).seen.form("/resend")
+    form = browser.get(LETTERS).seen.form("/job")
     plan = browser.send(form, ("place", "0/1"), ("place", "0/2"))
     assert plan.status == 200
-    assert "Will be sent: 1 of 2." in plan.seen.words
-    assert "has a newer dead letter" in plan.seen.words
-    assert cluster.sent == []
-    run = plan.seen.form("/resend/run")
-    [replay_id] = [value for name, value in run.fields if name == "replay_id"]
-    assert replay_id.startswith("console-20261122T200000-")
-    done = browser.send(run)
-    assert f"Sent now: 1 of 2, replay id {replay_id}." in done.seen.words
-    again = browser.send(run)
-    assert f"Sent now: 0 of 2, replay id {replay_id}." in again.seen.words
-    assert "it was sent again since it died" in again.seen.words
-    assert cluster.sent == [("departures", [RecordAddress(0, 2)], replay_id), ("departures", [], replay_id)]
+    assert "match 2 would be changed 1" in plan.seen.words
+    assert "left out: the message has a newer dead letter" in plan.seen.words
+    assert "0/2 will be resent" in plan.seen.words
+    assert cluster.jobs == {}
+    made = browser.send(plan.seen.form("/jobs"), ("why", "the gateway is back"))
+    assert made.status == 303
+    [job] = cluster.jobs.values()
+    assert made.headers["location"] == f"/jobs/{job.name}"
+    assert (job.spec.kind, job.spec.records, job.spec.count) == ("resend", {0: [1, 2]}, 2)
+    assert (job.spec.rate, job.spec.target, job.spec.why, job.spec.by) == (50, "retry", "the gateway is back", "-")
+    assert "Resend selected dead letters" in browser.get(made.headers["location"]).seen.words
     lines = [one.getMessage() for one in caplog.records if one.name.startswith("reconsume.console")]
-    assert cluster.by == ["-", "-"]
-    assert lines[0] == f"resend by -: 1 of 2 dead letters of group 'departures' sent, replay {replay_id}"
-    assert 'reconsume_console_resent_records_total{outcome="send"}' in browser.probe("/metrics").text
+    assert lines == [f"job created job={job.name} kind=resend group='departures' by=-"]
 
 
 def test_all_that_are_shown_may_be_chosen_at_once(browser: Browser) -> None:
-    form = browser.get(LETTERS).seen.form("/resend")
+    form = browser.get(LETTERS).seen.form("/job")
     assert "all" in form.buttons
     plan = browser.send(form, ("all", "1"))
-    assert [value for name, value in plan.seen.form("/resend/run").fields if name == "place"] == ["0/1", "0/2"]
+    assert [value for name, value in plan.seen.form("/jobs").fields if name == "place"] == ["0/1", "0/2"]
 
 
 def test_a_plan_of_nothing_has_no_button(browser: Browser, cluster: FakeCluster) -> None:
     cluster.verdicts = {RecordAddress(0, 1): "capped"}
-    plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend")).seen
-    assert plan.form("/resend/run").buttons == []
-    assert "There is nothing to send." in plan.words
+    plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/job")).seen
+    assert [one.action for one in plan.forms if one.method == "post"] == []
+    assert "Nothing to do." in plan.words
+
+
+def test_without_the_topic_of_jobs_the_plan_says_what_to_run(browser: Browser, cluster: FakeCluster) -> None:
+    form = browser.get(LETTERS + "/0/1").seen.form("/job")
+    cluster.error = TopicNotReady("topic reconsume.JOBS does not exist; create it: reconsume topics apply")
+    refused = browser.send(form)
+    assert (refused.status, "reconsume topics apply" in refused.seen.words) == (404, True)
 
 
 @pytest.mark.parametrize(
@@ -65,20 +69,13 @@ def test_a_plan_of_nothing_has_no_button(browser: Browser, cluster: FakeCluster)
     ],
 )
 def test_a_form_that_cannot_be(browser: Browser, fields: list[tuple[str, str]], status: int, why: str) -> None:
-    refused = browser.send(browser.get(LETTERS).seen.form("/resend"), *fields)
+    refused = browser.send(browser.get(LETTERS).seen.form("/job"), *fields)
     assert (refused.status, why in refused.seen.words) == (status, True), refused.text
 
 
-def test_a_replay_id_that_cannot_be(browser: Browser, cluster: FakeCluster) -> None:
-    token = dict(browser.get(LETTERS).seen.form("/resend").fields)["form_token"]
-    fields = [("form_token", token), ("place", "0/1"), ("replay_id", "a b")]
-    assert browser.post("/groups/departures/resend/run", fields).status == 400
-    assert cluster.sent == []
-
-
 def test_forms_that_are_not_of_this_console_send_nothing(browser: Browser, cluster: FakeCluster) -> None:
-    form = browser.get(LETTERS).seen.form("/resend")
-    run = browser.send(form, ("place", "0/1")).seen.form("/resend/run")
+    form = browser.get(LETTERS).seen.form("/job")
+    run = browser.send(form, ("place", "0/1")).seen.form("/jobs")
     for headers in (
         {"sec_fetch_site": "cross-site"},
         {"sec_fetch_site": "same-site"},
@@ -90,9 +87,9 @@ def test_forms_that_are_not_of_this_console_send_nothing(browser: Browser, clust
         fields = [(name, token if name == "form_token" else value) for name, value in run.fields]
         refused = browser.post(run.action, fields)
         assert (refused.status, "started again since" in refused.text) == (403, True)
-    assert cluster.sent == []
+    assert cluster.jobs == {}
     own = {"origin": f"http://{browser.address}"}
-    assert browser.post(run.action, run.fields, **own).status == 200
+    assert browser.post(run.action, run.fields, **own).status == 303
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -101,11 +98,11 @@ def test_a_form_that_is_too_large(browser: Browser, chunked: bool) -> None:
     body: Any = b"place=0/1&" * (BODY_BYTES // 10 + 1)
     headers = {"sec-fetch-site": "same-origin"} | ({"transfer-encoding": "chunked"} if chunked else {})
     content = iter([body[:100_000], body[100_000:]]) if chunked else body
-    connection.request("POST", "/groups/departures/resend", content, headers, encode_chunked=chunked)
+    connection.request("POST", "/groups/departures/job", content, headers, encode_chunked=chunked)
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
-    assert (answer.status, "choose fewer" in text) == (413, True)
+    assert (answer.status, "Select fewer" in text) == (413, True)
 
 
 def test_a_read_only_console_sends_nothing(cluster: FakeCluster) -> None:
@@ -115,56 +112,52 @@ def test_a_read_only_console_sends_nothing(cluster: FakeCluster) -> None:
             assert page.status == 200
             assert page.seen.places == []
             assert not [name for form in page.seen.forms for name in form.buttons if form.method == "post"]
-            assert "Resend" not in page.seen.words
-        for path in (f"/groups/departures/{what}" for what in ("resend", "resend/run", "resolve")):
-            refused = browser.post(path, [("place", "0/1"), ("replay_id", "x")])
+            assert "…" not in page.seen.words, "no button that leads to a change"
+        for path in (f"/groups/departures/{what}" for what in ("job", "jobs", "resolve", "retries")):
+            refused = browser.post(path, [("place", "0/1")])
             assert (refused.status, "read-only" in refused.text) == (403, True)
-    assert cluster.sent == []
+    assert cluster.jobs == {}
 
 
-def test_a_resend_without_an_answer_says_that_the_form_may_be_sent_again(
-    browser: Browser, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend"))
-    cluster.error = KafkaNotReachable("sending dead letters again: no answer")
-    page = browser.send(plan.seen.form("/resend/run"))
+def test_a_job_without_an_answer_says_where_to_look(browser: Browser, cluster: FakeCluster) -> None:
+    plan = browser.send(browser.get(LETTERS + "/0/1").seen.form("/job"))
+    cluster.error = KafkaNotReachable("writing to reconsume.JOBS: no answer")
+    page = browser.send(plan.seen.form("/jobs"))
     assert page.status == 503
-    assert "It is not known whether anything was sent." in page.seen.words
-    assert any(" failed, replay " in one.getMessage() for one in caplog.records)
+    assert "does not know whether the job exists" in page.seen.words
 
 
-def test_the_log_names_who_has_sent(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_who_has_created_a_job(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with running_over(cluster, token=TOKEN) as browser:
         browser.headers = basic("an\nna", TOKEN)
-        browser.send(browser.send(browser.get(LETTERS + "/0/1").seen.form("/resend")).seen.form("/run"))
-    assert [one.getMessage().partition(":")[0] for one in caplog.records if "resend by" in one.getMessage()] == [
-        "resend by token"
-    ]
+        browser.send(browser.send(browser.get(LETTERS + "/0/1").seen.form("/job")).seen.form("/jobs"))
+    [line] = [one.getMessage() for one in caplog.records if "job created" in one.getMessage()]
+    assert line.endswith(" by=token")
 
 
 def test_a_dead_letter_is_resolved_with_a_reason_and_opened_again(browser: Browser) -> None:
     place = LETTERS + "/0/1"
     done = browser.send(browser.get(place).seen.form("/resolve"), ("why", " the flight was cancelled "))
     assert done.status == 200
-    assert "Changed: 1 of 1." in done.seen.words
+    assert "1 of 1 changed." in done.seen.words
     page = browser.get(place).seen
     assert "the flight was cancelled" in page.words
     assert [one.action for one in page.forms if one.action.endswith("/resolve")] == ["/groups/departures/resolve"]
     again = browser.send(page.form("/resolve"), ("reopen", "1"))
-    assert "Changed: 1 of 1." in again.seen.words
+    assert "1 of 1 changed." in again.seen.words
     assert "the flight was cancelled" not in browser.get(place).seen.words
 
 
 def test_resolving_needs_a_reason_and_leaves_alone_what_is_not_open(browser: Browser) -> None:
-    token = dict(browser.get(LETTERS).seen.form("/resend").fields)["form_token"]
+    token = dict(browser.get(LETTERS).seen.form("/job").fields)["form_token"]
     fields = [("form_token", token), ("place", "0/1")]
     for why in ([], [("why", "  ")]):
         refused = browser.post("/groups/departures/resolve", [*fields, *why])
         assert (refused.status, "the reason is missing" in refused.text) == (400, True)
     for changed in (1, 0):
         done = browser.post("/groups/departures/resolve", [*fields, ("why", "x")])
-        assert f"Changed: {changed} of 1." in done.seen.words
+        assert f"{changed} of 1 changed." in done.seen.words
     refused = browser.post("/groups/departures/resolve", [("place", "0/1"), ("why", "x")])
     assert (refused.status, "started again since" in refused.text) == (403, True)
 

@@ -20,7 +20,8 @@ from reconsume.operations.resend import REASONS, SEND
 HERE = Path(console.__path__[0])
 TEMPLATES = sorted(HERE.glob("templates/*.html"))
 BY_NUMBER = {f"error_{status}" for status in (400, 401, 403, 404, 405, 413, 421, 500, 503)}
-IN_CODE = {"from_now", "ago", "units", "error_resend", "error_ending"}
+IN_CODE = {"from_now", "ago", "units", "error_job", "error_ending"}
+DECODED = {"as_json", "as_text", "as_avro", "as_protobuf", "as_json_schema", "as_hex"}
 
 
 def placeholders(text: str) -> set[str]:
@@ -36,6 +37,13 @@ def test_all_languages_have_the_same_words() -> None:
         assert placeholders(text) == placeholders(WORDS["zh"][name]), name
 
 
+def test_no_word_hides_another_one() -> None:
+    files = HERE.glob("web/texts*.py")
+    written = [re.findall(r'^    "(\w+)": \(', file.read_text(encoding="utf-8"), re.MULTILINE) for file in files]
+    names = [name for one in written for name in one]
+    assert sorted(names) == sorted(WORDS["en"])
+
+
 def test_chinese_is_chinese() -> None:
     plain = {name for name, text in WORDS["zh"].items() if not re.search(r"[\u4e00-\u9fff]", text)}
     assert plain <= {"of_reconsume"}
@@ -45,7 +53,7 @@ def test_the_pages_use_all_words_and_no_others() -> None:
     used = {name for file in TEMPLATES for name in re.findall(r"\bw\.(\w+)", file.read_text(encoding="utf-8"))}
     of_lives = {f"life_{kind}" for kind in (WAITED, DELIVERED, DIED)}
     of_jobs = of_lives | {*STATUSES, *OUTCOMES, *(f"job_{wish}" for wish in WISHES)}
-    assert used | BY_NUMBER | IN_CODE | of_jobs | set(STATES) | (set(REASONS) - {SEND}) == set(WORDS["en"])
+    assert used | BY_NUMBER | IN_CODE | DECODED | of_jobs | set(STATES) | (set(REASONS) - {SEND}) == set(WORDS["en"])
 
 
 @pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: file.name)

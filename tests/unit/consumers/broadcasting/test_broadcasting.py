@@ -67,5 +67,5 @@ def test_offsets_are_saved_when_they_have_changed_and_again_when_the_disk_refuse
 
 
 def test_exactly_once_is_refused() -> None:
-    with pytest.raises(IllegalSetting, match="exactly_once is for CLUSTERING"):
+    with pytest.raises(IllegalSetting, match="exactly_once needs CLUSTERING"):
         PushConsumer("departures", exactly_once=True, message_model=MessageModel.BROADCASTING)

@@ -32,7 +32,7 @@ def test_what_was_saved_is_there_in_the_next_life_beside_what_was_saved_before(t
 
 def test_only_one_has_it_until_it_is_closed(tmp_path: Path) -> None:
     first = LocalOffsets.open(tmp_path)
-    with pytest.raises(OffsetStoreUnusable, match=r"another broadcasting consumer has .*a client\.id of its own"):
+    with pytest.raises(OffsetStoreUnusable, match=r"another broadcasting consumer uses .*its own client\.id"):
         LocalOffsets.open(tmp_path)
     first.close()
     LocalOffsets.open(tmp_path).close()
@@ -69,7 +69,7 @@ def test_what_is_no_offsets_file_is_an_error_and_stays_as_it_is(tmp_path: Path, 
     file = tmp_path / "offsets.json"
     file.write_text(text)
     for _ in range(2):
-        with pytest.raises(OffsetStoreUnusable, match=r"offsets\.json does not hold offsets: .*or delete it to start"):
+        with pytest.raises(OffsetStoreUnusable, match=r"offsets\.json is damaged: .*or delete the file to start"):
             LocalOffsets.open(tmp_path)
     assert file.read_text() == text
     file.unlink()
@@ -101,7 +101,7 @@ def test_a_save_that_fails_keeps_the_file_before_it_and_says_so(tmp_path: Path) 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OffsetStoreUnusable, match=r"offsets cannot be kept in .*as offset_store"):
+    with pytest.raises(OffsetStoreUnusable, match=r"offsets cannot be kept in .*set offset_store"):
         LocalOffsets.open(tmp_path / "file" / "a")
 
 

@@ -270,7 +270,7 @@ def test_the_log_tells_why_and_for_how_long(caplog: pytest.LogCaptureFixture) ->
     assert [record.getMessage() for record in caplog.records] == [
         "group departures: the listener failed in 3 of 3 calls; consumption pauses for 1.0 s",
         "group departures: probing the listener, 1.5 s after the first pause began",
-        "group departures: the listener works again (0 of 1 probes failed) after 1.5 s; kept batches that go on: 1",
+        "group departures: the listener works again (0 of 1 probes failed) after 1.5 s; kept batches continue: 1",
     ]
 
 

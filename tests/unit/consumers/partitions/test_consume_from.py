@@ -67,5 +67,5 @@ def test_a_text_that_is_no_moment_is_refused_with_the_form(text: str) -> None:
 
 @pytest.mark.parametrize("where", [None, FIRST, LAST])
 def test_a_timestamp_that_nothing_asks_for_is_refused(where: ConsumeFromWhere | None) -> None:
-    with pytest.raises(IllegalSetting, match="consume_timestamp is for consume_from_where=CONSUME_FROM_TIMESTAMP"):
+    with pytest.raises(IllegalSetting, match="consume_timestamp needs consume_from_where=CONSUME_FROM_TIMESTAMP"):
         ConsumeFrom.of(where, "20261121093000", None)

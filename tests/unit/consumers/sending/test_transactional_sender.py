@@ -332,7 +332,7 @@ def test_what_cannot_be_settled_in_time_is_given_up(
     results = fail(sender, queue, 0)
     queue.drop()
     sender.leave([queue], 0.2)
-    assert "1 failed messages were not sent back before their partitions went" in caplog.text
+    assert "1 failed messages were not sent back before their partitions moved" in caplog.text
     kafka.errors = []
     fail_later = fail(sender, queue_of(1, partition=1), 0)
     wait_until(lambda: fail_later.told, what="another partition goes on")

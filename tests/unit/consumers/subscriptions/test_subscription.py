@@ -40,7 +40,7 @@ def test_only_the_exact_tag_matches_never_one_of_the_same_hash() -> None:
 @pytest.mark.rule("TF-03")
 @pytest.mark.parametrize("expression", ["||", " || || "])
 def test_an_expression_without_any_tag_is_refused(expression: str) -> None:
-    with pytest.raises(IllegalSetting, match=r"has no tag; write 'TagA \|\| TagB', or '\*' for all"):
+    with pytest.raises(IllegalSetting, match=r"has no tags; write 'TagA \|\| TagB', or '\*' for all"):
         TagExpression.parse(expression)
 
 

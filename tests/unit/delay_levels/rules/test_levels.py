@@ -74,7 +74,7 @@ def test_a_malformed_table_is_refused_and_the_message_names_table_and_level(text
 
 @pytest.mark.rule("LV-02")
 def test_a_table_knows_no_milliseconds() -> None:
-    with pytest.raises(IllegalDelayLevels, match=r"level 2: '500ms' is in milliseconds; levels know s, m, h and d"):
+    with pytest.raises(IllegalDelayLevels, match=r"level 2: '500ms' is in milliseconds; use the units s, m, h and d"):
         DelayLevels.parse("1s 500ms")
 
 

@@ -45,5 +45,5 @@ def test_a_record_that_cannot_be_read_changes_nothing_and_is_told(value: bytes, 
 def test_the_record_is_no_group() -> None:
     groups = Groups().with_record(KEY, encode_allowed(["ü.*"]).encode())
     assert (groups.by_name, groups.allowed_real_topics) == ({}, ("ü.*",))
-    with pytest.raises(IllegalName, match="that name is reserved"):
+    with pytest.raises(IllegalName, match="is reserved; choose another name"):
         check_group(ALLOWED_TOPICS_KEY)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reconsume.bridge.kafka.schema_registry import RegisteredSchema, SchemaRegistry
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.decoding.payloads import decode_payload
+from reconsume.operations.decoding.payloads import decode_payload, hex_dump
 from tests.support.hostile import HOSTILE
 from tests.support.schema_registry import Registry, running_registry
 
@@ -132,8 +132,10 @@ def test_json_schema_is_shown_as_json(registry: Registry, schemas: SchemaRegistr
         (None, "null", ""),
         (b"", "empty", ""),
         (b'{"a":[1]}', "json", '{\n  "a": [\n    1\n  ]\n}'),
-        (b'{"a":1,"a":2}', "json", '{"a":1,"a":2}'),
-        (b'{"a":1.00, "b": "x \\" y"}', "json", '{"a":1.00, "b": "x \\" y"}'),
+        (b'{"a":1,"a":2}', "json", '{\n  "a": 1,\n  "a": 2\n}'),
+        (b'{"a":1.00, "b": "x: {,} \\" y", "c": {}}', "json", '{\n  "a": 1.00,\n  "b": "x: {,} \\" y",\n  "c": {}\n}'),
+        (b'{"half": ', "text", '{"half": '),
+        (b"[NaN]x", "text", "[NaN]x"),
         ("zürich".encode(), "text", "zürich"),
         (b"[" * 100_000, "text", "[" * 65_536),
         (b"\xff\x00A", "hex", f"00000000  {'ff 00 41':<48} ..A"),
@@ -179,6 +181,27 @@ class Fixed:
 
     def schema(self, _number: int) -> RegisteredSchema:
         return self._schema
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON.filter(lambda value: isinstance(value, list | dict)), st.sampled_from([None, 0, 1]))
+def test_indented_json_is_the_same_json(value: object, indent: int | None) -> None:
+    found = decode_payload(json.dumps(value, indent=indent).encode())
+    assert (found.format, json.loads(found.text)) == ("json", value)
+
+
+def test_deep_json_stays_small() -> None:
+    assert len(decode_payload(b"[" * 400 + b"1,2,3" + b"]" * 400).text) < 65_536
+
+
+@given(st.binary(max_size=200))
+def test_a_dump_holds_every_byte(value: bytes) -> None:
+    assert bytes.fromhex("".join(line[10:58] for line in hex_dump(value).splitlines())) == value
 
 
 @given(body=st.binary(max_size=200))

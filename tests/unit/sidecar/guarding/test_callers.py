@@ -54,8 +54,8 @@ def test_without_a_token_for_all_only_callers_are_let_in(secrets: Path) -> None:
 @pytest.mark.parametrize(
     ("callers", "why"),
     [
-        ("{shop: {groups: [a]}}", r"sidecar\.callers\.shop .*: a caller needs its token"),
-        ("{shop: {token: a, token_file: b}}", r"sidecar\.callers\.shop .*not both"),
+        ("{shop: {groups: [a]}}", r"sidecar\.callers\.shop .*: a caller needs exactly one token"),
+        ("{shop: {token: a, token_file: b}}", r"sidecar\.callers\.shop .*a caller needs exactly one token"),
         ("{shop: {token_file: FOLDER/none}}", r"sidecar\.callers\.shop\.token_file.*cannot be read"),
         ("{shop: {token_file: FOLDER/short}}", r"sidecar\.callers\.shop\.token_file.*at least 16 characters"),
         ("{a: {token_file: FOLDER/shop}, b: {token_file: FOLDER/shop}}", r"sidecar\.callers\.b: .* also another one's"),

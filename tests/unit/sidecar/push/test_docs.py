@@ -88,7 +88,7 @@ def test_the_page_names_settings_and_metrics_that_there_are() -> None:
     exported = {metric.name for metric in registry.collect()}
     named = {name.removesuffix("_total") for name in re.findall(r"`(reconsume_push_\w+)", PAGE)}
     assert named == exported
-    before_metrics = PAGE.partition("## Watching it")[0]
+    before_metrics = PAGE.partition("## Metrics")[0]
     others = {"__key", "__topic", "__partition", "__offset", "__timestamp", "ce_", *(f"{name}_total" for name in named)}
     settings = {name for name in re.findall(r"`(\w+)(?: = [^`]*)?`", before_metrics) if "_" in name and name.islower()}
     assert settings - others - named <= PushSettings.model_fields.keys()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message
 
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
@@ -55,13 +56,13 @@ def writer(refusing: Refusing) -> TransactionalWriter:
 
 def write(one: TransactionalWriter, records: int) -> None:
     batch = [Delivery("retry", 0, None, b"v", [], "delivered", "g")] * records
-    commits = [TopicPartition(LANE, 3, 7, "done"), TopicPartition("no id", 0, 1)]
+    commits = {(LANE, 3): Commit(7, "done"), ("no id", 0): Commit(1, "")}
     one.write(batch, lambda: commits, cast("Any", _Member()))
 
 
 class _Member:
     @staticmethod
-    def consumer_group_metadata() -> bytes:
+    def group_metadata() -> bytes:
         return b""
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
-from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue, Waits
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.record_size import MessageSets, SizeSearch, record_batch_bytes
 from reconsume.bridge.scheduler.targets.routing import Delivery
@@ -60,7 +60,7 @@ def refusals(trials: FakeTrials | None, **more: Any) -> Refusals:
 
 def batch_of(*targets: tuple[str, int], first: int = 0) -> tuple[list[DueRun], list[Delivery]]:
     """Records of one partition, by target and size of their values."""
-    records = [
+    records: list[Waits] = [
         (0, Message(topic="lane", partition=0, offset=first + number, value=b"x" * size))
         for number, (_, size) in enumerate(targets)
     ]

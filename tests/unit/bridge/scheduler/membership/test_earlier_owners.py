@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.progress.done_apart import encode_apart
@@ -27,7 +28,9 @@ class Owners:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.owners = EarlierOwners(cast("Any", self), self.positions, clock=lambda: self.now)
+        self.owners = EarlierOwners(
+            GroupConsumer({}, lambda _settings: cast("Any", self)), self.positions, clock=lambda: self.now
+        )
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         found = []
@@ -39,7 +42,7 @@ class Owners:
     def wrote(
         self, offset: int, metadata: str = "", *, state: Any = "committed", where: Partition = LANE
     ) -> Transaction:
-        return self.positions.write([TopicPartition(*where, offset, metadata)], Transaction(state))
+        return self.positions.write({where: Commit(offset, metadata)}, Transaction(state))
 
     def ask(self, *wheres: tuple[str, int]) -> tuple[dict[tuple[str, int], EarlierProgress], set[tuple[str, int]]]:
         return self.owners.ask(wheres or (LANE,))
@@ -147,4 +150,7 @@ def test_malformed_metadata_is_taken_as_empty(caplog: pytest.LogCaptureFixture) 
 
 def test_without_positions_the_committed_offset_is_believed() -> None:
     group = Owners({LANE: (3, "")})
-    assert EarlierOwners(cast("Any", group), None).ask([LANE, OTHER]) == ({LANE: EarlierProgress(3)}, set())
+    assert EarlierOwners(GroupConsumer({}, lambda _settings: cast("Any", group)), None).ask([LANE, OTHER]) == (
+        {LANE: EarlierProgress(3)},
+        set(),
+    )

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import FormerMembers, OrphanedTransactions
 from reconsume.bridge.scheduler.membership.group_member import GroupMember, group_error
 from reconsume.bridge.scheduler.service import FencedLives
@@ -53,11 +54,14 @@ def member_of(consumer: FakeConsumer, *, is_static: bool) -> tuple[GroupMember, 
     """A member that has asked for partitions, and what it was told."""
     told: list[tuple[str, int]] = []
     member = GroupMember(
-        cast("Any", consumer), NAMES, is_static=is_static, noticed=lambda came: told.append(("noticed", came))
+        GroupConsumer({}, lambda _settings: cast("Any", consumer)),
+        NAMES,
+        is_static=is_static,
+        noticed=lambda came: told.append(("noticed", came)),
     )
     member.join(
-        lambda _consumer, given: told.append(("given", len(given))),
-        lambda _consumer, taken: told.append(("taken", len(taken))),
+        lambda given: told.append(("given", len(given))),
+        lambda taken: told.append(("taken", len(taken))),
     )
     return member, told
 
@@ -92,8 +96,7 @@ def test_only_partitions_that_are_lost_say_that_the_group_took_it_for_dead() -> 
 
 def test_leaving_waits_until_the_group_is_left() -> None:
     consumer = FakeConsumer(polls=3)
-    member, _ = member_of(consumer, is_static=True)
-    member.leave()
+    GroupConsumer({}, lambda _settings: cast("Any", consumer)).leave()
     assert not consumer.is_subscribed
     assert consumer.polls == 0
 

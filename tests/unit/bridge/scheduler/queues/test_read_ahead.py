@@ -53,7 +53,7 @@ def test_what_is_taken_stays_until_it_is_dropped() -> None:
     for offset in range(5):
         add(ahead, message("d", 0, offset * 2, 0))
     (run,) = ahead.take_due(1, 3)
-    assert (run.position.offset, len(run.queue)) == (5, 5)
+    assert (run.commit.offset, len(run.queue)) == (5, 5)
     run.drop()
     assert offsets(ahead.take_due(1, 3)) == {("d", 0): [6, 8]}
 
@@ -201,4 +201,4 @@ def test_a_record_with_its_producers_timestamp_waits_from_when_it_was_read_among
     add(ahead, Message(topic="d", partition=0, offset=3, timestamp=(TIMESTAMP_CREATE_TIME, created_ms)))
     assert [due for run in ahead.take_due(10**6, 10) for due, _ in run.records] == [1_010, 21_000, 1_020, 21_000]
     assert offsets(ahead.take_due(20_999, 10)) == {("d", 0): [0]}
-    assert "records of topic d have their producers' timestamps" in caplog.text
+    assert "topic d has its producers' timestamps" in caplog.text

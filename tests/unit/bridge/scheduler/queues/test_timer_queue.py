@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
+from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.scheduler.queues.partition_queues import TimerQueue
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, decode_done
@@ -17,7 +18,7 @@ def message(offset: int, due_ms: int) -> Message:
     return Message(topic=LANE, partition=0, offset=offset, value=b"%d" % due_ms, timestamp=stored)
 
 
-def due_of(one: Message) -> float:
+def due_of(one: PolledRecord) -> float:
     return float(one.value() or b"")
 
 

@@ -111,7 +111,7 @@ def test_a_ledger_tells_what_was_deleted_between_two_runs(caplog: pytest.LogCapt
     found = DeletedRecords(NAMES, NOW, lambda: missed, from_beginning=False, in_window=False, gaps=True, goes_on=True)
     with caplog.at_level(logging.WARNING):
         found.tell_gaps("/data/ledger")
-    assert "1 partitions, p.DELAY.1s-0 among them, have lost records since the last run" in caplog.text
+    assert "1 partitions, such as p.DELAY.1s-0, lost records since the last run" in caplog.text
     assert "/data/ledger" in caplog.text
     caplog.clear()
     DeletedRecords(NAMES, NOW, dict, from_beginning=False, in_window=False, gaps=True, goes_on=True).tell_gaps("x")

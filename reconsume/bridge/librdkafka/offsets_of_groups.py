@@ -1,0 +1,88 @@
+"""Committed offsets of many groups at once, asked for in a process of its own.
+
+One admin client asks for a thousand groups in 0.1 s; a consumer for each group costs 1.2 ms of CPU and connections of
+its own. But librdkafka (2.16) kills the process of an admin client when a group has moved to another broker (issue
+5040), or when a connection breaks while a coordinator is asked (issue 4605). So a child asks, and a death of it costs
+nothing but its answers. Test: tests/integration/test_status.py. Remove when: both issues are closed, or one request may
+name several groups.
+
+The child runs this file as a program, with confluent-kafka alone, so that it starts in a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final
+
+Offsets = dict[str, list[tuple[str, int, int, str]]]
+"""By group: topic, partition, offset, and the text beside it."""
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS: Final = 4.0
+_CHILD_SECONDS: Final = 8.0
+
+
+def offsets_of_groups(settings: Mapping[str, Any], asked: Mapping[str, Sequence[tuple[str, int]]]) -> Offsets:
+    """Return what groups have committed of some partitions; a group that did not answer is left out.
+
+    Args:
+        settings: librdkafka's for any client, as text and numbers.
+        asked: the partitions of each group.
+    """
+    # Settings hold passwords, so they go through a pipe.
+    question = json.dumps([dict(settings), {group: list(wanted) for group, wanted in asked.items()}])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", __file__],
+            input=question,
+            capture_output=True,
+            text=True,
+            timeout=_CHILD_SECONDS,
+            check=False,
+        )
+        found: Offsets = {}
+        for line in done.stdout.splitlines():  # what stands there counts, also of a child that died
+            group, offsets = json.loads(line)
+            found[group] = [(topic, partition, offset, text) for topic, partition, offset, text in offsets]
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        logger.debug("offsets of %d groups were not told by a child: %s", len(asked), error)
+        return {}
+    if len(found) < len(asked):
+        logger.debug("offsets of %d of %d groups were told: %s", len(found), len(asked), done.stderr[-500:])
+    return found
+
+
+def _answer() -> None:
+    """Write a line for each group that answers."""
+    settings, asked = json.load(sys.stdin)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    kafka = import_module("confluent_kafka")  # here alone: the parent does not need it
+    client = import_module("confluent_kafka.admin").AdminClient(settings | {"log_level": 0})
+    futures = {
+        group: client.list_consumer_group_offsets(
+            [kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(*where) for where in wanted])],
+            request_timeout=_ANSWER_SECONDS,
+        )[group]
+        for group, wanted in asked.items()
+    }
+    for group, future in futures.items():
+        # A group that may not be asked about, or has bytes beside its offsets, is asked by who can tell of it.
+        with suppress(kafka.KafkaException, UnicodeDecodeError, TimeoutError):
+            partitions = future.result(_ANSWER_SECONDS).topic_partitions
+            if all(one.error is None for one in partitions):
+                offsets = [(one.topic, one.partition, one.offset, one.metadata or "") for one in partitions]
+                sys.__stdout__.write(json.dumps([group, offsets]) + "\n")  # type: ignore[union-attr]  # a pipe
+                sys.__stdout__.flush()  # type: ignore[union-attr]
+
+
+if __name__ == "__main__":
+    _answer()

@@ -1,0 +1,163 @@
+"""The limit on what a group may have waiting (`maxWaiting`), as each of its members keeps it."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.clients import clock_of
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.delay_levels.errors import GroupIsFull, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.rules.send_back import DeadLetter
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
+
+logger = logging.getLogger(__name__)
+
+_ASK_EVERY_SECONDS: Final = 5.0
+_WARN_EVERY_MS: Final = 60_000
+NEARLY_FULL: Final = 0.8
+
+
+class NotDue:
+    """How many records are not due yet, of those that were added; in steps of a second."""
+
+    def __init__(self) -> None:
+        self._seconds: list[int] = []
+        self._counts: Counter[int] = Counter()
+        self._total = 0
+
+    def add(self, due_ms: float) -> None:
+        """Take note of a record."""
+        second = int(due_ms // 1_000)
+        if second not in self._counts:
+            heapq.heappush(self._seconds, second)
+        self._counts[second] += 1
+        self._total += 1
+
+    def count(self, now_ms: float) -> int:
+        """Return how many wait; those that are due are forgotten."""
+        while self._seconds and (self._seconds[0] + 1) * 1_000 <= now_ms:
+            self._total -= self._counts.pop(heapq.heappop(self._seconds))
+        return self._total
+
+
+class WaitingLimit:
+    """Refuses the first send-back of a message while its group has as many waiting as it may. For several threads.
+
+    What waits: the records of the group's retry topic that it has not consumed, those in its parked topic, and what
+    this member has sent back and is not due. What other members have sent back is not known before it is due.
+
+    Guarantees: a message that was sent back before, and a dead letter, is never refused, so what waits always comes to
+    an end. A group without a limit costs nothing; with one, a thread of its own asks Kafka every five seconds, and no
+    send-back waits for an answer. Tests: tests/unit/bridge/writing/test_waiting_limit.py,
+    tests/integration/test_waiting_limit.py.
+
+    Args:
+        base: librdkafka's settings for any client.
+        names: the installation's topics.
+        groups: the groups as known now.
+        client_id: shown in the brokers' logs.
+    """
+
+    def __init__(
+        self, base: Mapping[str, Any], names: TopicNames, groups: Callable[[], Groups], client_id: str
+    ) -> None:
+        self._base = base
+        self._names = names
+        self._groups = groups
+        self._client_id = client_id
+        self._clock = clock_of(base)
+        self._lock = threading.Lock()
+        self._own: dict[str, NotDue] = {}
+        self._told: dict[str, int] = {}
+        self._warn_at: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def check(self, request: SendBackRequest, copy: SendBackCopy) -> None:
+        """Raise `GroupIsFull` if the message may not be sent back now.
+
+        Args:
+            request: to send it back.
+            copy: that would be written; a dead letter does not wait.
+        """
+        group = request.group
+        limit = self._limit_of(group)
+        if not limit or request.stored.reconsume_times > 0 or isinstance(copy.outcome, DeadLetter):
+            return
+        waiting = self.waiting(group)
+        if waiting >= limit:
+            raise GroupIsFull(
+                f"group {group}: {waiting:,} messages wait for a retry, and the limit is {limit:,}; this message stays "
+                "uncommitted and is tried again. Repair what the listener needs, lift the pause of the group, or "
+                f"change the limit: reconsume groups set {group} --max-waiting N, 0 for none"
+            )
+        if waiting >= NEARLY_FULL * limit and self._clock() >= self._warn_at.get(group, 0):
+            self._warn_at[group] = self._clock() + _WARN_EVERY_MS
+            logger.warning("group %s: %s messages wait for a retry, and the limit is %s", group, waiting, limit)
+
+    def sent(self, group: str, lane: str, stored_ms: float) -> None:
+        """Take note of a copy that was stored in a delay topic."""
+        if self._limit_of(group) and lane != self._names.send_back:
+            with self._lock:
+                self._own.setdefault(group, NotDue()).add(stored_ms + self._names.delay_ms(lane))
+
+    def waiting(self, group: str) -> int:
+        """Return how many wait, as far as this member knows."""
+        with self._lock:
+            own = self._own.get(group)
+            not_due = 0 if own is None else own.count(self._clock())
+            self._told.setdefault(group, 0)
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._ask, name="reconsume-waiting", daemon=True)
+                self._thread.start()
+            return not_due + self._told[group]
+
+    def share(self, group: str) -> float:
+        """Return what waits as a share of the limit; 0 without one."""
+        limit = 0 if self._stop.is_set() else self._limit_of(group)
+        return self.waiting(group) / limit if limit else 0.0
+
+    def close(self) -> None:
+        """Ask no more; does not wait for an answer that is on its way."""
+        self._stop.set()
+
+    def _limit_of(self, group: str) -> int:
+        known = self._groups().by_name.get(group)
+        return 0 if known is None else known.max_waiting or 0
+
+    def _ask(self) -> None:
+        admin = KafkaAdmin(self._base, self._client_id)
+        while not self._stop.is_set():
+            for group in list(self._told):
+                try:
+                    self._told[group] = self._count(admin, group)
+                except ReconsumeError as error:
+                    logger.debug("what waits for group %s is not known: %s", group, error)
+            self._stop.wait(_ASK_EVERY_SECONDS)
+
+    def _count(self, admin: KafkaAdmin, group: str) -> int:
+        found = _unread(admin, self._names.retry(group), group)
+        try:
+            return found + _unread(admin, self._names.parked(group), self._names.scheduler_group)
+        except KafkaRefused as error:
+            # Consumers need no other right to parked topics.
+            logger.debug("parked records of group %s do not count: %s", group, error)
+            return found
+
+
+def _unread(admin: KafkaAdmin, topic: str, reader: str) -> int:
+    """How many records of a topic its reader has not committed; end marks of transactions count too."""
+    partitions = all_partitions(admin.partitions([topic]))
+    if not partitions:
+        return 0
+    commits = admin.committed(reader, partitions)
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
+    return sum(max(0, ends[where] - max(starts[where], commits.get(where, 0))) for where in partitions)

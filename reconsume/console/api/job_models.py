@@ -1,0 +1,101 @@
+"""Requests and answers about jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reconsume.console.api.models import AskedModel, ShownModel
+
+
+class AskedEdit(AskedModel):
+    """The changes to one dead letter that is resent; the dead letter keeps the original."""
+
+    value: str | None = None
+    """The new value as text; None keeps it."""
+    value_base64: str | None = None
+    """The new value as bytes, in place of `value`."""
+    headers: dict[str, str | None] = Field(default_factory=dict)
+    """New texts by name; null removes the header."""
+
+
+class AskedJob(AskedModel):
+    """A job on all dead letters that a filter takes, or on some."""
+
+    kind: Literal["resend", "resolve"]
+    group: str
+    text: str | None = None
+    key: str | None = None
+    message_id: str | None = None
+    since: str | None = None
+    """A moment (`2026-11-22 10:00`, UTC), or how long ago (`2h`)."""
+    until: str | None = None
+    state: str | None = None
+    """Where none is said, open ones."""
+    label: str | None = None
+    places: Annotated[list[str], Field(max_length=50_000)] | None = None
+    """In place of a filter."""
+    rate: Annotated[int, Field(ge=1)] | None = None
+    """The most records in a second."""
+    max_replays: Annotated[int, Field(ge=1)] = 2
+    target: Literal["retry", "origin"] = "retry"
+    edit: AskedEdit | None = None
+    """For the resend of one place."""
+    why: str = ""
+
+
+class AskedWish(AskedModel):
+    """A person's request to a job."""
+
+    wish: Literal["pause", "resume", "cancel"]
+    why: str = ""
+
+
+class ShownKind(ShownModel):
+    """So many dead letters of one kind."""
+
+    value: str
+    number: int
+    first_ms: int
+    last_ms: int
+
+
+class ShownPlan(ShownModel):
+    """The plan of a job."""
+
+    count: int
+    acted: int
+    """Those that it would send or resolve."""
+    statuses: dict[str, int]
+    causes: list[ShownKind]
+    hours: list[ShownKind]
+    origins: list[ShownKind]
+
+
+class ShownEvent(ShownModel):
+    """A person's earlier request to a job."""
+
+    at_ms: int
+    by: str
+    wish: str
+    why: str
+
+
+class ShownJob(ShownModel):
+    """A job."""
+
+    name: str
+    kind: str
+    group: str
+    status: str
+    at_ms: int
+    by: str
+    why: str
+    rate: int | None
+    count: int | None
+    handled: int
+    counts: dict[str, int]
+    reasons: dict[str, list[str]]
+    failure: str
+    events: list[ShownEvent]

@@ -1,0 +1,134 @@
+"""Delivery of delayed messages before their time, by hand."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
+from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
+from reconsume.bridge.writing.new_record import NewRecord
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.wire.properties import (
+    ORIGIN_UNIQ_KEY,
+    REAL_TOPIC,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    Header,
+    Headers,
+    text_property,
+)
+from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, make_uniq_key, requested_withdrawal, withdrawal_id
+from reconsume.operations.waiting import WaitingRecord, check_withdrawable, read_waiting, withdrawal_headers
+
+SOONEST_MS: Final = 10_000
+"""A message that is due sooner is not touched: it may be on its way."""
+_IN_TIME_MS: Final = 5_000
+"""So long before a message is due its withdrawal must be stored: schedulers need a second, clocks of brokers differ."""
+_MOST: Final = 500
+
+
+def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
+    """Deliver delayed messages that wait, at once; all of them or none.
+
+    A copy goes to `DELAY.0s`, and what waits is withdrawn, in one transaction. The copy has a new `UNIQ_KEY`, because
+    the old one is withdrawn, and the old one as `ORIGIN_UNIQ_KEY`.
+
+    Guarantees: each message is delivered once, also with a crash at any moment, with another operator at the same time,
+    or one who comes later. A transaction at a time reads the withdrawals before it, and is undone unless the brokers
+    have stored its own some seconds before the message is due; schedulers compare with the end of CANCEL, and wait for
+    transactions that are open there. Test: tests/integration/test_deliver_now.py.
+
+    Args:
+        cluster: the installation.
+        places: `TOPIC/PARTITION/OFFSET`, as a list shows them.
+
+    Returns:
+        What waited there.
+
+    Raises:
+        IllegalSetting: one is no place, waits no longer, is no delayed message, has no `UNIQ_KEY`, is due within
+            seconds, or was withdrawn or delivered early before.
+        RecordNotFound: no record stands there.
+        KafkaNotReachable: an answer did not come; given again, the call delivers them, or says that it has.
+    """
+    if not 0 < len(set(places)) <= _MOST:
+        raise IllegalSetting(f"{len(places)} delayed messages are named; name between 1 and {_MOST}")
+    names = cluster.names
+    lane = names.delay(0)
+    counts = cluster.admin.partitions([lane, names.cancel])
+    for topic in (lane, names.cancel):
+        if topic not in counts:
+            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+    groups = read_groups(cluster)
+    choose = partial(LanePartitions(lambda: groups).choose, lane, counts[lane])
+    with ExclusiveWriter(cluster, f"{names.prefix}deliver-now", "delivering delayed messages now") as writer:
+        # First: from here on nobody else's transaction can be committed any more.
+        writer.take_over()
+        chosen = read_waiting(cluster, dict.fromkeys(places))
+        for _, one in chosen:
+            _check(one, names.send_back, cluster.clock())
+        _check_withdrawn(cluster, [one for _, one in chosen])
+
+        def copies(stored: Acknowledged) -> Iterator[NewRecord]:
+            for read, one in chosen:
+                if stored.until_ms > (one.due_ms or 0) - _IN_TIME_MS:
+                    raise IllegalSetting(
+                        f"{one.place} is due too soon, because Kafka was slow; leave it: it is delivered on time"
+                    )
+                target = text_property(read.headers, REAL_TOPIC) or ""
+                yield NewRecord(lane, read.value, read.key, choose(target, read.key), _headers(read, cluster.clock()))
+
+        withdrawals = [
+            NewRecord(names.cancel, None, None, ANY_PARTITION, withdrawal_headers(one, names)) for _, one in chosen
+        ]
+        writer.write_after(withdrawals, copies)
+    return [one for _, one in chosen]
+
+
+def _check(one: WaitingRecord, inbox: str, now_ms: float) -> None:
+    if one.kind in ("retry", "dead letter"):
+        raise IllegalSetting(
+            f"{one.place} is a {one.kind} of group {one.target!r} and cannot be withdrawn, so it would be delivered "
+            "twice; leave it: it is delivered when it is due"
+        )
+    check_withdrawable(one)
+    if one.place.topic == inbox:
+        raise IllegalSetting(
+            f"{one.place} is still in the inbox; run the command again in a moment, with its place in a delay topic"
+        )
+    if one.due_ms is None or one.due_ms < now_ms + SOONEST_MS:
+        raise IllegalSetting(f"{one.place} is due within {SOONEST_MS // 1000} seconds; leave it: it is delivered then")
+
+
+def _check_withdrawn(cluster: Cluster, chosen: Collection[WaitingRecord]) -> None:
+    """Refuse messages that were withdrawn, as those are that were delivered early."""
+    wanted = {withdrawal_id(one.uniq_key or ""): one for one in chosen}
+    if len(wanted) < len(chosen):
+        raise IllegalSetting("two of these records have the same UNIQ_KEY; they are one message, so name one of them")
+    admin, topic = cluster.admin, cluster.names.cancel
+    partitions = all_partitions(admin.partitions([topic]))
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions, uncommitted=True)
+    with RangeReader(cluster.base, topic) as reader:
+        for read in reader.records({where: (starts[where], ends[where]) for where in partitions}):
+            try:
+                withdrawal, _ = requested_withdrawal(read.headers, read.stored_ms)
+            except MalformedProperty:
+                continue
+            if withdrawal in wanted:
+                one = wanted[withdrawal]
+                raise IllegalSetting(f"{one.place} was withdrawn or delivered early already")
+
+
+def _headers(read: ReadRecord, now_ms: float) -> Headers:
+    ours = {TIMER_DELIVER_MS, UNIQ_KEY, ORIGIN_UNIQ_KEY}
+    old = next(value for name, value in reversed(read.headers) if name == UNIQ_KEY)
+    new = make_uniq_key(int(now_ms), secrets.token_bytes(RANDOM_BYTES)).encode()
+    kept: list[Header] = [header for header in read.headers if header[0] not in ours]
+    return [*kept, (UNIQ_KEY, new), (ORIGIN_UNIQ_KEY, old)]

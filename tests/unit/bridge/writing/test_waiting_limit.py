@@ -1,0 +1,53 @@
+"""What counts as waiting, and who is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconsume.bridge.groups.groups import Groups, parse_group_config
+from reconsume.bridge.writing.waiting_limit import NotDue, WaitingLimit
+from reconsume.delay_levels.errors import GroupIsFull
+from reconsume.delay_levels.rules.send_back import DeadLetter, Delayed
+from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackCopy, SendBackRequest, Stored
+
+NAMES = TopicNames()
+FIRST = SendBackRequest("departures", [], Stored.first_copy(Position("flights", 3, 42), 0))
+COPY = SendBackCopy(NAMES.delay(10_000), [], Delayed(3, 10_000, 1))
+
+
+def test_what_is_due_waits_no_more() -> None:
+    waits = NotDue()
+    for due_ms in (9_500, 2_500, 2_700, 60_000):
+        waits.add(due_ms)
+    assert [waits.count(now_ms) for now_ms in (0, 2_999, 3_000, 10_000, 60_999, 61_000)] == [4, 4, 2, 1, 1, 0]
+    waits.add(62_000)
+    assert waits.count(61_000) == 1
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> WaitingLimit:
+    config = parse_group_config("departures", {"maxWaiting": 2})
+    limit = WaitingLimit({}, NAMES, lambda: Groups(by_name={"departures": config}), "test")
+    monkeypatch.setattr(limit, "_ask", lambda: None)
+    monkeypatch.setattr(limit, "_clock", lambda: 0)
+    return limit
+
+
+def test_first_failures_alone_are_refused(limit: WaitingLimit) -> None:
+    limit.check(FIRST, COPY)
+    for _ in range(2):
+        limit.check(FIRST, COPY)
+        limit.sent("departures", COPY.topic, 0)
+    with pytest.raises(GroupIsFull, match="2 messages wait for a retry, and the limit is 2"):
+        limit.check(FIRST, COPY)
+    assert limit.share("departures") == 1
+    limit.check(FIRST._replace(stored=FIRST.stored._replace(reconsume_times=1)), COPY)
+    limit.check(FIRST, SendBackCopy(NAMES.delay(0), [], DeadLetter("exhausted", 1)))
+
+
+def test_a_group_without_a_limit_is_not_counted(limit: WaitingLimit) -> None:
+    limit.sent("arrivals", COPY.topic, 0)
+    limit.check(FIRST._replace(group="arrivals"), COPY)
+    assert limit.share("arrivals") == 0
+    assert limit._thread is None
