@@ -20,7 +20,7 @@ import aiohttp
 import psutil
 
 from benchmarks.harness.registry import CPU, RATE, Place, Sample, measurement, percentiles
-from benchmarks.installation import PAYLOAD, fill_ordinary, install, installed, run_program
+from benchmarks.installation import PAYLOAD, Worker, fill_ordinary, install, installed, run_program
 from reconsume.bridge.process.settings import ManagementSettings, Settings
 from reconsume.sidecar.process.process import Sidecar
 from reconsume.sidecar.settings import ListenSettings, ProcessSettings, SidecarSettings
@@ -214,13 +214,15 @@ def _sidecar(settings: Settings) -> Iterator[tuple[str, psutil.Process]]:
     command = [sys.executable, "-m", "benchmarks.send_backs", settings.bootstrap_servers, settings.topic_prefix]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip(), psutil.Process(process.pid)
+        api, management = process.stdout.readline().split()
+        Worker(process.pid, management).seconds_until("/readyz")
+        yield api, psutil.Process(process.pid)
         assert process.stdin is not None
         process.stdin.close()
 
 
 def _serve(bootstrap_servers: str, topic_prefix: str) -> None:
-    """Run a sidecar until standard input ends; print its address when it is ready."""
+    """Run a sidecar until standard input ends; print the addresses of its API and of its management."""
     settings = ProcessSettings(
         bootstrap_servers=bootstrap_servers,
         topic_prefix=topic_prefix,
@@ -228,7 +230,7 @@ def _serve(bootstrap_servers: str, topic_prefix: str) -> None:
         sidecar=SidecarSettings(listen=ListenSettings(port=0), remember_minutes=1),
     )
     stop = threading.Event()
-    sidecar = Sidecar(settings, lambda api, _management: print(api, flush=True))
+    sidecar = Sidecar(settings, lambda api, management: print(api, management, flush=True))
     running = threading.Thread(target=sidecar.run, args=(stop,))
     running.start()
     sys.stdin.read()

@@ -134,10 +134,12 @@ def of_several(parts: Sequence[dict[str, Any] | Problem]) -> Problem:
     It may be tried again if one of them may: what was acknowledged is not written a second time.
     """
     failed = [part for part in parts if isinstance(part, Problem)]
-    worst = next((part for part in failed if part.status == _TRY_AGAIN), failed[0])
+    again = [part for part in failed if part.retry_after is not None]
+    worst = next((part for part in again if part.status == _TRY_AGAIN), (again or failed)[0])
     return Problem(
         "records-failed",
         f"{len(failed)} of {len(parts)} records were not sent back, the first: {failed[0].detail}; see records",
         status=worst.status,
+        retry_after=worst.retry_after,
         records=[part.body if isinstance(part, Problem) else part for part in parts],
     )

@@ -18,10 +18,12 @@ from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, Syst
 from reconsume.bridge.groups.groups_store import read_groups, write_group, write_system
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 from reconsume.delay_levels.wire.properties import Header
 from tests.support.waiting import wait_until
@@ -308,3 +310,16 @@ def scheduler(settings: Settings) -> Iterator[None]:
 
 def _stack_of(thread: threading.Thread) -> str:
     return "".join(traceback.format_stack(sys._current_frames().get(thread.ident or 0)))
+
+
+def wait_for_coordinator(consumer: GroupConsumer, topic: str) -> None:
+    """On a broker that is new no group has a coordinator for a moment, and librdkafka hangs in a transaction then."""
+
+    def has_coordinator() -> bool:
+        try:
+            consumer.committed([(topic, 0)], 5)
+        except ReconsumeError:
+            return False
+        return True
+
+    wait_until(has_coordinator, 120, "the group has a coordinator")

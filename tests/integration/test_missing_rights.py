@@ -22,8 +22,7 @@ from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.scheduler.targets.routing import Delivery
-from reconsume.delay_levels.errors import ReconsumeError
-from tests.integration.installation import Installation, scheduler, settings_for
+from tests.integration.installation import Installation, scheduler, settings_for, wait_for_coordinator
 from tests.integration.test_delay_producer import allowing, orders
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
@@ -94,14 +93,6 @@ def test_without_rights_to_their_copy_of_cancel_workers_obey_it(guarded: Install
     assert [one.value for one in here.read(topic)] == [b"stays", b"last"]
 
 
-def has_coordinator(consumer: GroupConsumer, topic: str) -> bool:
-    try:
-        consumer.committed([(topic, 0)], 5)
-    except ReconsumeError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("is_source", [True, False], ids=["of the source", "of the target"])
 def test_a_record_is_to_blame_only_if_it_was_refused_itself(guarded: Installation, *, is_source: bool) -> None:
     """Offsets are refused too, where the right to read is missing."""
@@ -111,8 +102,7 @@ def test_a_record_is_to_blame_only_if_it_was_refused_itself(guarded: Installatio
     writer.start()
     deny(guarded, source if is_source else target, AclOperation.READ if is_source else AclOperation.WRITE)
     consumer = GroupConsumer(consumer_settings(settings, "moves") | {"group.id": group})
-    # On a broker that is new no group has a coordinator for a moment, and librdkafka hangs then.
-    wait_until(lambda: has_coordinator(consumer, guarded.topic("other")), 30, "the group has a coordinator")
+    wait_for_coordinator(consumer, guarded.topic("other"))
     one = Delivery(target, 0, None, b"v", [], "delivered", "g")
     for count, passing in ((2, False), (1, is_source)):
         with pytest.raises(BatchAborted, match="no right to use the topic") as aborted:
@@ -130,7 +120,7 @@ def test_a_batch_with_a_record_that_was_refused_before_it_was_sent_is_not_tried_
     writer = TransactionalWriter(settings, guarded.name("writer"), 10_000)
     writer.start()
     consumer = GroupConsumer(consumer_settings(settings, "moves") | {"group.id": guarded.name("moves")})
-    wait_until(lambda: has_coordinator(consumer, source), 30, "the group has a coordinator")
+    wait_for_coordinator(consumer, source)
     batch = [Delivery(topic, 0, None, b"v", [], "delivered", "g") for topic in (fine, target)]
     for _ in range(2):
         with pytest.raises(BatchAborted) as aborted:

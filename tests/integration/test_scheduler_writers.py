@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.scheduler.targets.routing import Delivery
-from tests.integration.installation import Installation, settings_for
+from tests.integration.installation import Installation, settings_for, wait_for_coordinator
 
 pytestmark = pytest.mark.kafka
 
@@ -29,6 +29,7 @@ def here(bootstrap_servers: str) -> Installation:
 def consumer(here: Installation) -> Iterator[GroupConsumer]:
     """One whose group metadata a transaction takes; it reads nothing."""
     one = GroupConsumer(consumer_settings(here.settings.client_settings(), "moves") | {"group.id": here.name("moves")})
+    wait_for_coordinator(one, here.topic("other"))
     yield one
     one.close()
 

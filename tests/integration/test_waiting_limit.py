@@ -68,19 +68,19 @@ def test_the_drop_in_tells_who_sends_back(bootstrap_servers: str) -> None:
         one.admin.create(retry, 1, -1, {})
         one.produce(retry, *[b"unread"] * 5, headers=[("RECONSUME_TIME", b"1"), ("RETRY_TOPIC", topic.encode())])
         one.produce(topic, b"first")
-        consumer = drop_in(one, group)
+        consumer = drop_in(one, group, conf={"enable.auto.commit": False})
         consumer.subscribe([topic])
-        messages = {message.topic(): message for message in Reading(consumer).until(6)}
+        messages = {message.value(): message for message in Reading(consumer).until(6)}
 
         def is_refused() -> bool:
             try:
-                consumer.send_message_back(messages[topic])
+                consumer.send_message_back(messages[b"first"])
             except GroupIsFull as error:
                 return "reconsume groups set" in str(error)
             return False
 
         wait_until(is_refused, 60, "the figure to be known")
-        consumer.send_message_back(messages[retry])
+        consumer.send_message_back(messages[b"unread"])
         set_limit(one, group, 0)
         wait_until(lambda: not is_refused(), 60, "the limit to be lifted")
         consumer.close()

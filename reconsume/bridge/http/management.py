@@ -53,8 +53,8 @@ class WsgiServer:
         host: str,
         port: int | None,
         answer: Callable[[dict[str, Any], Start], Iterable[bytes]],
-        log_level: LogLevel | None = None,
-        default_port: int = 0,
+        log_level: LogLevel | None,
+        default_port: int,
     ) -> None:
         self._application = answer
         self._log_level = log_level

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, Message
-
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import make_producer
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate, translated
+from reconsume.bridge.process.polled_records import ClientError, PolledRecord
 
 _SECONDS: Final = 15.0
 
@@ -37,10 +36,10 @@ def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterabl
     Raises:
         ReconsumeError: the brokers refuse a record, or do not answer.
     """
-    failed: list[KafkaError] = []
+    failed: list[ClientError] = []
     stored: list[int] = []
 
-    def on_delivery(error: KafkaError | None, message: Message) -> None:
+    def on_delivery(error: ClientError | None, message: PolledRecord) -> None:
         if error is not None:
             failed.append(error)
         else:

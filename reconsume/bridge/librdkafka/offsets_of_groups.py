@@ -18,8 +18,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 Offsets = dict[str, list[tuple[str, int, int, str]]]
 """By group: topic, partition, offset, and the text beside it."""
@@ -65,18 +67,17 @@ def _answer() -> None:
     settings, asked = json.load(sys.stdin)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    kafka = import_module("confluent_kafka")  # here alone: the parent does not need it
-    client = import_module("confluent_kafka.admin").AdminClient(settings | {"log_level": 0})
+    client = AdminClient(settings | {"log_level": 0})
     futures = {
         group: client.list_consumer_group_offsets(
-            [kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(*where) for where in wanted])],
+            [ConsumerGroupTopicPartitions(group, [TopicPartition(*where) for where in wanted])],
             request_timeout=_ANSWER_SECONDS,
         )[group]
         for group, wanted in asked.items()
     }
     for group, future in futures.items():
         # A group that may not be asked about, or has bytes beside its offsets, is asked by who can tell of it.
-        with suppress(kafka.KafkaException, UnicodeDecodeError, TimeoutError):
+        with suppress(KafkaException, UnicodeDecodeError, TimeoutError):
             partitions = future.result(_ANSWER_SECONDS).topic_partitions
             if all(one.error is None for one in partitions):
                 offsets = [(one.topic, one.partition, one.offset, one.metadata or "") for one in partitions]

@@ -185,11 +185,11 @@ class ExactlyOnceWriter:
 
     def _direct(self, failed: Sequence[Failed]) -> list[NewRecord]:
         groups, now = self._groups(), self._clock()
-        copies = []
+        copies: list[NewRecord] = []
         for request, key, value in failed:
             copy = direct_copy(request, key, self._names, groups, now)
             if copy is not None:
-                self.limit.check(request, copy)
+                self.limit.check(request, copy, len(copies))
                 lane, count = copy.topic, self._existing.require(copy.topic)
                 partition = self._lanes.choose(lane, count, request.group, key)
                 copies.append(NewRecord(lane, value, key, partition, copy.headers))

@@ -18,16 +18,13 @@ from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRec
 from reconsume.bridge.kafka.partitioning import choose_partition
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
-from reconsume.bridge.writing.waiting_limit import WaitingLimit
+from reconsume.bridge.writing.waiting_limit import OnDone, WaitingLimit
 from reconsume.delay_levels.errors import GroupIsFull, KafkaNotReachable, ReconsumeError, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy
 
 logger = logging.getLogger(__name__)
-
-OnDone = Callable[[SendBackFailed | None], None]
-"""Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
 OnWritten = Callable[[SendBackCopy, int], None]
 """Called before that with the copy that was acknowledged, and when it was appended."""
@@ -180,7 +177,7 @@ class SendBackWriter:
         try:
             copy = direct_copy(request, key, self._names, self._groups(), self._clock())
             if copy is not None:
-                self.limit.check(request, copy)
+                one.on_done = self.limit.admit(request, copy, on_done)
         except GroupIsFull as error:
             on_done(error)
             return

@@ -13,12 +13,15 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.delay_levels.errors import GroupIsFull, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.errors import GroupIsFull, KafkaRefused, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.rules.send_back import DeadLetter
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
 
 logger = logging.getLogger(__name__)
+
+OnDone = Callable[[SendBackFailed | None], None]
+"""Called once: with None when the send-back is acknowledged, with the error when it is not."""
 
 _ASK_EVERY_SECONDS: Final = 5.0
 _WARN_EVERY_MS: Final = 60_000
@@ -52,7 +55,8 @@ class WaitingLimit:
     """Refuses the first send-back of a message while its group has as many waiting as it may. For several threads.
 
     What waits: the records of the group's retry topic that it has not consumed, those in its parked topic, and what
-    this member has sent back and is not due. What other members have sent back is not known before it is due.
+    this member has sent back, or is about to, and is not due. What other members have sent back is not known before
+    it is due.
 
     Guarantees: a message that was sent back before, and a dead letter, is never refused, so what waits always comes to
     an end. A group without a limit costs nothing; with one, a thread of its own asks Kafka every five seconds, and no
@@ -76,23 +80,45 @@ class WaitingLimit:
         self._clock = clock_of(base)
         self._lock = threading.Lock()
         self._own: dict[str, NotDue] = {}
+        self._begun: Counter[str] = Counter()
         self._told: dict[str, int] = {}
         self._warn_at: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def check(self, request: SendBackRequest, copy: SendBackCopy) -> None:
+    def admit(self, request: SendBackRequest, copy: SendBackCopy, on_done: OnDone) -> OnDone:
+        """Count a send-back that begins, until the returned function is called in place of `on_done`; or refuse it.
+
+        Raises:
+            GroupIsFull: it may not be sent back now.
+        """
+        group = request.group
+        if not self._limit_of(group):
+            return on_done
+        self.check(request, copy)
+        with self._lock:
+            self._begun[group] += 1
+
+        def done(error: SendBackFailed | None) -> None:
+            with self._lock:
+                self._begun[group] -= 1
+            on_done(error)
+
+        return done
+
+    def check(self, request: SendBackRequest, copy: SendBackCopy, beside: int = 0) -> None:
         """Raise `GroupIsFull` if the message may not be sent back now.
 
         Args:
             request: to send it back.
             copy: that would be written; a dead letter does not wait.
+            beside: others that are about to be written.
         """
         group = request.group
         limit = self._limit_of(group)
         if not limit or request.stored.reconsume_times > 0 or isinstance(copy.outcome, DeadLetter):
             return
-        waiting = self.waiting(group)
+        waiting = self.waiting(group) + beside
         if waiting >= limit:
             raise GroupIsFull(
                 f"group {group}: {waiting:,} messages wait for a retry, and the limit is {limit:,}; this message stays "
@@ -118,7 +144,7 @@ class WaitingLimit:
             if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._ask, name="reconsume-waiting", daemon=True)
                 self._thread.start()
-            return not_due + self._told[group]
+            return not_due + self._begun[group] + self._told[group]
 
     def share(self, group: str) -> float:
         """Return what waits as a share of the limit; 0 without one."""

@@ -252,13 +252,13 @@ class DeadLetterStore:
         )
         return {group: OpenLetters(*numbers) for group, *numbers in rows}
 
-    def new_by_hour(self, now_ms: float, hours: int = 24) -> dict[str, list[int]]:
-        """Count the dead letters of each group that the last hours have brought, by hour, the oldest hour first."""
-        first = int(now_ms) // _HOUR_MS - hours + 1
+    def new_by_hour(self, now_ms: float) -> dict[str, list[int]]:
+        """Count the dead letters of each group that the last 24 hours have brought, by hour, the oldest hour first."""
+        first = int(now_ms) // _HOUR_MS - 23
         rows = self._counted(_NEW_BY_HOUR, (first * _HOUR_MS,))
         found: dict[str, list[int]] = {}
         for group, hour, number in rows:
-            found.setdefault(group, [0] * hours)[min(hour - first, hours - 1)] = number
+            found.setdefault(group, [0] * 24)[min(hour - first, 23)] = number
         return found
 
     @property
@@ -267,7 +267,7 @@ class DeadLetterStore:
         with self._lock:
             return self._database.total_changes
 
-    def count_by(self, column: str, wanted: LetterFilter, *, limit: int = 1_000) -> list[Counted]:
+    def count_by(self, column: str, wanted: LetterFilter) -> list[Counted]:
         """Count by `group`, `label`, `state`, `origin_topic` or `hour`, the largest count first; `hour` by time."""
         by = {
             "group": '"group"',
@@ -280,8 +280,8 @@ class DeadLetterStore:
         where, values = wanted.where()
         rows = self._rows(
             f"SELECT {by}, count(*), min(stored_ms), max(stored_ms) FROM letters WHERE {where} "  # noqa: S608
-            f"GROUP BY 1 ORDER BY {order} LIMIT ?",
-            (*values, limit),
+            f"GROUP BY 1 ORDER BY {order} LIMIT 1000",
+            values,
         )
         return [Counted(str(value), *numbers) for value, *numbers in rows]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, NewTopic
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
@@ -83,20 +83,14 @@ class Inspector(KafkaAdmin):
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
         """Return this client's rights on each topic, as ACLs name them; none on a topic that it may not see."""
-        asked = TopicCollection(list(topics))
-        request = self._request(
-            self._client.describe_topics, asked, seconds=_TIMEOUT, include_authorized_operations=True
-        )
         found = {}
-        for topic in request:
-            try:
-                found[topic] = _names(request.answer(topic).authorized_operations)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise translate(error, f"looking at topic {topic}") from error
+        for topic, told in self._describe(list(topics), seconds=_TIMEOUT, include_authorized_operations=True):
+            if not isinstance(told, KafkaException):
+                found[topic] = _names(told.authorized_operations)
+            elif told.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 found[topic] = set()
+            else:
+                raise translate(told, f"looking at topic {topic}") from told
         return found
 
     def rights_on_group(self, group: str) -> set[str]:

@@ -12,7 +12,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.reading.known_offsets import KnownOffsets
-from reconsume.bridge.writing.send_back import OnDone
+from reconsume.bridge.writing.waiting_limit import OnDone
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService

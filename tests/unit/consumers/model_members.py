@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, Offsets, OutcomeUnknown
-from reconsume.bridge.writing.send_back import OnDone
+from reconsume.bridge.writing.waiting_limit import OnDone
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits

@@ -116,6 +116,9 @@ def test_of_several_one_that_may_be_tried_again_decides() -> None:
     assert (whole.status, whole.retry_after) == (503, 5)
     assert [part.get("status") for part in whole.body["records"]] == [None, 404, 503]
     assert (of_several([gone]).status, of_several([gone]).retry_after) == (404, None)
+    full = problem_of(errors.GroupIsFull("full"))
+    assert (of_several([gone, full]).status, of_several([gone, full]).retry_after) == (429, 5)
+    assert of_several([full, away]).status == 503
 
 
 def test_a_rate_lets_a_second_of_calls_through_and_then_one_at_a_time() -> None:

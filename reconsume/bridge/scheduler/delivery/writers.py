@@ -254,10 +254,12 @@ class TransactionalWriter:
         self._first_refusal = self._position_refusal = None
 
         def produce(producer: Producer) -> None:
+            # Ready before the first record, so that librdkafka adds the partitions of both to the transaction at once.
+            positions, size = self._place(offsets, commits), len(batch)
             self._produce(producer, chain.from_iterable(chain((batch,), more)))
-            commits.update(offsets())
-            if self._positions is not None:
-                self._produce_positions(producer, self._positions.records(commits))
+            if len(batch) > size:
+                positions = self._place(offsets, commits)
+            self._produce_positions(producer, positions)
 
         try:
             self._transactions.write(produce, commits, metadata, lambda: self._first_refusal)
@@ -280,6 +282,13 @@ class TransactionalWriter:
             raise WriterBroken(why) from error
         if self._topics.are_too_many(batch):
             self._transactions.renew()
+
+    def _place(
+        self, offsets: Callable[[], Mapping[Partition, Commit]], commits: dict[Partition, Commit]
+    ) -> Sequence[PositionRecord]:
+        """Set the offsets to commit, and return the positions to write with them."""
+        commits.update(offsets())
+        return [] if self._positions is None else self._positions.records(commits)
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
         """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""

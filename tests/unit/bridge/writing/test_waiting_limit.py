@@ -6,7 +6,7 @@ import pytest
 
 from reconsume.bridge.groups.groups import Groups, parse_group_config
 from reconsume.bridge.writing.waiting_limit import NotDue, WaitingLimit
-from reconsume.delay_levels.errors import GroupIsFull
+from reconsume.delay_levels.errors import GroupIsFull, SendBackFailed
 from reconsume.delay_levels.rules.send_back import DeadLetter, Delayed
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackCopy, SendBackRequest, Stored
@@ -44,6 +44,18 @@ def test_first_failures_alone_are_refused(limit: WaitingLimit) -> None:
     assert limit.share("departures") == 1
     limit.check(FIRST._replace(stored=FIRST.stored._replace(reconsume_times=1)), COPY)
     limit.check(FIRST, SendBackCopy(NAMES.delay(0), [], DeadLetter("exhausted", 1)))
+
+
+def test_what_is_on_its_way_counts_until_it_has_ended(limit: WaitingLimit) -> None:
+    ended: list[SendBackFailed | None] = []
+    first, _ = (limit.admit(FIRST, COPY, ended.append) for _ in range(2))
+    with pytest.raises(GroupIsFull):
+        limit.admit(FIRST, COPY, ended.append)
+    first(None)
+    assert ended == [None]
+    limit.check(FIRST, COPY)
+    with pytest.raises(GroupIsFull):
+        limit.check(FIRST, COPY, beside=1)
 
 
 def test_a_group_without_a_limit_is_not_counted(limit: WaitingLimit) -> None:
