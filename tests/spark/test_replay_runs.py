@@ -79,7 +79,7 @@ def test_a_plan_reads_dead_letters_lane_and_states_once(
 
     monkeypatch.setattr("reconsume.spark_connectors.replay.plan.write_in_order", shown)
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
-    assert (plan.counts, capsys.readouterr().out.count("KafkaRelation")) == ({"send": 4}, 3)
+    assert (plan.counts, capsys.readouterr().out.count("BatchScan")) == ({"send": 4}, 3)
 
 
 def test_a_filter_may_ask_a_table(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
