@@ -18,10 +18,11 @@ from reconsume.cli.spark.reconcile import ReconcileOptions
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
-from tests.integration.installation import LATER, Deliveries
+from tests.integration.installation import LATER, Deliveries, installation
 from tests.spark.copies import Copy, add, take, write
 from tests.spark.lived import MESSAGES, Lived
 from tests.support.pages import python_blocks
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(6)]
 
@@ -130,22 +131,21 @@ def test_offsets_of_the_groups_tell_what_was_consumed(spark: SparkSession, lived
     assert (second["consumed"], second["unread"]) == (0, 0)  # nobody says
 
 
-def test_a_system_that_runs_gives_no_finding(spark: SparkSession, lived: Lived) -> None:
-    one, group = lived.installation, lived.installation.name("busy")
-    topic = one.topic("busy.flights")
-    scheduler = lived.prefix + "scheduler"
-    consumer = one.consumer(group, topic, Deliveries(lambda _messages, _context: LATER))
-    consumer.start()
-    try:
-        for _ in range(3):
-            # Numbers that `taken` leaves out: these may still wait when it is taken, and are no part of that history.
-            one.produce(topic, *[b"%d" % number for number in range(1_000, 1_100)])
-            # Read first: what the schedulers have handled by then must be found afterwards.
-            committed = {scheduler: one.all_committed(scheduler), group: one.all_committed(group)}
-            assert told(spark, lived.bootstrap_servers, lived.prefix, committed=committed) == set()
-    finally:
-        consumer.shutdown()
-    assert len(one.retries(group)) > 300
+def test_a_system_that_runs_gives_no_finding(spark: SparkSession, bootstrap_servers: str) -> None:
+    with installation(bootstrap_servers) as one:
+        group, topic, prefix = one.name("busy"), one.topic("busy.flights"), one.settings.topic_prefix
+        scheduler = prefix + "scheduler"
+        consumer = one.consumer(group, topic, Deliveries(lambda _messages, _context: LATER))
+        consumer.start()
+        try:
+            for _ in range(3):
+                one.produce(topic, *[b"%d" % number for number in range(100)])
+                # Read first: what the schedulers have handled by then must be found afterwards.
+                committed = {scheduler: one.all_committed(scheduler), group: one.all_committed(group)}
+                assert told(spark, bootstrap_servers, prefix, committed=committed) == set()
+        finally:
+            consumer.shutdown()
+        wait_until(lambda: len(one.retries(group)) > 300, 120, "retries of all messages, and of some again")
 
 
 def by_state(ledger: DataFrame) -> dict[tuple[str, str, int], int]:
