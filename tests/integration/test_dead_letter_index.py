@@ -150,7 +150,7 @@ def test_a_console_shows_and_exports_it(here: Installation, tmp_path: Path) -> N
         [link] = [one for one in causes.links if "label=timeout" in one]
         letters = browser.get(link).seen
         assert letters.places == ["0/1"]
-        assert "Dead letters that match: 1 of 3." in letters.words
+        assert "1 of 3 dead letters match." in letters.words
     assert [one.suffix for one in sorted(tmp_path.iterdir())] != []
 
 
