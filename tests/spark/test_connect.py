@@ -17,11 +17,12 @@ HERE: Final = Path(__file__).parent
 TESTS: Final = (
     "test_faults.py",
     "test_dialects.py::test_every_family_is_read_into_the_schema",
+    "test_parallelism.py::test_the_only_partition_of_a_busy_group_is_read_by_several_tasks",
     "test_readers.py::test_several_kinds_in_one_pass",
     "test_replay_runs.py::test_what_the_filter_takes_is_sent_once_and_a_second_run_sends_nothing",
     "test_replay_runs.py::test_a_stream_takes_what_came_since_its_last_run",
 )
-"""What Spark Connect does in another way: findings of all kinds, headers, a function called for each batch, a sink."""
+"""What Spark Connect does in another way: all findings, headers, splits, a function called for each batch, a sink."""
 
 
 @pytest.mark.kafka
