@@ -161,6 +161,12 @@ _GROUPS: Final[dict[str, Sequence[PanelSpec]]] = {
         _rate("Given up for dead", "reconsume_consumer_dead_letters", "group", _GROUP),
         _rate("Send-backs that failed", "reconsume_consumer_send_backs_failed", "group", _GROUP),
         PanelSpec(
+            "Waiting, as a share of the limit",
+            "reconsume_consumer_waiting_ratio",
+            {"{{group}}": f"max by (group) (reconsume_consumer_waiting_ratio{{{_GROUP},SELECTOR}})"},
+            unit="percentunit",
+        ),
+        PanelSpec(
             "In flight",
             "reconsume_consumer_in_flight",
             {"{{group}}": f"sum by (group) (reconsume_consumer_in_flight{{{_GROUP},SELECTOR}})"},

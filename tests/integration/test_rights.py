@@ -34,6 +34,7 @@ from reconsume.operations.dead_letters import read_page
 from reconsume.operations.groups_file import change_group
 from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import JobDraft, create
+from reconsume.operations.lives.deliver_now import deliver_now
 from reconsume.operations.rights import Right, Role, rights_of
 from reconsume.operations.status import collect_status
 from reconsume.operations.waiting import cancel_delayed
@@ -281,10 +282,13 @@ def as_resender(case: Case) -> bool:
     lane = here.settings.names.delay(3_600_000)
     if not here.admin.partitions([lane]):
         here.admin.create(lane, 1, -1, {"message.timestamp.type": "LogAppendTime"})
-    here.produce(lane, b"v", headers=[("REAL_TOPIC", case.topic.encode()), ("UNIQ_KEY", case.group.encode())])
+    for key in (f"withdrawn-{case.group}", f"early-{case.group}"):
+        here.produce(lane, b"v", headers=[("REAL_TOPIC", case.topic.encode()), ("UNIQ_KEY", key.encode())])
     with suppress_noted(case.complaints):
         cluster = Cluster(case.settings)
-        cancel_delayed(cluster, [f"{lane}/0/{here.admin.end_offsets([(lane, 0)])[lane, 0] - 1}"])
+        end = here.admin.end_offsets([(lane, 0)])[lane, 0]
+        cancel_delayed(cluster, [f"{lane}/0/{end - 2}"])
+        deliver_now(cluster, [f"{lane}/0/{end - 1}"])
         change_group(cluster, f"held-{case.group}", {"retryPaused": True})
         job = create(cluster, JobDraft("resend", case.group), by="alice")
         ended = JobRunner(cluster).run_until_ended(job.name, threading.Event())
