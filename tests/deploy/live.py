@@ -81,7 +81,12 @@ def busy_installation(bootstrap_servers: str, folder: Path) -> Iterator[Promethe
     """A scheduler, a sidecar that pushes, consumers of the library, a console; in a round of work all goes wrong."""
     here = Installation(settings_for(bootstrap_servers))
     here.make_topics()
-    here.write_groups([SubscriptionGroupConfig(group_name=here.name("held-group"), retry_paused=True)])
+    here.write_groups(
+        [
+            SubscriptionGroupConfig(group_name=here.name("held-group"), retry_paused=True),
+            SubscriptionGroupConfig(group_name=here.name("polled-group"), max_waiting=1_000_000),
+        ]
+    )
     with ExitStack() as stack:
         scheduler = stack.enter_context(
             _process(here, folder, "scheduler", "--instance-id", here.settings.topic_prefix)
