@@ -46,6 +46,8 @@ _PAGES: Final = {
 """Pictures of the console, and the pages of a group that they show."""
 _SCHEMES: Final = {"": "1", "-dark": "0"}
 """Endings of files, and what Blink calls light and dark."""
+_IN_BOTH: Final = ("console", "reconcile-report")
+"""Pictures of pages that show the one of the reader's scheme; others are light."""
 
 
 def main() -> None:
@@ -149,7 +151,7 @@ def _save_terminal(name: str, prompt: str, shown: str) -> None:
 
 
 def _shoot(browser: str, name: str, url: str, size: str = _SIZES["console"]) -> None:
-    for ending, scheme in _SCHEMES.items():
+    for ending, scheme in _SCHEMES.items() if name in _IN_BOTH else [("", "1")]:
         subprocess.run(
             [
                 *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
