@@ -70,7 +70,7 @@ class Router:
 
     def meet(self, messages: Callable[[], Iterable[PolledRecord]]) -> None:
         """A batch begins: its unknown targets are looked up, and created, together."""
-        self.targets.expect(lambda: (_real_topic(headers_of(message)) for message in messages()))
+        self.targets.expect(lambda: (_aim(headers_of(message))[0] for message in messages()))
 
     def route(self, messages: Iterable[PolledRecord], batch: list[Delivery], topic: str) -> None:
         """Append to a batch what to write for each due record; what cannot be delivered goes to the quarantine.
@@ -235,10 +235,6 @@ def _aim(headers: Headers) -> tuple[bytes | None, bytes | None]:
         if name == REAL_QID and real_qid is None:
             real_qid = value
     return None, real_qid
-
-
-def _real_topic(headers: Headers) -> bytes | None:
-    return next((value for name, value in reversed(headers) if name == REAL_TOPIC), None)
 
 
 def _group_of(headers: Headers) -> str:
