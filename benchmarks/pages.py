@@ -33,7 +33,7 @@ def _performance() -> str:
     for kind, title in (("full", "All figures"), ("peers", "Figures of other products")):
         if kind in runs:
             drawn = "".join(f"![{name}](images/{name})\n\n" for name in _plots() if kind == "full")
-            parts.append(f"## {title}\n\n{_about(runs[kind])}\n\n{drawn}{table(runs[kind].results)}")
+            parts.append(f"## {title}\n\n{_about(kind, runs[kind])}\n\n{drawn}{table(runs[kind].results)}")
     return "\n".join(parts)
 
 
@@ -43,11 +43,13 @@ def _in_short(one: Result) -> str:
     return number(one.median) if least == most else f"{number(one.median)} ({least} – {most})"
 
 
-def _about(run: RunResult) -> str:
+def _about(kind: str, run: RunResult) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     busy = max((one.busy for one in run.results), default=0.0)
     load = f" Other work took up to {busy:.0%} of the machine; each figure says how much." if busy > QUIET else ""
-    return textwrap.fill(f"`{run.command}`, {run.date}; {machine}.{load}", 120, break_on_hyphens=False)
+    command = f"`python -m benchmarks{' --peers' * (kind == 'peers')} --record NAME`"
+    told = f"Measurements are recorded one by one with {command}, the last one on {run.date}; {machine}.{load}"
+    return textwrap.fill(told, 120, break_on_hyphens=False)
 
 
 def _plots() -> dict[str, str]:
