@@ -42,6 +42,9 @@ SparkOptions = Annotated[
     typer.Option("--spark-option", metavar="KEY=VALUE", help="a setting of Spark (spark.…) or of its Kafka source"),
 ]
 Command = TypeVar("Command", bound=Callable[..., None])
+ExportFile = Annotated[
+    Path | None, typer.Option("--file", help="output file, which must not exist; default: standard output")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 

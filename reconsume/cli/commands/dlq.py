@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import now_ms
 from reconsume.cli.actions.letter_jobs import letter_edit, run_as_job
 from reconsume.cli.commands.dead_letter_rows import cut, decoded, state_row
-from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text, user_name
+from reconsume.cli.common import ExportFile, Here, Yes, confirm, on_kafka, shown_text, user_name
 from reconsume.cli.output import (
     counted,
     opened,
@@ -144,9 +144,7 @@ def export_letters(
     wanted: Filter,
     group: Group,
     form: Annotated[str, typer.Option("--format", help="jsonl, csv or parquet")] = "jsonl",
-    file: Annotated[
-        Path | None, typer.Option(help="output file, which must not exist; default: standard output")
-    ] = None,
+    file: ExportFile = None,
 ) -> None:
     """Write a group's dead letters to a file; they stay on their topic. The count goes to standard error."""
     if form not in FORMATS:

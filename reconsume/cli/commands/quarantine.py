@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from reconsume.bridge.process.clock import now_ms
-from reconsume.cli.common import Here, Yes, confirm, on_kafka, shown_text
+from reconsume.cli.common import ExportFile, Here, Yes, confirm, on_kafka, shown_text
 from reconsume.cli.output import (
     counted,
     opened,
@@ -103,9 +102,7 @@ def export_records(
     here: Here,
     wanted: QuarantineFilter,
     form: Annotated[str, typer.Option("--format", help="jsonl or csv")] = "jsonl",
-    file: Annotated[
-        Path | None, typer.Option(help="output file, which must not exist; default: standard output")
-    ] = None,
+    file: ExportFile = None,
 ) -> None:
     """Write undeliverable records to a file; they stay in the quarantine. Standard error has the number."""
     if form not in ("jsonl", "csv"):
