@@ -62,7 +62,7 @@ _VERSION_WITHOUT_NOTE: Final = "4.3.0"
 _WRITTEN_CLASSES: Final = "classes.jsa"
 _ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
 _LAST_LINES: Final = 20
-_HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+_HEAP: Final = ("-Xms64m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
 
 
 class BrokerFailed(ReconsumeError):
