@@ -35,10 +35,10 @@ from reconsume.operations.jobs.service import (
     show,
 )
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import resend
 from reconsume.operations.resolve import resolve
 from tests.integration.installation import LEVELS, Installation, installation
 from tests.integration.test_dlq import headers_of, with_dead_letters
+from tests.support.resends import resend
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -69,7 +69,7 @@ def states(here: Installation, group: str, count: int) -> Counter[str]:
 
 
 def done(here: Installation, job: Job) -> Job:
-    return JobRunner(here.cluster).run_until_ended(job.name, GO)
+    return JobRunner(here.cluster).run_until_ended(job, GO)
 
 
 def status(here: Installation, job: Job) -> str:
@@ -103,7 +103,7 @@ def test_each_letter_that_is_left_out_has_its_reason(here: Installation) -> None
     here.produce(topic, b"often", headers=headers_of(group, 100, REPLAY_TIMES="2"))
     here.produce(topic, b"newer", headers=headers_of(group, 5))
     resolve(here.cluster, group, [RecordAddress(0, 0)], by="bob", why="x")
-    resend(here.cluster, group, [RecordAddress(0, 1)], replay_id="by-hand", by="bob")
+    resend(here.cluster, group, [RecordAddress(0, 1)])
     job = create(
         here.cluster, JobDraft("resend", group, records=[RecordAddress(0, offset) for offset in range(8)]), by="alice"
     )
@@ -284,11 +284,11 @@ def test_an_export_goes_on_after_an_interruption_without_a_letter_twice(
         if show(here.cluster, job.name).handled >= 14:
             stop.set()
 
-    first = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job.name, stop, after_some)
+    first = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job, stop, after_some)
     assert 14 <= first.handled < 51
     with next(tmp_path.glob(".*.part")).open("ab") as torn:
         torn.write(b"half a l")  # as a kill leaves it
-    ended = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job.name, GO).progress
+    ended = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job, GO).progress
     assert (ended.ended, ended.counts) == ("DONE", {"exported": 51})
     file = Path(ended.file)
     assert [one.name for one in tmp_path.iterdir()] == [file.name]

@@ -291,7 +291,7 @@ def as_resender(case: Case) -> bool:
         deliver_now(cluster, [f"{lane}/0/{end - 1}"])
         change_group(cluster, f"held-{case.group}", {"retryPaused": True})
         job = create(cluster, JobDraft("resend", case.group), by="alice")
-        ended = JobRunner(cluster).run_until_ended(job.name, threading.Event())
+        ended = JobRunner(cluster).run_until_ended(job, threading.Event())
         return ended.progress.counts == {"sent": 1}
     return False
 

@@ -22,10 +22,10 @@ from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import caller_of, require
 from reconsume.console.web.rendering import Links, Renderer
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.resend import SEND
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.selection import JobDraft
-from reconsume.operations.resend import SEND
 
 _KINDS: Final = ("resend", "resolve")
 _SHOWN_JOBS: Final = 200

@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -72,23 +73,32 @@ class JobRunner:
                 for thread in at_work.values():
                     thread.join()
 
-    def run_until_ended(self, name: str, stop: threading.Event, told: Told = lambda _outcomes: None) -> Job:
+    def run_until_ended(
+        self,
+        job: Job,
+        stop: threading.Event,
+        told: Told = lambda _outcomes: None,
+        behind: Callable[[Job], None] = lambda _first: None,
+    ) -> Job:
         """Run one job, after those that its group has before it; returns it when it has ended or is to stop.
 
         Args:
-            name: of the job.
+            job: to run.
             stop: ends it before.
             told: is given the outcomes of this job once they are committed.
+            behind: is given the job that runs before this one, again and again.
         """
         with JobsView(self._cluster) as view:
             while True:
                 queues = self._queues(view)
-                job = view.find(name) if queues is not None or name in view.jobs else None
-                if job is not None and (stop.is_set() or not job.is_open):
+                job = view.jobs.get(job.name, job) if queues is None else view.find(job.name)
+                if stop.is_set() or not job.is_open:
                     return job
-                first = (queues or {}).get(job.lane, [None])[0] if job is not None else None
+                first = (queues or {}).get(job.lane, [None])[0]
+                is_mine = first is not None and first.name == job.name
+                if first is not None and not is_mine:
+                    behind(first)
                 if first is not None and self._is_free(first):
-                    is_mine = first.name == name
                     self._run_one(first.name, stop, told if is_mine else lambda _outcomes: None)
                     stop.wait(_AGAIN_SECONDS)
                 else:

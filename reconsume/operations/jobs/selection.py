@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import TARGETS, JobFilter, JobSpec, LetterEdit, check_edit
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans, require_letters
 from reconsume.operations.record_address import RecordAddress
 
 MOST_PICKED: Final = 50_000
@@ -117,13 +117,11 @@ def _check(draft: JobDraft) -> None:
 
 
 def _picked(group: str, records: Collection[RecordAddress], spans: dict[int, tuple[int, int]]) -> dict[int, list[int]]:
+    places = {RecordAddress(*one) for one in records}
+    empty = (0, 0)
+    require_letters(group, [one for one in places if one.offset not in range(*spans.get(one.partition, empty))])
     picked: dict[int, list[int]] = {}
-    for partition, offset in sorted(set(records)):
-        start, end = spans.get(partition, (0, 0))
-        if not start <= offset < end:
-            raise RecordNotFound(
-                f"{partition}/{offset} of group {group!r} is not a dead letter; `reconsume dlq list` shows which exist"
-            )
+    for partition, offset in sorted(places):
         picked.setdefault(partition, []).append(offset)
     return picked
 

@@ -17,7 +17,7 @@ from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicN
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.resend import SEND, DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
@@ -32,7 +32,6 @@ from reconsume.operations.lives.group_waits import GroupWaits
 from reconsume.operations.lives.message_life import LifeStep, MessageLife
 from reconsume.operations.quarantine import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import SEND
 from reconsume.operations.resolve import Changed
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 from tests.support.consoles import Browser, console_settings, running_console
