@@ -22,6 +22,7 @@ from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import dead_letters
 from reconsume.operations.dead_letters import Filter, Page, read_one, read_page
 from reconsume.operations.jobs import run as run_module
+from reconsume.operations.jobs.service import show
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import resolve
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
@@ -170,8 +171,9 @@ def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installati
     places = [RecordAddress(0, number) for number in range(40)]
 
     with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda _number: resend(here.cluster, group, places)[1], range(4)))
-    assert sorted(done) == [*[["replayed"] * 40] * 3, ["sent"] * 40]
+        names = list(pool.map(lambda _number: resend(here.cluster, group, places)[0], range(4)))
+    done = [show(here.cluster, name).progress.counts for name in names]
+    assert sorted(map(str, done)) == [*["{'replayed': 40}"] * 3, "{'sent': 40}"]
     wait_until(lambda: len(here.retries(group)) >= 40, 60, "they arrive")
     assert planned(here.cluster, group, places) == ["replayed"] * 40
     found = [one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)]

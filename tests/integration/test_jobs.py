@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
+from reconsume.cli.commands.dlq import resend_letters
+from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
 from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
 from reconsume.operations.dead_letters import Filter, read_page
@@ -327,3 +329,29 @@ def test_drafts_that_contradict_themselves_are_refused(here: Installation) -> No
         create(here.cluster, JobDraft("resend", group, records=[RecordAddress(0, 9)]), by="alice")
     with JobsView(here.cluster) as view:
         assert not [job for job in view.look().values() if job.spec.group == group]
+
+
+def test_a_command_runs_its_job_itself_beside_a_console_and_tells_each_outcome(
+    here: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a console that was faster would leave the command without outcomes."""
+    group = with_dead_letters(here, 3)
+    runner = JobRunner(here.cluster)
+    job = create(here.cluster, JobDraft("resend", group), by="alice", runner="console/1")
+    draft = JobDraft("resolve", group, records=[RecordAddress(0, at) for at in range(2)])
+    other = create(here.cluster, draft, by="bob", why="x", runner=runner.name)
+    stop = threading.Event()
+    console = threading.Thread(target=JobRunner(here.cluster).run, args=(stop,))
+    console.start()
+    try:
+        assert status(here, job) == status(here, other) == "RUNNING"
+        cancel(here.cluster, job.name, by="alice")
+        outcomes: list[str] = []
+        ended = runner.run_until_ended(other, stop, lambda some: outcomes.extend(one.outcome for one in some))
+        assert (ended.progress.ended, outcomes) == ("DONE", ["resolved_now"] * 2)
+        resend_letters(Here(here.cluster, as_json=True), Filter(), group, ["0/2", "0/1"], yes=True)
+        said = json.loads(capsys.readouterr().out)
+        assert [(one["record"], one["status"]) for one in said["records"]] == [("0/1", "resolved"), ("0/2", "send")]
+    finally:
+        stop.set()
+        console.join(60)

@@ -30,7 +30,8 @@ def resend(
     def told(some: Sequence[LetterOutcome]) -> None:
         outcomes.extend(one.outcome for one in some)
 
-    job = create(cluster, JobDraft("resend", group, records=places), by=by)
-    ended = JobRunner(cluster).run_until_ended(job, threading.Event(), told)
+    runner = JobRunner(cluster)
+    job = create(cluster, JobDraft("resend", group, records=places), by=by, runner=runner.name)
+    ended = runner.run_until_ended(job, threading.Event(), told)
     assert ended.progress.ended == "DONE", ended
     return job.name, outcomes

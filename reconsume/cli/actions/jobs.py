@@ -27,7 +27,7 @@ MOST_KEPT: Final = 10_000
 _MOST_SHOWN: Final = 20
 
 
-def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
+def run_in_foreground(cluster: Cluster, runner: JobRunner, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
     """Run a job to its end; Ctrl-C pauses it. Returns it with the outcomes of its first 10,000 records."""
     kept: list[LetterOutcome] = []
     number = 0
@@ -45,7 +45,7 @@ def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, 
         def behind(first: Job) -> None:
             show(f"job {job.name} waits for job {first.name} of its group; to go first: reconsume jobs pause")
 
-        ended = JobRunner(cluster).run_until_ended(job, stop, told, behind)
+        ended = runner.run_until_ended(job, stop, told, behind)
         if ended.is_open:
             ended = _pause(cluster, ended)
     return ended, kept

@@ -27,6 +27,7 @@ from reconsume.delay_levels.wire.resend import REASONS, SEND
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
+from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.jobs.service import create, plan
 from reconsume.operations.jobs.work import SENT, LetterOutcome
@@ -81,11 +82,13 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
         _tell_plan(draft, found)
     if only_told or not confirm(question.format(counted(found.acted, "dead letter")), yes=yes):
         return
-    job = create(cluster, draft, by=user_name(), why=why, count=found.count)
+    runner = JobRunner(cluster)
+    # A console would begin with it too, and tell no outcomes here.
+    job = create(cluster, draft, by=user_name(), why=why, count=found.count, runner="" if detach else runner.name)
     if detach:
         _tell_detached(here, job)
         return
-    job, outcomes = run_in_foreground(cluster, job, quiet=as_json)
+    job, outcomes = run_in_foreground(cluster, runner, job, quiet=as_json)
     if as_json:
         print_json(_of_kind(draft, job) | {"records": _records(draft.kind, outcomes), **job_row(job, cluster.clock())})
     else:

@@ -36,6 +36,9 @@ class JobRunner:
         exports: the folder of exports; None leaves exports to other runners.
         lease_ms: a runner that has written nothing for so long is taken for dead.
         told: is given the outcomes of what `run` does, once they are committed.
+
+    Attributes:
+        name: of this runner; no other has it.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class JobRunner:
         told: Told = lambda _outcomes: None,
     ) -> None:
         self._cluster, self._exports, self._lease_ms, self._told = cluster, exports, lease_ms, told
-        self._name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
+        self.name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
         self._said = ""
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
@@ -117,7 +120,7 @@ class JobRunner:
         return {lane: jobs for lane, jobs in view.queues().items() if self._exports is not None or not lane[1]}
 
     def _is_free(self, job: Job) -> bool:
-        return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self._name
+        return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self.name
 
     def _start(self, name: str, stop: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._run_one, args=(name, stop, self._told), name=JOB_THREAD + name)
@@ -129,7 +132,7 @@ class JobRunner:
             with JobsView(self._cluster) as view:
                 view.look()
                 run = JobRun(
-                    self._cluster, view, name, self._name, exports=self._exports, lease_ms=self._lease_ms, told=told
+                    self._cluster, view, name, self.name, exports=self._exports, lease_ms=self._lease_ms, told=told
                 )
                 run.run(stop)
         except ReconsumeError as error:
