@@ -36,10 +36,7 @@ class Changes:
         Raises:
             IllegalSetting: the reason is missing.
         """
-        reason = why.strip()[:_WHY_CHARACTERS]
-        if not reason:
-            raise IllegalSetting("the reason is missing: say why these dead letters need no resend")
-        return self._logged("resolved", who, group, self._cluster.resolve(group, places, who, reason))
+        return self._logged("resolved", who, group, self._cluster.resolve(group, places, who, _reason(why)))
 
     def reopen(self, who: str, group: str, places: Collection[RecordAddress]) -> list[Changed]:
         """Open resolved dead letters again."""
@@ -81,8 +78,24 @@ class Changes:
         logger.info("quarantine released records=%d by=%s", number, who)
         return number
 
+    def resolve_quarantined(self, who: str, places: Collection[RecordAddress], why: str) -> int:
+        """Close records of the quarantine for good; all of them, or none.
+
+        Raises:
+            IllegalSetting: the reason is missing, or one of them is not open.
+        """
+        number = self._cluster.resolve_quarantined(places, who, _reason(why))
+        logger.info("quarantine resolved records=%d by=%s", number, who)
+        return number
+
     @staticmethod
     def _logged(what: str, who: str, group: str, done: list[Changed]) -> list[Changed]:
         changed = sum(one.is_changed for one in done)
         logger.info("dead letters %s group=%r by=%s changed=%d of=%d", what, group, who, changed, len(done))
         return done
+
+
+def _reason(why: str) -> str:
+    if not (reason := why.strip()[:_WHY_CHARACTERS]):
+        raise IllegalSetting("the reason is missing: say why these records need no delivery")
+    return reason

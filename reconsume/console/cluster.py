@@ -32,7 +32,8 @@ from reconsume.operations.jobs.service import show as show_job
 from reconsume.operations.lives.group_hours import RetryHours, count_retry_hours
 from reconsume.operations.lives.group_waits import GroupWaits, count_group_waits
 from reconsume.operations.lives.message_life import MessageLife, read_life
-from reconsume.operations.quarantine import QuarantineRecord, read_quarantine, release
+from reconsume.operations.quarantine.changes import release, resolve_quarantined
+from reconsume.operations.quarantine.records import QuarantineCounter, QuarantineRecord, read_quarantine
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
@@ -57,7 +58,7 @@ class ConsoleCluster:
         self._index = index
         self._clock = clock
         self._of_index: tuple[int, float, Mapping[str, OpenLetters], Mapping[str, Sequence[int]]] | None = None
-        self._jobs = JobsView(self._cluster)
+        self._jobs, self._quarantine = JobsView(self._cluster), QuarantineCounter()
         self.snapshots = Snapshots(self._read)
         # Those who change dead letters at the same time are fenced; those of one console wait for each other instead.
         self._changing = threading.Lock()
@@ -77,7 +78,8 @@ class ConsoleCluster:
 
     def _read(self) -> Snapshot:
         cluster = self._cluster
-        status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()
+        status = collect_status(cluster, self._quarantine)
+        groups, jobs = read_groups(cluster), self._read_jobs()
         return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock(), schedulers=_schedulers(cluster))
 
     def _read_jobs(self) -> Sequence[Job]:
@@ -182,8 +184,8 @@ class ConsoleCluster:
         return job
 
     def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
-        """The records that wait in the quarantine, the oldest first, and whether there are more."""
-        waiting = (one for one in read_quarantine(self._cluster) if not one.is_released)
+        """The open records of the quarantine, the oldest first, and whether there are more."""
+        waiting = (one for one in read_quarantine(self._cluster) if one.state == OPEN)
         found = list(islice(waiting, limit + 1))
         return found[:limit], len(found) > limit
 
@@ -191,6 +193,13 @@ class ConsoleCluster:
         """Give records of the quarantine back to the schedulers; all of them, or none."""
         try:
             return release(self._cluster, places, {})
+        finally:
+            self.snapshots.wake()
+
+    def resolve_quarantined(self, places: Collection[RecordAddress], by: str, why: str) -> int:
+        """Close records of the quarantine for good; all of them, or none."""
+        try:
+            return resolve_quarantined(self._cluster, places, by=by, why=why)
         finally:
             self.snapshots.wake()
 

@@ -23,7 +23,8 @@ from reconsume.operations.dead_letters import read_page
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.rights_check import check_rights
-from reconsume.operations.quarantine import read_quarantine, release
+from reconsume.operations.quarantine.changes import release
+from reconsume.operations.quarantine.records import read_quarantine
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.rights import Role, rights_of
 from tests.integration.installation import Installation, settings_for
@@ -191,7 +192,7 @@ def test_a_release_ends_and_the_next_one_releases_what_is_missing(
         release(here.cluster, None, changes)
     accident.undo()
     until_it_works(lambda: release(here.cluster, None, changes))
-    wait_until(lambda: all(one.is_released for one in read_quarantine(here.cluster)), 30, "all are released")
+    wait_until(lambda: all(one.state == "RELEASED" for one in read_quarantine(here.cluster)), 30, "all are released")
     assert Counter(one.value for one in here.read(lane)) == Counter(b"%d" % number for number in range(COUNT))
 
 

@@ -325,3 +325,9 @@ class ShownReleased(ShownModel):
     """How many records were released."""
 
     released: int
+
+
+class ShownResolved(ShownModel):
+    """How many records were resolved."""
+
+    resolved: int

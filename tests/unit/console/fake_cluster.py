@@ -30,7 +30,7 @@ from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.lives.group_hours import RetryHours
 from reconsume.operations.lives.group_waits import GroupWaits
 from reconsume.operations.lives.message_life import LifeStep, MessageLife
-from reconsume.operations.quarantine import QuarantineRecord
+from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import Changed
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
@@ -102,6 +102,7 @@ class FakeCluster(ConsoleCluster):
 
     jobs: dict[str, Job] = field(default_factory=dict)
     held: list[QuarantineRecord] = field(default_factory=list)
+    closed: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.snapshots = Snapshots(self.latest)
@@ -203,6 +204,10 @@ class FakeCluster(ConsoleCluster):
     def release(self, places: Collection[RecordAddress]) -> int:
         self.held = [one for one in self.held if one.place not in places]
         return len(places)
+
+    def resolve_quarantined(self, places: Collection[RecordAddress], by: str, why: str) -> int:
+        self.closed.append((by, why))
+        return self.release(places)
 
     def left_to_index(self) -> int | None:
         return self.left
