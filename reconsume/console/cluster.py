@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
@@ -48,6 +48,18 @@ _MOST_PLANNED: Final = 20_000
 """Dead letters that a dry run reads from Kafka: a page must not wait for more."""
 WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
 """What may be done with a job."""
+
+
+class HourCounts(NamedTuple):
+    """Dead letters by hour.
+
+    Attributes:
+        first_ms: when the first hour began.
+        by_hour: the oldest hour first; the last one is the hour that runs.
+    """
+
+    first_ms: int
+    by_hour: list[int]
 
 
 class ConsoleCluster:
@@ -215,15 +227,15 @@ class ConsoleCluster:
         """The records of a dead letter's message; reads Kafka."""
         return read_life(self._cluster, group, one)
 
-    def hours(self, group: str) -> list[int] | None:
-        """How many died in each of the last 72 hours, the oldest first; None where the index has none of the group."""
+    def hours(self, group: str) -> HourCounts | None:
+        """How many died in each of the last 72 hours; None where the index has none of the group."""
         index = self._index_of(group)
         if index is None:
             return None
-        now_hour = int(self._clock()) // _HOUR_MS
-        wanted = LetterFilter(group=group, since_ms=(now_hour - _CHART_HOURS + 1) * _HOUR_MS)
+        first = int(self._clock()) // _HOUR_MS - _CHART_HOURS + 1
+        wanted = LetterFilter(group=group, since_ms=first * _HOUR_MS)
         counted = {int(one.value) // _HOUR_MS: one.number for one in index.store.count_by("hour", wanted)}
-        return [counted.get(now_hour - age, 0) for age in reversed(range(_CHART_HOURS))]
+        return HourCounts(first * _HOUR_MS, [counted.get(first + place, 0) for place in range(_CHART_HOURS)])
 
     def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
         """The dead letters of a message, the newest first; none while the index is incomplete."""

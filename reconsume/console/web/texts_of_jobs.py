@@ -83,6 +83,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
         "{hours} hours. Dead letters: {all}, at most {most} in an hour.",
         "{hours} 小时：{all} 条死信，单小时最多 {most} 条。",
     ),
+    "chart_times": ("Times are in UTC.", "时间为 UTC。"),
     "waiting_of_group": ("waiting, this group", "本组等待中"),
     "waiting_of_all": ("waiting, all groups", "所有组等待中"),
     "waits_of_group": ("Count the waiting records of this group", "统计本组等待中的记录"),

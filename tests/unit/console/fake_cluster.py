@@ -11,7 +11,7 @@ from typing import Any
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
-from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.cluster import ConsoleCluster, HourCounts
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
@@ -41,6 +41,7 @@ __all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "
 LETTERS = "/groups/departures/dead-letters"
 TOKEN = "0123456789abcdef0123456789abcdef"
 NOW = 1_795_377_600_000
+FIRST_MS = (NOW // 3_600_000 - 71) * 3_600_000
 """2026-11-22 20:00:00 UTC."""
 
 
@@ -172,7 +173,7 @@ class FakeCluster(ConsoleCluster):
 
     def retry_hours(self, group: str) -> RetryHours:
         self._letters(group)
-        return RetryHours([0] * 70 + [3, 4], is_exact=False, since_ms=NOW - 86_400_000)
+        return RetryHours(FIRST_MS, [0] * 70 + [3, 4], is_exact=False, since_ms=NOW - 86_400_000)
 
     def pause_retries(self, group: str, *, is_paused: bool) -> None:
         if self.error is not None:
@@ -188,8 +189,10 @@ class FakeCluster(ConsoleCluster):
         ]
         return MessageLife(steps, 99, is_whole=False)
 
-    def hours(self, group: str) -> list[int] | None:
-        return None if self.store is None else [0] * 71 + [self.store.count(LetterFilter(group=group))]
+    def hours(self, group: str) -> HourCounts | None:
+        if self.store is None:
+            return None
+        return HourCounts(FIRST_MS, [0] * 71 + [self.store.count(LetterFilter(group=group))])
 
     def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
         wanted = LetterFilter(group=group, message_id=message_id)
