@@ -51,7 +51,7 @@ def bars(numbers: Sequence[int]) -> str:
     return "".join(f"M{4 * place} 20v-{high}h3v{high}z" for place, high in enumerate(heights) if high)
 
 
-def hour_ticks(first_ms: int, count: int) -> list[tuple[float, str, bool]]:
+def hour_ticks(first_ms: int, count: int) -> list[tuple[float, str]]:
     """Return a tick for each noon and midnight (UTC) of a chart by hour.
 
     Args:
@@ -59,14 +59,14 @@ def hour_ticks(first_ms: int, count: int) -> list[tuple[float, str, bool]]:
         count: of hours.
 
     Returns:
-        Where it stands, in percent; its text; whether the text fits only on its left.
+        Where it stands, in percent, and its text, which is empty near the end.
     """
     ticks = []
     for place in range(count):
         moment = dt.datetime.fromtimestamp(first_ms / 1000, dt.UTC) + dt.timedelta(hours=place)
         if moment.hour in (0, 12):
             text = moment.strftime("%m-%d" if moment.hour == 0 else "%H:%M")
-            ticks.append((round(100 * place / count, 2), text, place > _LATE * count))
+            ticks.append((round(100 * place / count, 2), text if place < _LATE * count else ""))
     return ticks
 
 

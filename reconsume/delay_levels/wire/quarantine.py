@@ -39,7 +39,7 @@ def quarantine_headers(headers: Headers, reason: str, source: Position, timestam
 
 
 class QuarantineMark(NamedTuple):
-    """What became of a record.
+    """The note that a person has closed a record.
 
     Attributes:
         offset: of the record, in the partition of the mark.

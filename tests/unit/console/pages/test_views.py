@@ -202,12 +202,12 @@ def test_bars_show_every_number_above_nothing() -> None:
 def test_a_chart_has_a_tick_at_each_noon_and_midnight() -> None:
     first = 1_795_377_600_000 // 86_400_000 * 86_400_000 + 3 * 3_600_000
     assert hour_ticks(first, 72) == [
-        (12.5, "12:00", False),
-        (29.17, "11-23", False),
-        (45.83, "12:00", False),
-        (62.5, "11-24", False),
-        (79.17, "12:00", False),
-        (95.83, "11-25", True),
+        (12.5, "12:00"),
+        (29.17, "11-23"),
+        (45.83, "12:00"),
+        (62.5, "11-24"),
+        (79.17, "12:00"),
+        (95.83, ""),
     ]
 
 
