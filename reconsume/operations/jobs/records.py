@@ -10,7 +10,7 @@ from typing import Final, Self
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.jobs.job_records import (
     CANCEL,
     PAUSE,
@@ -193,10 +193,7 @@ def jobs_topic(cluster: Cluster) -> str:
     Raises:
         TopicNotReady: it does not exist.
     """
-    topic = cluster.names.jobs
-    if not cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; {cluster.names.remedy_if_missing(topic)}")
-    return topic
+    return cluster.require(cluster.names.jobs)
 
 
 def write_new(cluster: Cluster, job: Job) -> None:

@@ -144,7 +144,7 @@ class QuarantineCounter:
     """Counts open records; each look reads what is new, and no more than 20,000 offsets. For one thread."""
 
     def __init__(self) -> None:
-        self._next: dict[Partition, int] = {}
+        self._read: dict[Partition, Span] = {}
         self._number, self._states = 0, QuarantineStates({})
 
     def look(self, cluster: Cluster) -> Count:
@@ -154,11 +154,14 @@ class QuarantineCounter:
             KafkaNotReachable: no answer.
         """
         spans = find_spans(cluster)
-        if any(where not in spans or spans[where][1] < offset for where, offset in self._next.items()):
-            self._forget()  # the topic was made again
+        if any(
+            where not in spans or spans[where][0] != start or spans[where][1] < end
+            for where, (start, end) in self._read.items()
+        ):
+            self._forget()  # the topic was made again, or some of its records were deleted
         new, left, rest = dict[Partition, Span](), _COUNTED_AT_ONCE, 0
         for where, (start, end) in spans.items():
-            begin = self._next.get(where, start)
+            begin = self._read.get(where, (start, start))[1]
             new[where] = begin, min(end, begin + left)
             left -= new[where][1] - begin
             rest += end - new[where][1]
@@ -171,11 +174,11 @@ class QuarantineCounter:
         except ReconsumeError:
             self._forget()
             raise
-        self._next |= {where: end for where, (_, end) in new.items()}
+        self._read = {where: (spans[where][0], end) for where, (_, end) in new.items()}
         return Count(self._number + rest, exact=not rest)
 
     def _forget(self) -> None:
-        self._next, self._number, self._states = {}, 0, QuarantineStates({})
+        self._read, self._number, self._states = {}, 0, QuarantineStates({})
 
 
 def is_quarantined(headers: Headers) -> bool:

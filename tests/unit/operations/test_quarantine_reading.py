@@ -103,6 +103,10 @@ def test_a_large_one_is_counted_step_by_step_and_its_marks_are_no_records(monkey
         Count(COUNT + 8, exact=False),
         *[Count(COUNT - 6, exact=True)] * 2,
     ]
+    # The first ten are deleted.
+    monkeypatch.setattr(records, "_COUNTED_AT_ONCE", 1 << 62)
+    monkeypatch.setattr(records, "find_spans", lambda _cluster, **_: {(TOPIC, 0): (20, 2 * COUNT + 8)})
+    assert counter.look(CLUSTER) == Count(COUNT - 10, exact=True)
 
 
 @pytest.mark.parametrize("stored", ["²", "9" * 5_000, "", "-1"])
