@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from reconsume.console.cluster import WISHES, ConsoleCluster
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.dead_letters import DeadLetterRecord
-from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
@@ -41,12 +39,6 @@ class Changes:
     def reopen(self, who: str, group: str, places: Collection[RecordAddress]) -> list[Changed]:
         """Open resolved dead letters again."""
         return self._logged("opened", who, group, self._cluster.reopen(group, places))
-
-    def plan_job(
-        self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
-    ) -> JobPlan:
-        """Return what a job would do; `told` is given each dead letter and its status."""
-        return self._cluster.plan_job(draft, told)
 
     def create_job(self, who: str, draft: JobDraft, why: str, count: int | None = None) -> Job:
         """Create a job."""

@@ -50,18 +50,15 @@ class JobDraft:
     form: str = "jsonl"
 
 
-def job_filter(
-    wanted: Filter, *, origin_topic: str | None = None, label_rules: dict[str, str] | None = None
-) -> JobFilter:
+def job_filter(wanted: Filter, *, label_rules: dict[str, str] | None = None) -> JobFilter:
     """Return the filter of a job that takes what a list shows.
 
     Args:
         wanted: of the list.
-        origin_topic: of the first copy; None takes any.
         label_rules: the setting `cause_labels`, which the filter's label follows.
     """
     return JobFilter(
-        *(wanted.text, wanted.key, wanted.message_id, origin_topic, wanted.since_ms, wanted.until_ms),
+        *(wanted.text, wanted.key, wanted.message_id, None, wanted.since_ms, wanted.until_ms),
         *(wanted.state, wanted.label, label_rules or {}),
     )
 
@@ -139,11 +136,6 @@ class Selection:
         wanted = spec.wanted
         self._filter = Filter(wanted.text, wanted.key, wanted.message_id, wanted.since_ms, wanted.until_ms)
         self._labels = CauseLabels(wanted.label_rules)
-
-    @property
-    def needs_state(self) -> bool:
-        """Whether the state of a letter matters here."""
-        return self._spec.wanted.state is not None
 
     def windows(self, partition: int, start: int) -> Iterator[tuple[int, int]]:
         """Give the parts of a partition in which letters may be, from an offset on: first, and behind the last."""
