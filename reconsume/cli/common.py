@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -74,6 +74,7 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
     def register(command: Command) -> Command:
         @wraps(command)
         def run(**given: Any) -> None:
+            _require_text(given)
             values = {one: make(**{option: given.pop(option) for option in shared[one]}) for one, make in made.items()}
             command(**values, **given)
 
@@ -85,6 +86,14 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
         return command
 
     return register
+
+
+def _require_text(given: Mapping[str, Any]) -> None:
+    """Refuse arguments that are bytes without a text, which Python hands over as surrogates."""
+    for name, value in given.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and any(0xD800 <= ord(one) <= 0xDFFF for one in text):  # noqa: PLR2004 - see above
+                raise IllegalSetting(f"{name} {text[:80]!r}: use UTF-8")
 
 
 def on_kafka(

@@ -70,12 +70,16 @@ class JobWork(Protocol):
 
     def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
         """Do what must be done before these count as done; returns the size of the file, 0 where there is none."""
+        del letters
+        return 0
 
     def close(self, *, is_done: bool) -> str:
         """Let go; returns where the file is, empty where there is none."""
+        del is_done
+        return ""
 
 
-class Resending:
+class Resending(JobWork):
     """Sends letters again.
 
     Args:
@@ -138,18 +142,8 @@ class Resending:
             return "not_allowed", f"the schedulers' allowed_real_topics do not match topic {topic}"
         return SENT, ""
 
-    def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Nothing is to do."""
-        del letters
-        return 0
 
-    def close(self, *, is_done: bool) -> str:
-        """Nothing is open."""
-        del is_done
-        return ""
-
-
-class Resolving:
+class Resolving(JobWork):
     """Resolves letters that are open.
 
     Args:
@@ -173,16 +167,6 @@ class Resolving:
         return LetterOutcome(
             place, message_id, "resolved_now", "", [state_record(self._states, one.key_of_state, state)]
         )
-
-    def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Nothing is to do."""
-        del letters
-        return 0
-
-    def close(self, *, is_done: bool) -> str:
-        """Nothing is open."""
-        del is_done
-        return ""
 
 
 def with_outcomes(progress: JobProgress, outcomes: Sequence[LetterOutcome]) -> JobProgress:

@@ -25,7 +25,7 @@ _BUCKETS: Final = 1_024
 _LONGEST_RUN_MS: Final = DAY_MS
 """A run is named by its beginning; what it saw may be so much younger."""
 _OPEN: Final = ("waiting", "lost", "quarantined")
-"""A person may give back what is in the quarantine."""
+"""A person may give back what is in the quarantine; what was resolved stays there."""
 _SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}
 _PLACE: Final = ("topic", "partition", "offset")
 
@@ -170,7 +170,8 @@ def append_run(
     Raises:
         LedgerTaken: another run was added meanwhile.
     """
-    still, seen = F.col("outcome").isin(*_OPEN), F.greatest(*map(F.unix_millis, _SIDES.values()))
+    resolved = (F.col("outcome") == "quarantined") & ~F.array_contains("notes", "QUARANTINED")
+    still, seen = F.col("outcome").isin(*_OPEN) & ~resolved, F.greatest(*map(F.unix_millis, _SIDES.values()))
     kept = ledger.withColumns({"run": F.lit(now_ms).cast("bigint"), "bucket": _bucket(), "seen_ms": seen})
     for name, rows in (("settled", kept.where(~still)), ("open", kept.where(still))):
         write_rows(rows, log.path(name, now_ms))
