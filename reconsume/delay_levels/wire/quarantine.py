@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -20,14 +21,21 @@ QUARANTINE_RELEASED: Final = "QUARANTINE_RELEASED"
 """On a record of its own, in the same partition: the offset of one that was released. Its value is the position
 (`<topic>/<partition>/<offset>`) that it went to."""
 
+_LONGEST_REASON: Final = 1_000
+"""Characters. A reason may quote a header, whose sender chooses its size; the record must fit into the quarantine."""
+_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 
 
 def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
-    """The record's own headers untouched, then why it is here and where it came from."""
+    """The record's own headers untouched, then why it is here and where it came from.
+
+    Guarantees: they take a few kilobytes more than the record's own, whatever those hold.
+    Test: tests/unit/bridge/scheduler/targets/test_hostile_records.py.
+    """
     return [
         *headers,
-        (QUARANTINE_REASON, reason.encode(errors="replace")),
+        (QUARANTINE_REASON, reason[:_LONGEST_REASON].encode(errors="replace")),
         (QUARANTINE_ORIGIN, str(source).encode()),
         (QUARANTINE_TIMESTAMP, str(timestamp_ms).encode()),
     ]
@@ -42,8 +50,8 @@ def released_offset(headers: Headers) -> int | None:
     """Return the offset in a marker; None for other records."""
     if len(headers) != 1 or headers[0][0] != QUARANTINE_RELEASED:
         return None
-    value = headers[0][1] or b""
-    return int(value) if value.isdigit() else None
+    value = (headers[0][1] or b"").decode(errors="replace")
+    return int(value) if _NUMBER.fullmatch(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +81,8 @@ class Quarantined:
         if tuple(name for name, _ in ours) != _OURS:
             raise MalformedProperty(f"the record's last headers are not {', '.join(_OURS)}, so no scheduler wrote it")
         reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
-        if not stored.isdigit():
-            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored!r}")
+        if not _NUMBER.fullmatch(stored):
+            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored[:40]!r}")
         return cls(own, reason, Position.parse(source), int(stored))
 
     def back(self, names: TopicNames, changes: Mapping[str, str]) -> tuple[str, list[Header]]:
