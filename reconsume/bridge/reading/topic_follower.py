@@ -32,6 +32,7 @@ class TailReader:
     Attributes:
         reached: by partition the next offset, once a record or the end has come.
         unread: the partitions of which no end has come yet.
+        went_back: whether a partition began anew, because its topic was made again or has lost records.
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str, group: str) -> None:
@@ -47,6 +48,7 @@ class TailReader:
         self._followed: set[Partition] = set()
         self.reached: dict[Partition, int] = {}
         self.unread: set[Partition] = set()
+        self.went_back = False
 
     def follow(self, starts: Mapping[Partition, int | None]) -> None:
         """Read these too, from these offsets on; None is the beginning."""
@@ -72,7 +74,9 @@ class TailReader:
             where, error = place_of(message), message.error()
             at_end = error is not None and is_end(error)
             if error is None or at_end:
-                self.reached[where] = (message.offset() or 0) + (error is None)
+                reached = (message.offset() or 0) + (error is None)
+                self.went_back |= reached < self.reached.get(where, 0)
+                self.reached[where] = reached
             if at_end:
                 self.unread.discard(where)
             else:
