@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.5
 _LOOK_AGAIN_SECONDS: Final = 5.0
+_COUNT_SECONDS: Final = 30.0
 
 
 class GroupsFollower(TopicFollower):
@@ -36,7 +37,7 @@ class GroupsFollower(TopicFollower):
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, start: Groups) -> None:
-        super().__init__(base, topic, "reconsume-groups", _LOOK_AGAIN_SECONDS)
+        super().__init__(base, topic, "reconsume-groups", _LOOK_AGAIN_SECONDS, _COUNT_SECONDS)
         self._start = self._groups = start
         self._loaded = threading.Event()
         self._refusal: KafkaRefused | None = None
@@ -77,7 +78,7 @@ class GroupsFollower(TopicFollower):
         groups = self._start
         with closing(TailReader(self._base, self._client_id, self._topic)) as reader:
             reader.follow(dict.fromkeys((self._topic, one) for one in range(partitions)))
-            while not self._stop.is_set():
+            while not (self._stop.is_set() or self._has_grown(admin, partitions)):
                 for message in reader.read(_POLL_SECONDS):
                     if (error := message.error()) is not None:
                         raise translate(error, f"reading topic {self._topic}")

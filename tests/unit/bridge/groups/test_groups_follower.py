@@ -59,6 +59,15 @@ def follow(follower: GroupsFollower, reads: Reads, monkeypatch: pytest.MonkeyPat
     return reads.seen
 
 
+def test_a_topic_with_more_partitions_is_read_anew(follower: GroupsFollower, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, reads = [1, 1, 2], Reads(follower, *[({}, True)] * 9)
+    admin = type("Admin", (), {"partitions": lambda *_: {TOPIC: counts.pop(0)}})()
+    monkeypatch.setattr(groups_follower, "TailReader", lambda *_: reads)
+    follower._count_seconds = 0
+    follower._follow(cast("Any", admin))
+    assert (counts, len(reads.seen)) == ([], 1)
+
+
 def test_the_first_time_what_was_read_holds_at_once(follower: GroupsFollower, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = follow(follower, Reads(follower, ({b"a": PAUSED}, False), ({b"b": b"{}"}, True)), monkeypatch)
     assert seen == [set(), {"a"}, {"a", "b"}]
