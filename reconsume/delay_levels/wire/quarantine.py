@@ -24,15 +24,21 @@ QUARANTINE_RESOLVED: Final = "QUARANTINE_RESOLVED"
 """The same of one that a person has closed; the value is that of a `DeadLetterState`."""
 RELEASED: Final = "RELEASED"
 
+_LONGEST_REASON: Final = 1_000
+"""Characters. A reason may quote a header, whose sender chooses its size; the record must fit into the quarantine."""
 _MOST_DIGITS: Final = 19
 _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 
 
 def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
-    """The record's own headers untouched, then why it is here and where it came from."""
+    """The record's own headers untouched, then why it is here and where it came from.
+
+    Guarantees: they take a few kilobytes more than the record's own, whatever those hold.
+    Test: tests/unit/bridge/scheduler/targets/test_hostile_records.py.
+    """
     return [
         *headers,
-        (QUARANTINE_REASON, reason.encode(errors="replace")),
+        (QUARANTINE_REASON, reason[:_LONGEST_REASON].encode(errors="replace")),
         (QUARANTINE_ORIGIN, str(source).encode()),
         (QUARANTINE_TIMESTAMP, str(timestamp_ms).encode()),
     ]
@@ -97,7 +103,7 @@ class Quarantined:
             raise MalformedProperty(f"the record's last headers are not {', '.join(_OURS)}, so no scheduler wrote it")
         reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
         if (stored_ms := _number(ours[-1][1])) is None:
-            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored[:80]!r}")
+            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored[:40]!r}")
         return cls(own, reason, Position.parse(source), stored_ms)
 
     def back(self, names: TopicNames, changes: Mapping[str, str]) -> tuple[str, list[Header]]:

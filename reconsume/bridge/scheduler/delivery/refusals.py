@@ -111,7 +111,6 @@ class Refusals:
         self._unwritable = unwritable
         self._compresses = compresses
         self._alone: dict[Where, str] = {}
-        self._written: set[Where] = set()
         self._targets: dict[str, _Refused] = {}
         self._searches: dict[str, _Search] = {}
         self._asked: set[str] = set()
@@ -120,7 +119,7 @@ class Refusals:
         self._not_before = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._alone or self._written or self._targets or self._searches)
+        return bool(self._alone or self._targets or self._searches)
 
     def overrule(self, runs: list[DueRun], batch: list[Delivery], now_ms: float) -> tuple[list[DueRun], list[Delivery]]:
         """Return the part of the batch that can be written now; what is refused goes to the quarantine."""
@@ -140,8 +139,6 @@ class Refusals:
         """Return what to write for the record, None while that is not known."""
         message = record[1]
         where = *source, offset_of(message)
-        if where in self._written:
-            return one._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
         if (reason := self._alone.get(where)) is not None:
             return self._router.quarantine(message, reason)
         if one.outcome in _DECIDED:
@@ -192,7 +189,7 @@ class Refusals:
         concerned = [
             (record_batch_bytes(one), where, one)
             for where, one in zip(wheres_of(runs), batch, strict=True)
-            if one.topic == topic and one.outcome not in _DECIDED and where not in self._written
+            if one.topic == topic and one.outcome not in _DECIDED
         ]
         if not concerned or self._trials is None or topic in self._searches:
             return False
@@ -223,23 +220,14 @@ class Refusals:
         """Try the record as it is next time."""
         self._alone.pop(where, None)
 
-    def stored(self, wheres: Iterable[Where]) -> None:
-        """These are stored, though their batch was aborted."""
-        self._written.update(wheres)
-
-    def is_stored(self, where: Where) -> bool:
-        """Whether the record was stored already."""
-        return where in self._written
-
     def forget(self, wheres: Iterable[Where]) -> None:
         """These are delivered and committed."""
         for where in wheres:
             self._alone.pop(where, None)
-            self._written.discard(where)
 
     def revoke(self, partitions: Collection[tuple[str, int]]) -> None:
         """These partitions went to another worker."""
-        self.forget([where for where in (*self._alone, *self._written) if where[:2] in partitions])
+        self.forget([where for where in self._alone if where[:2] in partitions])
 
     def step(self, now_ms: float) -> None:
         """Find out one thing more: one question, or one trial."""
