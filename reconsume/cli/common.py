@@ -220,6 +220,11 @@ def stop_at_signals() -> threading.Event:
     return stop
 
 
+def exit_at_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that no process that it started stays behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def ignore_known_warnings() -> None:
     """Leave out what confluent-kafka (2.16) says of each producer that was shut out or left behind, and replaced."""
     warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)

@@ -7,6 +7,7 @@ ruff refuses `rich`, `print`, `sys.stdout` and `sys.stderr` in all other modules
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import textwrap
 import threading
@@ -24,6 +25,7 @@ __all__ = [
     "Coloured",
     "clear_screen",
     "counted",
+    "give_up_output",
     "indented",
     "make_stray_lines_visible",
     "one_line",
@@ -76,6 +78,11 @@ def tell(text: str | Coloured) -> None:
 def print_error(error: BaseException) -> None:
     """Say in one message why the command ends."""
     tell(f"error: {error}")
+
+
+def give_up_output() -> None:
+    """Drop what standard output has not taken, or the end of the process would try it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
 
 
 def make_stray_lines_visible() -> None:

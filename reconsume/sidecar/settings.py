@@ -195,3 +195,15 @@ class ProcessSettings(Settings):
         tuple[PushSettings, ...], _from_json('a list such as [{"group": "departures", "topics": ["flights"]}]')
     ] = ()
     """What is pushed to apps; nothing by default."""
+
+    @field_validator("subscriptions")
+    @classmethod
+    def _each_group_has_one(cls, value: tuple[PushSettings, ...]) -> tuple[PushSettings, ...]:
+        groups = [one.group for one in value]
+        for group in groups:
+            if groups.count(group) > 1:
+                raise IllegalSetting(
+                    f"group {group!r} has several subscriptions, whose retries would reach any of their apps; name all "
+                    "topics in one subscription, or give each its own group"
+                )
+        return value

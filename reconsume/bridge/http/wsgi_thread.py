@@ -27,6 +27,8 @@ WORKERS: Final = 8
 _LIMITS: Final = ConnectionLimits(idle_seconds=10.0, body_seconds=10.0, write_seconds=30.0)
 _MOST_BYTES: Final = 65_536
 """Of a request."""
+_MOST_DIGITS: Final = 20
+"""Of a length: Python refuses to read a number of thousands."""
 _CLOSE_SECONDS: Final = 1.0
 """For answers that have begun when the server ends."""
 _START_SECONDS: Final = 30.0
@@ -53,7 +55,7 @@ def size_of_request(received: bytes) -> int | None:
     length = told.group(1).strip() if told else b"0"
     if not length.isdigit():
         raise Refused("400 Bad Request")
-    if end.end() + int(length) > _MOST_BYTES:
+    if end.end() + int(length[:_MOST_DIGITS]) > _MOST_BYTES:
         raise Refused("413 Content Too Large")
     return end.end() + int(length)
 

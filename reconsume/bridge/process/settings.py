@@ -210,7 +210,10 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"the settings file cannot be read: {file}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise IllegalSetting(
+            f"the settings file {file} cannot be read: {why}; name another one with --config"
+        ) from None
     if file.suffix in (".yaml", ".yml"):
         return _read_yaml(file, text)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -45,3 +46,24 @@ def test_an_unexpected_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_what_is_well_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, "topics", "acls") == 0
+
+
+def at_shell(command: str) -> tuple[int, str]:
+    """What a command of a shell ends with and tells to standard error; RECONSUME stands for the program."""
+    program = f"{sys.executable} -c 'from reconsume.cli.entry import main; main()'"
+    ended = subprocess.run(["bash", "-c", command.replace("RECONSUME", program)], capture_output=True, check=False)
+    return ended.returncode, ended.stderr.decode()
+
+
+def test_a_full_disk_is_an_error_in_one_line() -> None:
+    code, told = at_shell("RECONSUME config schema > /dev/full")
+    assert (code, told.splitlines()) == (
+        2,
+        ["error: the output is not complete: No space left on device; free some space, or write elsewhere"],
+    )
+
+
+def test_standard_streams_may_be_closed() -> None:
+    assert at_shell("RECONSUME config check <&- >&-") == (0, "")
+    code, _ = at_shell("RECONSUME config check --process nobody <&- >&- 2>&-")
+    assert code == 2
