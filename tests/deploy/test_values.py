@@ -68,6 +68,15 @@ REFUSED = {
     "config.console.read_only=true": "additional properties 'console' not allowed",
     "topics.manage=strimziKafkaTopic": "name the Kafka resource in topics.strimzi.cluster",
     "topics.manage=none,delayLevels=1s": "written by the topics Job, and topics.manage is none",
+    "fullnameOverride=Foo_Bar": "at '/fullnameOverride': 'Foo_Bar' does not match pattern",
+    "nameOverride=My App": "at '/nameOverride': 'My App' does not match pattern",
+    "commonLabels.team=7": "at '/commonLabels/team': got number, want null or string",
+    "scheduler.podAnnotations.on=true": "at '/scheduler/podAnnotations/on': got boolean, want null or string",
+    "scheduler.nodeSelector.ssd=true": "at '/scheduler/nodeSelector/ssd': got boolean, want null or string",
+    r"commonLabels.app\.kubernetes\.io/name=a": "commonLabels has app.kubernetes.io/name, by which this chart selects",
+    "console.enabled=true,console.auth.proxy.addresses={10.0.0.0/8},console.auth.tokensKey=people": (
+        "are keys of a Secret: name it in console.auth.existingSecret"
+    ),
     "fullnameOverride=a-name-of-more-than-forty-characters-is-too-long": "maxLength: got 48, want 40",
 }
 
