@@ -43,6 +43,8 @@ def _object(value: Value) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
+        # Helm takes away what is null, such as a section whose lines are all comments.
+        "required": [one.path[-1] for one in value.children if one.children or one.path == ("config",)],
         "properties": {one.path[-1]: _one(one) for one in value.children},
     }
 
@@ -59,6 +61,8 @@ def _one(value: Value) -> dict[str, Any]:
         if value.path[-1].lower().endswith(_OF_TEXTS):
             # Kubernetes takes no numbers there; null takes a default away.
             schema["additionalProperties"] = {"type": ["string", "null"]}
+        elif value.path[-1] == "resources":
+            schema["additionalProperties"] = {"type": ["object", "array", "null"]}
     elif "enum" not in value.schema:
         schema["type"] = _TYPES[type(value.default)] if value.default is not None else "null"
     return schema | value.schema
