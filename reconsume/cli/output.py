@@ -6,6 +6,8 @@ ruff refuses `rich`, `print`, `sys.stdout` and `sys.stderr` in all other modules
 
 from __future__ import annotations
 
+import codecs
+import json
 import logging
 import os
 import sys
@@ -14,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TextIO
@@ -43,6 +46,7 @@ __all__ = [
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _WIDTH_OF_FILES: Final = 160
+_JSON_ESCAPES: Final = "reconsume.json"
 
 
 class Coloured(NamedTuple):
@@ -86,7 +90,13 @@ def give_up_output() -> None:
 
 
 def make_stray_lines_visible() -> None:
-    """Make tracebacks, and logs of commands that configure none, harmless too: they may quote a record."""
+    """Make tracebacks, and logs of commands that configure none, harmless too: they may quote a record.
+
+    A character that a terminal or a pipe cannot encode becomes a JSON escape; JSON is still the same JSON.
+    """
+    codecs.register_error(_JSON_ESCAPES, _as_escapes)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors=_JSON_ESCAPES)
 
     def show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         tell("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))
@@ -95,6 +105,11 @@ def make_stray_lines_visible() -> None:
     threading.excepthook = lambda its: show(its.exc_type, its.exc_value, its.exc_traceback)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Visible())
+
+
+def _as_escapes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 class _Visible(logging.Formatter):
