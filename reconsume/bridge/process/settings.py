@@ -97,6 +97,11 @@ class LoggingSettings(_Strict):
     """`console` writes lines for people, `json` one JSON object in each line."""
 
 
+_PROTOCOL: Final = re.compile("^(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.IGNORECASE)
+"""Which librdkafka allows before an address."""
+_LAST_PORT: Final = 65_535
+
+
 class Settings(_Strict):
     """All settings of a process."""
 
@@ -116,6 +121,21 @@ class Settings(_Strict):
     scheduler: SchedulerSettings = SchedulerSettings()
     management: ManagementSettings = ManagementSettings()
     logging: LoggingSettings = LoggingSettings()
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _servers_are_addresses(cls, value: str) -> str:
+        """Librdkafka waits for ever for what is no address, and takes port 99999 for 34463."""
+        servers = [one.strip() for one in value.split(",") if one.strip()]
+        if not servers:
+            raise IllegalSetting("it is empty; write host:port, comma-separated")
+        for one in servers:
+            host, colon, port = _PROTOCOL.sub("", one).rpartition(":")
+            has_port = colon and (":" not in host or host.endswith("]"))
+            is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _LAST_PORT
+            if re.search(r"[\s/]", host + port) or (has_port and not (host and is_port)):
+                raise IllegalSetting(f"{one!r} must be host:port, with a port from 1 to {_LAST_PORT}")
+        return value
 
     @field_validator("kafka", mode="before")
     @classmethod
