@@ -125,10 +125,10 @@ class Settings(_Strict):
     @field_validator("bootstrap_servers")
     @classmethod
     def _servers_are_addresses(cls, value: str) -> str:
-        """Librdkafka waits for ever for what is no address, and takes port 99999 for 34463."""
+        """Librdkafka tries an illegal address again and again, and takes port 99999 for 34463."""
         servers = [one.strip() for one in value.split(",") if one.strip()]
         if not servers:
-            raise IllegalSetting("it is empty; write host:port, comma-separated")
+            raise IllegalSetting("the list is empty; write host:port, comma-separated")
         for one in servers:
             host, colon, port = _PROTOCOL.sub("", one).rpartition(":")
             has_port = colon and (":" not in host or host.endswith("]"))

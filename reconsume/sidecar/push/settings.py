@@ -28,7 +28,7 @@ ErrorTypes = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 def _port_of(url: SplitResult) -> int | None:
-    """Return the port, None without one, and 0 for what is none."""
+    """Return the port, None without one, and 0 for an illegal one."""
     try:
         return url.port
     except ValueError:

@@ -80,7 +80,7 @@ def test_addresses_that_librdkafka_knows_are_allowed(servers: str) -> None:
         ),
         (
             {"RECONSUME_BOOTSTRAP_SERVERS": " "},
-            r"setting bootstrap_servers \(environment\): it is empty; write host:port",
+            r"setting bootstrap_servers \(environment\): the list is empty; write host:port",
         ),
         ({"RECONSUME_BOOTSTRAP_SERVERS": "a:1,http://b:2"}, "'http://b:2' must be host:port"),
         ({"RECONSUME_BOOTSTRAP_SERVERS": "a:99999"}, "'a:99999' must be host:port, with a port from 1 to 65535"),
