@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -197,6 +198,13 @@ class ProcessSettings(Settings):
         tuple[PushSettings, ...], _from_json('a list such as [{"group": "departures", "topics": ["flights"]}]')
     ] = ()
     """What is pushed to apps; nothing by default."""
+
+    @field_validator("subscriptions", mode="before")
+    @classmethod
+    def _there_may_be_several(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            raise IllegalSetting("subscriptions are a list; write [[subscriptions]] in TOML, or - before each in YAML")
+        return value
 
     @field_validator("subscriptions")
     @classmethod

@@ -228,7 +228,7 @@ def load_settings(
 
 def _read_file(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise IllegalSetting(
@@ -258,7 +258,8 @@ def _read_yaml(file: Path, text: str) -> dict[str, Any]:
         raise IllegalSetting(
             f"the settings file {file} must hold settings by name, as in: bootstrap_servers: kafka:9092"
         )
-    return {str(key): value for key, value in (found or {}).items()}
+    # A section whose lines are all comments is null, and so is an empty file.
+    return _without_none({str(key): value for key, value in (found or {}).items()})
 
 
 def _without_none(layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,6 +125,8 @@ class PushSettings(BaseModel):
     @field_validator("topics", mode="before")
     @classmethod
     def _topics_from_a_list(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"topics are a list or a table; write [{value!r}]")  # noqa: TRY004 - pydantic takes no TypeError
         return dict.fromkeys(value, "*") if isinstance(value, list | tuple) else value
 
     @field_validator("route", "probe_route")

@@ -185,6 +185,8 @@ def test_types_that_are_not_worth_a_retry_are_json_in_the_environment() -> None:
         ("sidecar: {limits: {body_mib: .inf}}", r"limits\.body_mib .* less than or equal to 1048576"),
         ("sidecar: {limits: {memory_mib: 1.0e+20}}", r"limits\.memory_mib .* less than or equal to 1048576"),
         ("sidecar: {drain_seconds: 1.0e+10}", r"drain_seconds .* less than or equal to 86400"),
+        ("subscriptions: {group: a, topics: [x]}", r"subscriptions are a list; write \[\[subscriptions\]\] in TOML"),
+        ("subscriptions: [{group: a, topics: flights}]", r"topics are a list or a table; write \['flights'\]"),
         ("sidecar: {groups: ['']}", "the consumer group is blank"),
         ("- a", "must hold settings by name"),
         ("a: [", "is not YAML"),
