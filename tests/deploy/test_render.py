@@ -185,3 +185,5 @@ def test_notes_tell_the_next_commands_and_every_warning() -> None:
     for warning in ("topics.manage is none", "One worker", "PLAINTEXT", "diagnosticMode", "named by tag"):
         assert warning in notes, run.stdout + run.stderr
     assert "Warnings" not in helm_template("full", "scheduler.enabled=true", notes=True).stdout.partition("NOTES:")[2]
+    signs_in = [helm_template(one, notes=True).stdout for one in ("console", "console-people")]
+    assert ["the token as the password" in one for one in signs_in] == [True, False]
