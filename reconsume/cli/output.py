@@ -29,6 +29,7 @@ __all__ = [
     "clear_screen",
     "counted",
     "give_up_output",
+    "has_colours",
     "indented",
     "make_stray_lines_visible",
     "one_line",
@@ -196,9 +197,18 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def has_colours(stream: TextIO) -> bool:
+    """Return whether a stream shows colours, and its user wants them (https://no-color.org)."""
+    return _is_obedient(stream) and not os.environ.get("NO_COLOR")
+
+
+def _is_obedient(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def clear_screen() -> None:
     """Make room on a terminal."""
-    if sys.stdout.isatty():
+    if _is_obedient(sys.stdout):
         sys.stdout.write(_CLEAR)
 
 

@@ -140,3 +140,30 @@ def test_what_a_terminal_cannot_encode_is_a_json_escape() -> None:
     command = [sys.executable, "-c", code]
     printed = subprocess.run(command, capture_output=True, check=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
     assert printed.stdout == b'[\n  "\xe9 \\u4e2d \\ud83d\\udeeb"\n]\n'
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "colours", "cleared"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"TERM": "dumb"}, False, False),
+    ],
+)
+def test_a_terminal_is_told_what_it_obeys_and_its_user_wants(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], colours: bool, cleared: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    output.clear_screen()
+    assert (output.has_colours(terminal), terminal.getvalue() != "") == (colours, cleared)
+    assert not output.has_colours(StringIO())
