@@ -15,7 +15,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -69,15 +69,19 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Say to standard error what is no result: how far it is, what was left out."""
-    if not isinstance(text, Coloured):
-        sys.stderr.write(visible(text) + "\n")
-        sys.stderr.flush()
-        return
-    from rich.console import Console
-    from rich.text import Text
+    """Say to standard error what is no result: how far it is, what was left out.
 
-    Console(stderr=True).print(Text(visible(text.text), text.colour), soft_wrap=True)
+    Without a place for it, such as on a full disk, the command goes on, and its exit code says how it ended.
+    """
+    with suppress(OSError):
+        if not isinstance(text, Coloured):
+            sys.stderr.write(visible(text) + "\n")
+            sys.stderr.flush()
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        Console(stderr=True).print(Text(visible(text.text), text.colour), soft_wrap=True)
 
 
 def print_error(error: BaseException) -> None:

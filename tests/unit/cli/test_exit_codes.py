@@ -65,5 +65,6 @@ def test_a_full_disk_is_an_error_in_one_line() -> None:
 
 def test_standard_streams_may_be_closed() -> None:
     assert at_shell("RECONSUME config check <&- >&-") == (0, "")
-    code, _ = at_shell("RECONSUME config check --process nobody <&- >&- 2>&-")
-    assert code == 2
+    for nowhere in ("<&- >&- 2>&-", "2> /dev/full"):
+        code, _ = at_shell(f"RECONSUME config check --process nobody {nowhere}")
+        assert code == 2, nowhere
