@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -269,12 +269,19 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def has_spark() -> bool:
-    """Whether the extra `spark` is installed; without importing it, which takes a while."""
-    return importlib.util.find_spec("pyspark") is not None
+_MODULES: Final = {
+    "console": ("fastapi", "httptools", "jinja2", "joserfc", "starlette", "uvicorn"),
+    "sidecar": ("fastapi", "httptools", "uvicorn", "uvloop"),
+    "spark": ("pyspark",),
+}
 
 
-def need_spark() -> None:
-    """Say what to install where Spark is not."""
-    if not has_spark():
-        raise IllegalSetting("this command needs Spark: pip install '.[cli,spark]' in the checkout")
+def missing_of(extra: str) -> list[str]:
+    """Return the modules of an extra that are not installed; without importing them, which takes a while."""
+    return [module for module in _MODULES[extra] if importlib.util.find_spec(module) is None]
+
+
+def need(extra: str, what: str = "this command") -> None:
+    """Raises `IllegalSetting`, which says what to install, where a module of the extra is missing."""
+    if missing := missing_of(extra):
+        raise IllegalSetting(f"{what} needs {', '.join(missing)}: pip install '.[cli,{extra}]' in the checkout")

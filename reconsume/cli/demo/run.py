@@ -21,7 +21,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
-from reconsume.cli.common import exit_at_sigterm, has_spark
+from reconsume.cli.common import exit_at_sigterm, missing_of
 from reconsume.cli.demo.application import failures_of, flights_application
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.judging.judge import DEAD, LEVEL_TABLE, TopicsJudge
@@ -190,7 +190,7 @@ def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
     Raises:
         ReconsumeError: the command failed.
     """
-    if not has_spark():
+    if missing_of("spark"):
         tell("pip install '.[spark]' in the checkout adds a reconciliation to this demo")
         return None
     report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"

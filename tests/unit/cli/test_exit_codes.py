@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 
@@ -42,6 +43,24 @@ def test_an_unexpected_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(topics, "acl_commands", fail)
     assert run(monkeypatch, "topics", "acls") == 2
     assert "RuntimeError: a defect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "said"),
+    [
+        ("sidecar", "uvloop", "this command needs uvloop: pip install '.[cli,sidecar]' in the checkout"),
+        ("chaos --sidecar", "uvloop", "--sidecar needs uvloop: pip install '.[cli,sidecar]' in the checkout"),
+        ("console", "jinja2", "this command needs jinja2: pip install '.[cli,console]' in the checkout"),
+        ("reconcile", "pyspark", "this command needs pyspark: pip install '.[cli,spark]' in the checkout"),
+    ],
+)
+def test_a_missing_module_is_named_with_the_extra_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, module: str, said: str
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else found(name))
+    assert run(monkeypatch, *arguments.split()) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
 
 
 def test_what_is_well_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
