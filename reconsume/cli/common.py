@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -229,6 +229,11 @@ def stop_at_signals() -> threading.Event:
     return stop
 
 
+def exit_at_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that no process that it started stays behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def ignore_known_warnings() -> None:
     """Leave out what confluent-kafka (2.16) says of each producer that was shut out or left behind, and replaced."""
     warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
@@ -273,12 +278,19 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def has_spark() -> bool:
-    """Whether the extra `spark` is installed; without importing it, which takes a while."""
-    return importlib.util.find_spec("pyspark") is not None
+_MODULES: Final = {
+    "console": ("fastapi", "httptools", "jinja2", "joserfc", "starlette", "uvicorn"),
+    "sidecar": ("fastapi", "httptools", "uvicorn", "uvloop"),
+    "spark": ("pyspark",),
+}
 
 
-def need_spark() -> None:
-    """Say what to install where Spark is not."""
-    if not has_spark():
-        raise IllegalSetting("this command needs Spark: pip install '.[cli,spark]' in the checkout")
+def missing_of(extra: str) -> list[str]:
+    """Return the modules of an extra that are not installed; without importing them, which takes a while."""
+    return [module for module in _MODULES[extra] if importlib.util.find_spec(module) is None]
+
+
+def need(extra: str, what: str = "this command") -> None:
+    """Raises `IllegalSetting`, which says what to install, where a module of the extra is missing."""
+    if missing := missing_of(extra):
+        raise IllegalSetting(f"{what} needs {', '.join(missing)}: pip install '.[cli,{extra}]' in the checkout")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import Here, SparkMaster, SparkOptions, SparkRemote, Yes, need_spark, on_kafka
+from reconsume.cli.common import Here, SparkMaster, SparkOptions, SparkRemote, Yes, need, on_kafka
 
 
 def add_spark(app: typer.Typer) -> None:
@@ -46,7 +46,7 @@ def replay(
     spark_option: SparkOptions = None,
 ) -> None:
     """Resend dead letters chosen by SQL, with Spark: plan, confirm, send, report. A plan sends none twice."""
-    need_spark()
+    need("spark")
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.replay import ReplayOptions
     from reconsume.cli.spark.replay import replay as run
@@ -95,7 +95,7 @@ def reconcile(
     spark_option: SparkOptions = None,
 ) -> None:
     """Account for every failed message, with Spark; exit code 1 if there is a finding."""
-    need_spark()
+    need("spark")
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
 

@@ -186,6 +186,11 @@ def test_the_size_of_a_request(received: bytes, size: int | None) -> None:
     assert size_of_request(received) == size
 
 
+def test_a_length_that_no_number_of_python_has_is_refused() -> None:
+    with pytest.raises(Refused, match="413"):
+        size_of_request(b"PUT / HTTP/1.0\r\nContent-Length: %s\r\n\r\n" % (b"9" * 5_000))
+
+
 def test_a_head_without_an_end_is_refused_at_its_limit() -> None:
     assert size_of_request(b"x" * 65_536) is None
     with pytest.raises(Refused):
