@@ -175,11 +175,11 @@ def _timed(work: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
-def _peak_of_spark() -> float:
-    """Return the peak resident memory of the child that runs Spark, in MiB (Linux)."""
+def spark_process() -> int:
+    """Return the child of this process that is Spark's Java (Linux)."""
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return resident_mib(int(child))[1]
+            return int(child)
     raise RuntimeError("Spark's JVM is no child of this process")
 
 
@@ -203,7 +203,7 @@ def _main(work: str, bootstrap_servers: str, records: int, master: str = "local[
     told: list[tuple[str, str, float]] = []
     for other, own in run(session, bootstrap_servers, records):
         told += [(f"rate to {baseline}", RATE, other / own), (work, "s", own), (baseline, "s", other)]
-    told += [("peak of Spark's JVM", "MiB", _peak_of_spark()), ("spilled", "MiB", _spilled_mib(session))]
+    told += [("peak of Spark's JVM", "MiB", resident_mib(spark_process())[1]), ("spilled", "MiB", _spilled_mib(session))]
     session.stop()
     print(json.dumps(told))
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.reconcile import LedgerTaken, ledger_runs, read_ledger
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
 from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog
@@ -120,3 +120,61 @@ def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
     with pytest.raises(ReconsumeError, match=r"is no ledger of reconsume|cannot be read; check") as told:
         GrownLedger.open(spark, str(tmp_path), "p.", START)
     assert str(tmp_path) in str(told.value)
+
+
+@pytest.mark.parametrize("keep_hours", [1, 48])
+def test_what_a_run_goes_on_from_is_kept_though_it_is_too_old(
+    spark: SparkSession, tmp_path: Path, keep_hours: int
+) -> None:
+    """As after a holiday, or with `--ledger-keep` shorter than from run to run."""
+    folder, keep_ms = str(tmp_path), keep_hours * 3_600_000
+    for run in (START, START + 3 * DAY_MS):
+        log, grown = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=keep_ms)
+        log.begin(run, PREFIX)
+        if grown is not None:
+            assert grown.log.left_open(grown.last_ms).count() == ATTEMPTS
+            assert grown.settled_releases() == set()
+        append_run(attempts(spark, run, "waiting"), log, run, PREFIX, {}, keep_ms)
+    assert in_ms(ledger_runs(spark, folder)) == [START + 3 * DAY_MS]
+
+
+@pytest.mark.parametrize("ago", [0, 1, DAY_MS])
+def test_a_run_that_does_not_judge_longer_than_the_last_one_is_refused(
+    spark: SparkSession, tmp_path: Path, ago: int
+) -> None:
+    """It would write over what the last one settled, or settle the same again."""
+    folder = str(tmp_path)
+    add(spark, folder, START)
+    with pytest.raises(IllegalSetting, match=r"the ledger in .* judged until 2026-01-01T12:00:00\+00:00"):
+        add(spark, folder, START - ago)
+    assert read_ledger(spark, folder).count() == ATTEMPTS
+
+
+def test_a_run_that_is_refused_moves_no_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Put together by two runs at once, the files of a day could be removed by one while the other writes them."""
+    folder = str(tmp_path)
+    for number in range(8):
+        add(spark, folder, START + number * 60_000)
+    add(spark, folder, START + DAY_MS)
+    before = {one for one in tmp_path.rglob("*.parquet") if "/log/" not in str(one)}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.getpid", lambda: other.pid)
+            LedgerLog.open(spark, folder, START + DAY_MS, None).begin(START + DAY_MS + 1, PREFIX)
+        with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
+            add(spark, folder, START + DAY_MS + 2)
+        other.communicate(b"\n")
+    assert {one for one in tmp_path.rglob("*.parquet") if "/log/" not in str(one)} == before
+
+
+@pytest.mark.parametrize("name", ["with a space", "größe", "[prod]", "a{b,c}", "x*?y", "50%20"])
+def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    folder = str(tmp_path / name / "ledger")
+    for number in range(8):
+        add(spark, folder, START + number)
+    for day in (1, 2):
+        add(spark, folder, START + day * DAY_MS)
+    assert len(ledger_runs(spark, folder)) == 10
+    assert read_ledger(spark, folder).count() == 10 * ATTEMPTS
+    assert (tmp_path / name / "ledger" / "compacted").is_dir()
+    assert [one.name for one in tmp_path.iterdir()] == [name]
