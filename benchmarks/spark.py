@@ -203,7 +203,10 @@ def _main(work: str, bootstrap_servers: str, records: int, master: str = "local[
     told: list[tuple[str, str, float]] = []
     for other, own in run(session, bootstrap_servers, records):
         told += [(f"rate to {baseline}", RATE, other / own), (work, "s", own), (baseline, "s", other)]
-    told += [("peak of Spark's JVM", "MiB", resident_mib(spark_process())[1]), ("spilled", "MiB", _spilled_mib(session))]
+    told += [
+        ("peak of Spark's JVM", "MiB", resident_mib(spark_process())[1]),
+        ("spilled", "MiB", _spilled_mib(session)),
+    ]
     session.stop()
     print(json.dumps(told))
 

@@ -65,7 +65,11 @@ def _day() -> Column:
 
 def _produce_duplicate(settings: Settings, number: int) -> None:
     producer = Producer(settings.client_settings())
-    headers = [("ORIGIN_MESSAGE_ID", f"flights/{number * 8 % 12}/{number * 8}".encode()), ("RECONSUME_TIME", b"1"), ("DELAY", b"1")]
+    headers = [
+        ("ORIGIN_MESSAGE_ID", f"flights/{number * 8 % 12}/{number * 8}".encode()),
+        ("RECONSUME_TIME", b"1"),
+        ("DELAY", b"1"),
+    ]
     producer.produce(settings.names.retry("group-0"), b"x" * 200, b"key", headers=cast("Any", headers))
     producer.flush(30)
 

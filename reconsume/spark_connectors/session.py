@@ -174,6 +174,11 @@ def looked_up(values: Mapping[Any, int], key: Column) -> Column:
     return F.try_element_at(F.create_map(*entries), key).cast("bigint")
 
 
+def literal_path(path: str) -> str:
+    """Return a path as Spark's readers take it, which would look for all that match one with brackets or stars."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
 def rows_if_there(read: Callable[[], DataFrame]) -> list[Row] | None:
     """The rows of a table of files; None if its folder is not there."""
     try:

@@ -33,8 +33,7 @@ def attempts(spark: SparkSession, run: int, outcome: str = "moved") -> DataFrame
 
 
 def add(spark: SparkSession, folder: str, run: int, keep_days: int = 0) -> None:
-    log, _ = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=keep_days * DAY_MS)
-    log.begin(run, PREFIX)
+    log, _ = GrownLedger.open(spark, folder, PREFIX, run)
     append_run(attempts(spark, run), log, run, PREFIX, {}, keep_days * DAY_MS)
 
 
@@ -60,9 +59,9 @@ def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: Sp
     folder, read = str(tmp_path), []
     runs = [START + day * DAY_MS for day in range(20)]
     for run in runs:
-        log, grown = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=15 * DAY_MS)
+        log, grown = GrownLedger.open(spark, folder, PREFIX, run)
         if grown is not None:
-            settled = log.settled(one for one in log.runs if one.run >= grown.last_ms - grown.reach_ms)
+            settled = log.settled(one for one in log.runs if one.run >= log.last_ms - grown.reach_ms)
             assert settled is not None
             read.append(len(settled.inputFiles()))
         add(spark, folder, run, keep_days=15)
@@ -75,7 +74,6 @@ def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: Sp
 def test_of_two_runs_that_go_on_from_the_same_one_the_second_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     folder, second = str(tmp_path), START + 60_000
     log, _ = GrownLedger.open(spark, folder, PREFIX, second)
-    log.begin(second, PREFIX)
     add(spark, folder, START)
     with pytest.raises(LedgerTaken, match=r"got the run of .* while this one worked"):
         append_run(attempts(spark, second), log, second, PREFIX)
@@ -92,11 +90,10 @@ def test_while_a_process_writes_to_it_another_one_is_refused(
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda: other.pid)
             LedgerLog(spark, folder, ()).begin(START, PREFIX)
-        log, _ = GrownLedger.open(spark, folder, PREFIX, START + 1)
         with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
-            log.begin(START + 1, PREFIX)
+            GrownLedger.open(spark, folder, PREFIX, START + 1)
         other.communicate(b"\n")
-    log.begin(START + 1, PREFIX)  # it has died
+    log, _ = GrownLedger.open(spark, folder, PREFIX, START + 1)  # it has died
     assert socket.gethostname() in {host for _, host, _ in log.others}
 
 
@@ -127,15 +124,17 @@ def test_what_a_run_goes_on_from_is_kept_though_it_is_too_old(
     spark: SparkSession, tmp_path: Path, keep_hours: int
 ) -> None:
     """As after a holiday, or with `--ledger-keep` shorter than from run to run."""
-    folder, keep_ms = str(tmp_path), keep_hours * 3_600_000
-    for run in (START, START + 3 * DAY_MS):
-        log, grown = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=keep_ms)
-        log.begin(run, PREFIX)
+    folder = str(tmp_path)
+    runs = [START + day * DAY_MS for day in (0, 3, 6, 9)]
+    for number, run in enumerate(runs):
+        log, grown = GrownLedger.open(spark, folder, PREFIX, run)
         if grown is not None:
-            assert grown.log.left_open(grown.last_ms).count() == ATTEMPTS
+            assert log.left_open(log.last_ms).count() == ATTEMPTS
             assert grown.settled_releases() == set()
-        append_run(attempts(spark, run, "waiting"), log, run, PREFIX, {}, keep_ms)
-    assert in_ms(ledger_runs(spark, folder)) == [START + 3 * DAY_MS]
+            assert read_ledger(spark, folder).count() == min(number, 2) * ATTEMPTS
+        append_run(attempts(spark, run, "waiting"), log, run, PREFIX, {}, keep_hours * 3_600_000)
+    assert in_ms(ledger_runs(spark, folder)) == runs[-2:]
+    assert not list((tmp_path / "open" / "day=2026-01-01").rglob("run=*"))
 
 
 @pytest.mark.parametrize("ago", [0, 1, DAY_MS])
