@@ -286,8 +286,8 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
     with pytest.raises(IllegalSetting, match="plan id 'a b'"):
         plan(str(tmp_path), plan_id="a b")
     for wrong in ({"where": "no_such_column = 1"}, {"target": "elsewhere"}, {"rate": -1.0}):
-        with pytest.raises(IllegalSetting, match="SQL expression|use retry or origin|rate -1"):
-            replay_stream(spark, bootstrap_servers, str(tmp_path), "nightly", **wrong)  # type: ignore[arg-type]
+        with pytest.raises(IllegalSetting, match=r"SQL expression|use retry or origin|rate -1"):
+            replay_stream(spark, bootstrap_servers, str(tmp_path), "nightly", **wrong)
     assert open_plan(spark, str(tmp_path)) is None
     plan(str(tmp_path))
     with pytest.raises(IllegalSetting, match="already has a plan"):
