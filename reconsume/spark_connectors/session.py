@@ -55,8 +55,9 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """In how many partitions the session shuffles."""
-    return int(spark.conf.get("spark.sql.shuffle.partitions", None) or 200)
+    """In how many partitions the session shuffles; Databricks has `auto` there too."""
+    chosen = spark.conf.get("spark.sql.shuffle.partitions", None) or ""
+    return int(chosen) if chosen.isdecimal() else 200
 
 
 def small_methods(spark: SparkSession) -> AbstractContextManager[None]:

@@ -13,8 +13,17 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.replay import ReplayPlan, open_plan
 
 FACTS: Final[dict[str, Any]] = {
-    "plan_id": "friday", "created_ms": 1, "where": "true", "target": "retry", "topic_prefix": "reconsume.",
-    "max_replays": 2, "since_ms": 0, "counts": {"send": 1}, "groups": ["a"], "topics": None, "group": None,
+    "plan_id": "friday",
+    "created_ms": 1,
+    "where": "true",
+    "target": "retry",
+    "topic_prefix": "reconsume.",
+    "max_replays": 2,
+    "since_ms": 0,
+    "counts": {"send": 1},
+    "groups": ["a"],
+    "topics": None,
+    "group": None,
 }
 
 

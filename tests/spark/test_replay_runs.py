@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -136,7 +138,11 @@ def test_a_chunk_that_was_half_sent_is_completed(spark: SparkSession, bootstrap_
     )
     some = sum(replayed(one).values())
     assert 0 < some < 40
-    result = run_replay(spark, bootstrap_servers, plan)
+    # The clock of the run that was interrupted was an hour ahead.
+    ahead = {"at": time.time_ns() // 1_000_000 + 3_600_000, "run": "x", "what": "started"}
+    (tmp_path / "[x]" / "events").mkdir()
+    (tmp_path / "[x]" / "events" / "part-0.json").write_text(json.dumps(ahead))
+    result = run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1)
     assert (result.sent, result.before) == (40 - some, some)
     assert replayed(one) == expected(40)
 

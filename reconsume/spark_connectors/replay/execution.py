@@ -159,7 +159,10 @@ def is_overtaken(events: Sequence[RunEvent], run: str) -> bool:
 
 
 def _add_event(spark: SparkSession, plan: ReplayPlan, run: str, what: str) -> None:
-    line = {"at": time.time_ns() // 1_000_000, "run": run, "what": what}
+    events = _events(spark, plan)
+    # After all others, though the clock of an earlier run may have been ahead.
+    at = max(time.time_ns() // 1_000_000, events[-1].at + 1 if events else 0)
+    line = {"at": at, "run": run, "what": what}
     local_rows(spark, [line], _EVENT).write.mode("append").json(f"{plan.folder}/events")
 
 

@@ -13,11 +13,12 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.execution import _check_break, _check_retries
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS, ReplayPlan
+from reconsume.spark_connectors.session import shuffle_partitions
 
 DAY_MS = 86_400_000
 
 
-def session(**settings: str) -> Any:
+def session(**settings: str | None) -> Any:
     said = {name.replace("__", "."): value for name, value in settings.items()}
     return SimpleNamespace(conf=SimpleNamespace(get=lambda name, default=None: said.get(name, default)))
 
@@ -46,6 +47,13 @@ def test_a_spark_that_runs_no_task_twice_may_replay(settings: dict[str, str]) ->
 def test_a_spark_that_may_run_a_task_twice_is_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(IllegalSetting, match=message.replace(".", r"\.")):
         _check_retries(session(**settings))
+
+
+@pytest.mark.parametrize(("said", "partitions"), [("8", 8), ("auto", 200), (None, 200)])
+def test_the_partitions_of_a_shuffle_are_a_number_also_where_databricks_chooses(
+    said: str | None, partitions: int
+) -> None:
+    assert shuffle_partitions(session(spark__sql__shuffle__partitions=said)) == partitions
 
 
 def test_a_plan_goes_on_only_as_it_was_made() -> None:

@@ -225,7 +225,7 @@ def _rows(spark: SparkSession, folder: str, table: str, days: list[str] | None, 
     if days is not None and not days:
         return []
     wanted = "*" if days is None else "{" + ",".join(days) + "}"
-    path = f"{literal_path(folder)}/{table}/day={wanted}"
+    path = f"{literal_path(f'{folder}/{table}')}/day={wanted}"
     try:
         return rows_if_there(lambda: spark.read.parquet(path).select(*columns))
     except AnalysisException as error:
