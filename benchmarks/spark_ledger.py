@@ -22,7 +22,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.installation import cpu_seconds, install
-from benchmarks.spark import history, spark_process
+from benchmarks.spark import history, spark_processes
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.spark.session import local_session
 from reconsume.spark_connectors import reconcile
@@ -77,16 +77,18 @@ def _produce_duplicate(settings: Settings, number: int) -> None:
 def _main(bootstrap_servers: str) -> None:
     """Print seconds of a run, and of its Java's CPU, for both ledgers, as the last line."""
     spark = local_session(
-        lambda line: print(line, file=sys.stderr), master="local[2]", settings={"spark.driver.memory": "2g"}
+        lambda line: print(line, file=sys.stderr),
+        master="local[2]",
+        settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"},
     )
     settings = install(bootstrap_servers, "1s")
     history(settings, _A_DAY)
-    java = spark_process()
+    java = spark_processes()
 
     def run(folder: Path) -> tuple[float, float]:
-        began, cpu = time.perf_counter(), cpu_seconds(java)
+        began, cpu = time.perf_counter(), cpu_seconds(*java)
         reconcile(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix, ledger=str(folder)).close()
-        return time.perf_counter() - began, cpu_seconds(java) - cpu
+        return time.perf_counter() - began, cpu_seconds(*java) - cpu
 
     measured: dict[int, list[tuple[float, float]]] = {runs: [] for runs in RUNS}
     with tempfile.TemporaryDirectory() as place:
