@@ -79,7 +79,7 @@ def _main(bootstrap_servers: str) -> None:
     spark = local_session(
         lambda line: print(line, file=sys.stderr),
         master="local[2]",
-        settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"},
+        settings={"spark.driver.memory": "2g"},
     )
     settings = install(bootstrap_servers, "1s")
     history(settings, _A_DAY)
