@@ -21,8 +21,8 @@ KINDS: Final = {
 }
 """Kinds of our topics, and what stands behind the prefix, as a regular expression."""
 
-POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}\z"
-"""A topic of Kafka, a partition, an offset."""
+POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,9}/[0-9]{1,18}\z"
+"""A topic of Kafka, a partition, an offset; the numbers fit into an int and a bigint."""
 
 _PLAIN: Final = r"\A[A-Za-z0-9-]*\z"
 _WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"

@@ -114,28 +114,29 @@ def reconcile(
         ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
             judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
             may write to it.
-        ledger_keep: runs of the ledger that are older are removed; by default none.
+        ledger_keep: runs of the ledger that are older are removed, but for those of the two days before the last one;
+            by default none.
         options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
         progress: told what is being done.
 
     Raises:
         IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
-            of another installation.
+            of another installation, or one that judged as far already.
         LedgerTaken: another run writes to the ledger.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), since=(dt.datetime, NoneType), until=(dt.datetime, NoneType), delay_levels=(str, NoneType))
     check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool, ledger=(str, os.PathLike, NoneType))
+    check_types(locals(), ledger_keep=(dt.timedelta, NoneType))
     now, since = _window(since, until, ledger)
+    keep_ms = _keep_ms(ledger_keep)
     now_ms, since_ms = _ms(now), None if since is None else _ms(since)
     with small_methods(spark), ExitStack() as kept:
         progress("reading the level table")
         tables = read_level_tables(source, delay_levels)
         log, grown = None, None
         if ledger is not None:
-            keep_ms = 0 if ledger_keep is None else ledger_keep // dt.timedelta(milliseconds=1)
-            log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms, keep_ms)
-            log.begin(now_ms, topic_prefix)
+            log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms)
         progress("reading the topics")
         run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, grown, kept, progress)
         ends = None if ledger is None or extents is None else extents(0)
@@ -289,6 +290,13 @@ def _window(
     if since is not None and ledger is not None:
         raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
     return now, since
+
+
+def _keep_ms(ledger_keep: dt.timedelta | None) -> int:
+    keep_ms = 0 if ledger_keep is None else ledger_keep // dt.timedelta(milliseconds=1)
+    if ledger_keep is not None and keep_ms <= 0:
+        raise IllegalSetting(f"ledger_keep {ledger_keep}: must be more than 0; leave it out to keep all runs")
+    return keep_ms
 
 
 def _has(ledger: DataFrame, wanted: Column) -> bool:
