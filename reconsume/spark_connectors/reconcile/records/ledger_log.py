@@ -1,14 +1,14 @@
-"""The runs of a ledger, and where their rows are; what a run reads does not grow with the age of the ledger.
+"""The runs of a ledger, and the files of their rows; a run does not read more as the ledger grows older.
 
     log/day=…            a row for each run that began, and one more when it is complete
-    days/day=…           for a day whose runs were put together: its runs
+    days/day=…           for a compacted day: its runs
     settled/day=…/run=…  attempts that a run settled, in the order of `bucket`; with many runs a day, `compacted/day=…`
     open/day=…/run=…     attempts that it left waiting
     ends/day=…/run=…     where the topics ended
 
 Guarantees:
-    1. A run is there whole or not at all: it counts when its row is in the log, which is written last.
-    2. Of two runs that go on from the same one, the second is refused.
+    1. A run is complete or absent: it counts when its row is in the log, which is written last.
+    2. If two runs continue the same one, the second is refused.
     Tests: tests/spark/test_ledger.py.
 """
 
@@ -33,10 +33,10 @@ DAY_MS: Final = 86_400_000
 _LOG: Final = "run BIGINT, topic_prefix STRING, kept_from BIGINT, done BOOLEAN, host STRING, pid INT"
 _DAYS: Final = "runs ARRAY<BIGINT>, topic_prefix STRING, kept_from BIGINT"
 _MANY_RUNS: Final = 8
-"""So many runs of a day are put together when it is over."""
+"""From this number on, the runs of a day are compacted when it is over."""
 _ROWS_OF_A_FILE: Final = 1_000_000
 _ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Small ones, so that few are read to find some buckets."""
+"""Small row groups, so that few are read to find some buckets."""
 _TABLES: Final = ("settled", "open", "ends", "compacted")
 
 
@@ -45,7 +45,7 @@ class LedgerTaken(ReconsumeError):
 
 
 class LoggedRun(NamedTuple):
-    """A complete run: when it judged (ms), whose topics, from when on runs are kept, whether its day is compacted."""
+    """A complete run: its time (ms), its prefix, from when on runs are kept, whether its day is compacted."""
 
     run: int
     topic_prefix: str
@@ -55,13 +55,13 @@ class LoggedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLog:
-    """The runs of a folder, as far back as they are needed.
+    """The needed runs of a folder.
 
     Attributes:
         spark: the session.
-        folder: of the ledger.
-        runs: the complete ones, by time; empty before the first one.
-        others: names of runs that began, and did not end, with the process that they are of.
+        folder: the ledger's folder.
+        runs: the complete runs by time; empty before the first one.
+        others: names of runs that began and did not end, each with its process.
     """
 
     spark: SparkSession
@@ -71,13 +71,13 @@ class LedgerLog:
 
     @classmethod
     def open(cls, spark: SparkSession, folder: str, now_ms: int, reach_ms: int | None) -> LedgerLog:
-        """Read which runs there are.
+        """Read the log of a folder.
 
         Args:
             spark: the session.
-            folder: of the ledger.
-            now_ms: not before the last run.
-            reach_ms: how far back runs are looked for; None for all. If there is none, the last one is what counts.
+            folder: the ledger's folder.
+            now_ms: the current time; not before the last run.
+            reach_ms: read runs of this time only; None reads all. The last run is read in any case.
 
         Raises:
             IllegalSetting: the folder holds something else.
@@ -106,7 +106,7 @@ class LedgerLog:
 
     @property
     def last(self) -> LoggedRun:
-        """The newest run."""
+        """Return the newest run."""
         return self.runs[-1]
 
     def path(self, table: str, run: int) -> str:
@@ -114,7 +114,7 @@ class LedgerLog:
         return f"{self.folder}/{table}/day={_day(run)}/run={run}"
 
     def settled(self, runs: Iterable[LoggedRun]) -> DataFrame | None:
-        """Return the settled state of these runs; None without runs."""
+        """Return the settled attempts of these runs; None without runs."""
         wanted = list(runs)
         if not wanted:
             return None
@@ -123,17 +123,17 @@ class LedgerLog:
         return rows.where(F.col("run").isin([one.run for one in wanted])) if whole else rows
 
     def left_open(self, run: int) -> DataFrame:
-        """Return the records that a run left waiting, lost or in the quarantine."""
+        """Return the attempts that a run left waiting, lost or in the quarantine."""
         return self.spark.read.parquet(self.path("open", run))
 
     def begin(self, run: int, topic_prefix: str) -> None:
-        """Say that a run begins.
+        """Log that a run begins.
 
         Raises:
-            LedgerTaken: one of another process of this machine goes on still.
+            LedgerTaken: another process of this machine is still running one.
         """
         for other, host, pid in self.others:
-            # A process that has the number of one that died long ago is another one.
+            # The process id of a dead run may have been reused.
             young = other > run - DAY_MS
             if young and host == socket.gethostname() and pid != os.getpid() and _is_alive(pid):
                 raise LedgerTaken(
@@ -143,10 +143,10 @@ class LedgerLog:
         self._note(run, topic_prefix, 0, done=False)
 
     def end(self, run: int, topic_prefix: str, kept_from: int) -> None:
-        """Add a run, whose rows are written; it counts from then on.
+        """Log that a run is complete; it counts from then on.
 
         Raises:
-            LedgerTaken: another one was added since the log was read.
+            LedgerTaken: another run was added since the log was read.
         """
         known = {one.run for one in self.runs}
         here = LedgerLog.open(self.spark, self.folder, max(run, *known, _now_ms()), 2 * DAY_MS)
@@ -162,10 +162,10 @@ class LedgerLog:
         return self.runs[-1].run if self.runs else 0
 
     def tidy(self, kept_from: int) -> bool:
-        """Put the runs of days that are over together, and forget those before `kept_from`; whether any were.
+        """Compact the runs of past days, and delete those before `kept_from`; return whether there were any.
 
         Args:
-            kept_from: in ms; 0 forgets none.
+            kept_from: in milliseconds; 0 deletes none.
         """
         today, changed = _day(self._last_ms), False
         by_day: dict[str, list[LoggedRun]] = {}
@@ -201,7 +201,7 @@ class LedgerLog:
             self._empty(table, day)
 
     def _empty(self, table: str, day: str) -> None:
-        """Remove the files of a day; Spark alone removes a folder only to write another one."""
+        """Remove the files of a day; Spark by itself removes a folder only to overwrite it."""
         self.spark.range(0).coalesce(1).write.mode("overwrite").parquet(f"{self.folder}/{table}/day={day}")
 
     def _note(self, run: int, topic_prefix: str, kept_from: int, *, done: bool) -> None:
@@ -212,7 +212,7 @@ class LedgerLog:
 
 
 def write_rows(rows: DataFrame, path: str) -> None:
-    """Write attempts in files of about a million, each in the order of `bucket`."""
+    """Write attempts in files of about a million rows, each ordered by `bucket`."""
     count = rows.count()
     files = max(1, -(-count // _ROWS_OF_A_FILE))
     in_order = rows.coalesce(files).sortWithinPartitions("bucket")
@@ -231,7 +231,7 @@ def _rows(spark: SparkSession, folder: str, table: str, days: list[str] | None, 
 
 
 def _check_version(spark: SparkSession, folder: str) -> None:
-    """Refuse the ledger of an earlier version, whose runs are elsewhere."""
+    """Refuse the ledger of an earlier version, which stores its runs elsewhere."""
     if rows_if_there(lambda: spark.read.text(f"{folder}/runs").limit(0)) is not None:
         raise IllegalSetting(_no_ledger(f"{folder}/runs", "it is of an earlier version or of something else"))
 
