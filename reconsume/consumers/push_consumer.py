@@ -175,7 +175,7 @@ class PushConsumer:
         return self
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> Self:
-        """Add a hook that is told of every call of the listener and every send-back; hooks run in order.
+        """Add a hook for every call of the listener and every send-back; hooks run in order.
 
         Raises:
             IllegalSetting: not a hook, or the consumer has started.

@@ -50,7 +50,7 @@ def reconcile_stream(
         IllegalSetting: `every` is not positive, or the session is one of Spark Connect.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect."):
-        # AQE caches plans by numbers that restart in each batch's process: a run would see the files of another run.
+        # Spark Connect caches plans by ids that restart in each batch's process: a run would see another run's files.
         raise IllegalSetting(
             "a stream of reconcile needs a Spark of its own; over Spark Connect call reconcile(ledger=…)"
         )
