@@ -13,7 +13,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def visible(text: str) -> str:
-    """Return the text with control and invisible characters as JSON escapes, such as `\u001b`.
+    r"""Return the text with control and invisible characters as JSON escapes, such as `\u001b`.
 
     Terminals obey control characters, and invisible ones rearrange or hide their neighbours. Tabs and line ends stay.
     JSON keeps its meaning.

@@ -1,4 +1,4 @@
-"""Read the GROUPS topic from its start, then follow it, in a thread of its own."""
+"""A thread that reads the GROUPS topic from its start, then follows it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LOOK_AGAIN_SECONDS: Final = 5.0
 
 
 class GroupsFollower(TopicFollower):
-    """Always has the latest `Groups`; a process that starts before Kafka waits for it and says so.
+    """Has the latest `Groups`; before Kafka answers it waits and logs that.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         topic: the GROUPS topic.
-        start: what holds before the first record: the explicit settings of this process.
+        start: the groups before the first record: the explicit settings of this process.
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, start: Groups) -> None:
@@ -39,19 +39,19 @@ class GroupsFollower(TopicFollower):
 
     @property
     def groups(self) -> Groups:
-        """The groups as far as they are known now."""
+        """Return the groups as known now."""
         return self._groups
 
     @property
     def trouble(self) -> KafkaNotReachable | None:
-        """Why Kafka did not answer the last time, where it did not."""
+        """Return why Kafka did not answer the last time, None if it did."""
         return self._trouble
 
     def wait_until_loaded(self, stop: threading.Event, seconds: float = float("inf")) -> bool:
-        """Wait until the topic was read to its end once; False if `stop` or the end of these seconds came first.
+        """Wait until the topic was read to its end once; False after `stop` or `seconds`.
 
         Raises:
-            KafkaRefused: it may not be read; to wait would help nobody.
+            KafkaRefused: the right to read the topic is missing, so waiting is useless.
         """
         end = time.monotonic() + seconds
         while not stop.is_set() and time.monotonic() < end:
@@ -62,11 +62,11 @@ class GroupsFollower(TopicFollower):
         return False
 
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read on until stopped; the end of each partition tells that what was there at start is known."""
+        """Read until stopped; the end of each partition shows that all earlier records are known."""
         partitions = admin.partitions([self._topic]).get(self._topic, 0)
         self._refusal = self._trouble = None
         if not partitions:
-            # No GROUPS topic: everything has its default. It may be made later.
+            # Without a GROUPS topic the defaults apply. The topic may be created later.
             self._loaded.set()
             return
         with closing(TailReader(self._base, self._client_id, self._topic)) as reader:

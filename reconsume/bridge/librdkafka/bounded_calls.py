@@ -1,4 +1,4 @@
-"""Calls into librdkafka that may never come back, made in a thread that may be left behind."""
+"""Calls into librdkafka that may never return, made in a thread that can be abandoned."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _Result = SimpleQueue[BaseException | None]
 
 
 class BoundedCalls:
-    """Runs one call at a time in a thread of its own, and gives up on one that does not end.
+    """Runs one call at a time in a background thread, and gives up on a call that does not end.
 
-    librdkafka (2.16) can wait forever in `send_offsets_to_transaction`, whatever its timeout, when the broker was
-    killed before and has come back; the thread that owns the consumer must not hang with it.
+    librdkafka (2.16) can wait forever in `send_offsets_to_transaction`, regardless of its timeout, after a broker was
+    killed and has returned; the thread that owns the consumer must not hang with it.
 
-    Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs
-    is left behind with its thread and its producer: before the commit it is undone for certain, a commit without an
-    answer is in doubt. Each call has a result of its own, so one that nobody waits for any more is not taken for that
-    of the next. Tests: tests/integration/test_transactions.py, tests/integration/test_killed_in_the_middle.py,
+    Guarantees: every step of a transaction runs here; only `Transactions` and its helpers make one. A hanging step is
+    abandoned with its thread and its producer: before the commit the transaction is certainly aborted, a commit without
+    an answer is in doubt. Each call has its own result, so the result of an abandoned call is never taken for the next
+    one's. Tests: tests/integration/test_transactions.py, tests/integration/test_killed_in_the_middle.py,
     tests/unit/bridge/kafka/test_clients.py, tests/unit/bridge/librdkafka/test_bounded_calls.py.
 
     Remove when: each step of a transaction in librdkafka ends within its timeout, also after a broker was killed.
@@ -29,7 +29,7 @@ class BoundedCalls:
         threading.Thread(target=self._work, name="reconsume-transactions", daemon=True).start()
 
     def run(self, call: Callable[[], None], seconds: float) -> None:
-        """Raises what the call raises, or `TimeoutError`; after that this object must not be used again."""
+        """Run the call; raise its error, or `TimeoutError`, after which this object must not be used again."""
         result: _Result = SimpleQueue()
         self._calls.put((call, result))
         try:
@@ -40,7 +40,7 @@ class BoundedCalls:
             raise error
 
     def leave(self, last: Callable[[], None]) -> None:
-        """After a call that was given up: should it end at last, do this, and end the thread."""
+        """After an abandoned call: if it ever ends, run `last` and end the thread."""
         self._calls.put((last, SimpleQueue()))
         self._calls.put(None)
 
