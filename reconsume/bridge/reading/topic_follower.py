@@ -1,4 +1,4 @@
-"""Read topics as far as they go, and then what comes."""
+"""Reads topics to their ends, and then follows them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class TailReader:
     """Reads partitions without an end. For one thread.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         client_id: shown in the brokers' logs.
-        group: a name that this client has a right to; it is never joined, but librdkafka asks for its coordinator.
+        group: a name that this client has rights to; it is never joined, but librdkafka looks up its coordinator.
 
     Attributes:
-        reached: by partition the next offset, once a record or the end has come.
-        unread: the partitions of which no end has come yet.
+        reached: by partition the next offset, after the first record or end.
+        unread: the partitions whose end was not reached yet.
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str, group: str) -> None:
@@ -39,7 +39,7 @@ class TailReader:
             "group.id": group,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 100,
-            # Clients choose how large their records are.
+            # Clients choose the size of their records.
             "queued.max.messages.kbytes": 4_096,
         }
         self._connections = Connections(consumer_settings(base, client_id) | alone)
@@ -49,22 +49,22 @@ class TailReader:
         self.unread: set[Partition] = set()
 
     def follow(self, starts: Mapping[Partition, int | None]) -> None:
-        """Read these too, from these offsets on; None is the beginning."""
+        """Read these partitions too, from these offsets; None is the beginning."""
         self.unread.update(starts)
         self._followed.update(starts)
         self._consumer.start({where: BEGINNING if start is None else start for where, start in starts.items()})
 
     def leave(self, topic: str) -> None:
-        """Read no more of a topic; what has come already may still be given."""
+        """Stop reading a topic; received records may still be returned."""
         gone = {where for where in self._followed if where[0] == topic}
         self._followed -= gone
         self._consumer.stop(gone)
 
     def read(self, seconds: float) -> Iterator[PolledRecord]:
-        """Return new records and errors; wait for them so long.
+        """Return new records and errors; wait up to `seconds`.
 
         Raises:
-            KafkaNotReachable: this client reaches nobody any more.
+            KafkaNotReachable: this client reaches no broker any more.
         """
         self._connections.check()
         first = self._consumer.poll(seconds)
@@ -84,13 +84,13 @@ class TailReader:
 
 
 class TopicFollower(ABC):
-    """Follows a topic in a thread of its own, and begins anew after each error.
+    """Follows a topic in a background thread, and restarts after each error.
 
     Args:
-        base: librdkafka's settings for any client.
-        topic: to follow.
+        base: librdkafka settings that every client uses.
+        topic: the topic to follow.
         client_id: shown in the brokers' logs.
-        again_seconds: between two beginnings.
+        again_seconds: the time before a restart.
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, client_id: str, again_seconds: float) -> None:
@@ -120,14 +120,14 @@ class TopicFollower(ABC):
             except ReconsumeError as error:
                 self._failed(error)
             except Exception:
-                # A follower that died would leave the process with what it knew, and nobody would know why.
+                # If a follower died, the process would keep outdated knowledge without any sign of it.
                 logger.exception("topic %s cannot be read; trying again", self._topic)
             self._stop.wait(self._again_seconds)
 
     @abstractmethod
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read until stopped; raises what ends it early."""
+        """Read until stopped; raise an error that ends it early."""
 
     @abstractmethod
     def _failed(self, error: ReconsumeError) -> None:
-        """Take note of what has ended it."""
+        """Note the error that has ended it."""
