@@ -50,7 +50,7 @@ class LatenessHistogram(Collector):
 
 
 class LevelWaiting(NamedTuple):
-    """The waiting records of one level; `overdue` is the lateness of the first one in seconds, 0 if it is not late."""
+    """The waiting records of one level; `overdue_seconds` is how late the first one is, 0 if it is not."""
 
     backlog: int
     overdue: int

@@ -1,4 +1,4 @@
-"""One scheduler worker: read ahead, wait for the earliest due record, deliver what is due."""
+"""A scheduler worker: read ahead, wait for the earliest due record, deliver due records."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from reconsume.delay_levels.wire.names import TopicNames
 logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.2
-"""So long at most until a stop or a rebalance is noticed."""
+"""The longest delay before a stop or a rebalance is noticed."""
 _BACK_OFF_MS: Final = 500
 _BLOCKED_MS: Final = 10_000
 _LOOK_AGAIN_MS: Final = 50
 _WHOLE_BATCHES: Final = 50
-"""So many batches are decided about as a whole after one was cut short: more of its kind may come."""
+"""After a batch was cut short, this many batches are decided as a whole: similar records may follow."""
 
 _OUTCOME_AND_GROUP: Final = itemgetter(5, 6)
-"""Of a `Delivery`, by their places: twice as quick as by their names."""
+"""Fields of a `Delivery` by index, twice as fast as by name."""
 
 
 class Worker:
@@ -53,11 +53,11 @@ class Worker:
         1. A record leaves its queue only after its delivery and its offset are committed together.
         2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
         3. A refused record goes to the quarantine, and delays records for other targets by at most a second.
-        4. No transaction is open while the worker waits.
+        4. The worker never waits with an open transaction.
         5. Records of the same group and partition are delivered in the order of their append times.
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/test_scheduler_faults.py.
 
-    Everything happens in the thread that calls `run`; `give_up` may be called from elsewhere.
+    Everything happens in the thread that calls `run`; other threads may call `give_up`.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class Worker:
         """Deliver until told to stop.
 
         Raises:
-            ReadingStopped: it was given up.
-            MembershipLost, WorkerFenced, KafkaRefused: it will read nothing any more.
+            ReadingStopped: another thread called `give_up`.
+            MembershipLost, WorkerFenced, KafkaRefused: this worker can read no more.
         """
         self._stop = stop
         self.join_group()
@@ -131,7 +131,7 @@ class Worker:
         return self._stop.is_set()
 
     def give_up(self, why: str) -> None:
-        """Let another worker begin in its place."""
+        """End this worker, so that a new one replaces it."""
         self._given_up = why
 
     def join_group(self) -> None:
@@ -139,12 +139,12 @@ class Worker:
         self._member.join(self._assigned, self._revoked)
 
     def run_once(self, longest_wait: float) -> int:
-        """Read what is there, deliver what is due; gives the number of delivered records.
+        """Read available records and deliver due ones; return the number of delivered records.
 
-        Waits until something is due or read, at most `longest_wait` seconds.
+        This waits until a record is due or read, at most `longest_wait` seconds.
         """
         self._source.read(self._seconds_to_wait(longest_wait))
-        # While it waits nothing leaves, however long it has been due.
+        # During the wait nothing leaves, however long it has been due.
         self._source.pause_and_resume(float("-inf") if self._is_waiting else self._clock())
         self._assignment.try_again()
         delivered = 0 if self._unknown_outcome is None else self._recover(self._unknown_outcome)
@@ -154,7 +154,7 @@ class Worker:
         return delivered
 
     def _may_deliver(self) -> bool:
-        """Whether no batch is in doubt, nor the time; without an answer nothing is delivered for a moment."""
+        """Return whether neither a batch nor the time is in doubt; without an answer, deliveries pause for a moment."""
         if self._is_waiting:
             return False
         try:
@@ -184,7 +184,7 @@ class Worker:
 
     @property
     def _gather_ms(self) -> float:
-        """How long records that are due wait for others; never while it is to be found out which one was refused."""
+        """Return how long due records wait for others; 0 during the search for a refused record."""
         return 0.0 if self._refusals or self._size.is_reduced else self._pace.wait_ms(self._clock())
 
     def _deliver(self, due: list[DueRun]) -> int:
@@ -214,10 +214,10 @@ class Worker:
         return len(batch)
 
     def _recover(self, unknown: UnknownOutcome) -> int:
-        """Look whether a batch without an answer counts; gives the number of records that do.
+        """Look up whether a batch without an answer counts; return the number of committed records.
 
-        Before that nothing is delivered. The worker stays in the group meanwhile, because to leave it would hold up
-        all workers.
+        Before that nothing is delivered. The worker stays in its group meanwhile, because leaving would hold up all
+        workers.
         """
         now = self._clock()
         if now < self._look_at_ms:
@@ -243,17 +243,17 @@ class Worker:
         return len(batch)
 
     def _route_first(self, due: list[DueRun]) -> DueBatch:
-        """Decide about the first part of a batch, or about all of it where it may have records that are not plain."""
+        """Decide about the first part of a batch, or about all of it if some records may not be plain."""
         first = due if self._refusals or self._whole_batches else first_part(due)
         runs, batch = self._route(first)
         is_whole = len(batch) == sum(len(run.records) for run in first)
         return DueBatch(due if is_whole else runs, batch, self._router)
 
     def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
-        """Return the records to write.
+        """Return the runs and deliveries to write.
 
-        A run ends before a record that may be withdrawn, or whose target is unknown. Other runs go
-        on, because what they may look up is bounded.
+        A run ends before a record that may be withdrawn, or whose target is unknown. Other runs continue, because their
+        look-ups are bounded.
         """
         runs: list[DueRun] = []
         batch: list[Delivery] = []
@@ -271,20 +271,20 @@ class Worker:
                 unanswered = str(error)
             if routed := len(batch) - before:
                 runs.append(run.first(routed))
-        self._router.meet(tuple)  # or the records would stay in memory until the next batch
+        self._router.meet(tuple)  # otherwise the records would stay in memory until the next batch
         if unanswered:
             self._observer.aborted(unanswered)
         return self._refusals.overrule(runs, batch, self._clock()) if self._refusals else (runs, batch)
 
     def _learn(self, runs: list[DueRun], batch: list[Delivery], aborted: BatchAborted) -> None:
-        """After an abort: wait, find out what was refused, halve the batch, or single out its one record."""
+        """After an abort: wait, search for the refused record, halve the batch, or single out its one record."""
         self._observer.aborted(str(aborted.error))
         wheres, refusals = wheres_of(runs), self._refusals
         refusals.stored(wheres[index] for index in aborted.written)
         left = [(where, one) for where, one in zip(wheres, batch, strict=True) if not refusals.is_stored(where)]
         is_gone = isinstance(aborted.error, TopicNotReady)
         if aborted.passing or is_gone:
-            # librdkafka has other words too for a target that is gone, and answers late: it is looked up again.
+            # librdkafka reports a deleted target in other words too, and late: look it up again.
             self._router.forget()
         if aborted.passing:
             self._hold(runs, _BACK_OFF_MS)
@@ -294,8 +294,8 @@ class Worker:
         elif left and not refusals.is_blamed(left[0][0]):
             refusals.refused_alone(*left[0], aborted.error, self._clock())
         else:
-            # Not even the quarantine takes it. It stays, its partition waits, all others go on. Nor is it to blame
-            # then: where it stands may be what is refused, as when the right to read there was taken.
+            # Even the quarantine refuses it. The record stays and its partition waits; all others continue. It is not
+            # to blame then: its source may be refused, for example because the right to read there was revoked.
             stuck = left[0][0] if left else wheres[0]
             refusals.pardon(stuck)
             logger.error("%s-%d@%d is stuck: %s", *stuck, aborted.error)

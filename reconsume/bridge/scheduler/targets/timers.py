@@ -1,4 +1,4 @@
-"""Delayed messages in a worker: which lane they take next, and when they leave the last one."""
+"""Delayed messages in a worker: the next lane, and the due moment on the last one."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Cancels(Protocol):
     def __contains__(self, withdrawal: bytes) -> bool: ...
 
     def require(self, due_ms: float) -> None:
-        """Raises `CancelsNotRead` while withdrawals made before this moment may be unknown."""
+        """Raise `CancelsNotRead` while earlier withdrawals may be unknown."""
 
     def met(self, withdrawals: Iterable[bytes]) -> None:
-        """These messages were dropped, and that is committed."""
+        """Note that these messages were dropped and the drop was committed."""
 
 
 @dataclass(slots=True)
 class DelayTopics:
-    """The delay topics of the level table that there are.
+    """The existing delay topics of the level table.
 
     Args:
         names: the installation's topics.
-        admin: to look for topics.
+        admin: looks topics up.
         groups: the groups as known now, for the level table.
     """
 
@@ -54,7 +54,7 @@ class DelayTopics:
     _look_at: float = float("-inf")
 
     def delays_ms(self, now: float) -> tuple[int, ...]:
-        """Their delays; a lane that is missing is not used, and looked for again within a minute."""
+        """Return their delays; a missing lane is not used, and looked for again within a minute."""
         wanted = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0)
         if wanted == self._wanted and now < self._look_at:
             return self._delays
@@ -71,19 +71,19 @@ class DelayTopics:
         return self._delays
 
     def forget(self) -> None:
-        """Look again: a topic that was known is gone."""
+        """Look again: a known topic is gone."""
         self._look_at = float("-inf")
 
 
 @dataclass(slots=True)
 class Timers:
-    """The facts about delayed messages that a worker needs.
+    """What a worker knows about delayed messages.
 
     Args:
         names: the installation's topics.
-        lanes: the delay topics that there are.
+        lanes: the existing delay topics.
         cancels: the withdrawn messages.
-        clock: the time in milliseconds.
+        clock: returns milliseconds.
     """
 
     names: TopicNames
@@ -92,11 +92,11 @@ class Timers:
     clock: Clock = field(default=now_ms)
 
     def next_lane(self, deliver_ms: int, now: float) -> str:
-        """The topic in which a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
+        """Return the topic where a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
         return self.names.delay(next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) or 0)
 
     def due_ms(self, message: PolledRecord) -> float:
-        """When a record of `DELAY.0s` leaves it; whatever is no delayed message in its last stretch leaves at once."""
+        """Return when a record of `DELAY.0s` leaves; all but delayed messages in their last stretch leave at once."""
         now = self.clock()
         stored = stored_ms(message, self.clock)
         try:
@@ -105,7 +105,7 @@ class Timers:
             if deliver_ms is None or not is_delayed_message(text_property(headers, REAL_TOPIC) or ""):
                 return stored
         except MalformedProperty:
-            # The router says so, in the quarantine.
+            # The router reports it, in the quarantine.
             return stored
         held = next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) is None
         return max(stored, deliver_ms) if held else stored
