@@ -1,7 +1,7 @@
-"""The quarantine: read it, however large, and give records back to the schedulers, each once.
+"""Reads the quarantine, however large, and returns records to the schedulers, each once.
 
-Guarantees: a record in the quarantine itself tells what was released, written in the same transaction, because offsets
-and their metadata are forgotten after 7 days without members. Test: tests/integration/test_quarantine.py.
+Guarantees: a marker in the quarantine, written in the same transaction, records each release, because committed offsets
+and metadata expire after 7 days without members. Test: tests/integration/test_quarantine.py.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from reconsume.delay_levels.wire.quarantine import Quarantined, release_marker, 
 from reconsume.operations.record_address import RecordAddress
 
 Span = tuple[int, int]
-"""The first offset, and the one behind the last."""
+"""The first offset, and the one after the last."""
 
 _TOGETHER: Final = 500
-"""Records of one transaction."""
+"""Maximum of records in one transaction."""
 _PART_BYTES: Final = 8 * 1024 * 1024
-"""Of keys and values in one transaction, which are held in memory."""
+"""Maximum of bytes of keys and values in one transaction, which are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRecord:
-    """One of them.
+    """A quarantined record.
 
     Attributes:
-        stored_ms: when it came to the quarantine.
-        is_released: whether it was given back.
+        stored_ms: when it was quarantined.
+        is_released: whether it was released.
     """
 
     place: RecordAddress
@@ -54,12 +54,12 @@ class QuarantineRecord:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFilter:
-    """Records to look for; None takes all.
+    """A filter of quarantined records; None selects all.
 
     Attributes:
-        text: in the reason; upper and lower case are the same.
-        since_ms: in the quarantine since this moment, or later.
-        until_ms: since a moment before this one.
+        text: a part of the reason; case does not matter.
+        since_ms: quarantined at this moment or later.
+        until_ms: quarantined before this moment.
     """
 
     text: str | None = None
@@ -67,7 +67,7 @@ class QuarantineFilter:
     until_ms: int | None = None
 
     def takes(self, one: QuarantineRecord) -> bool:
-        """Whether it is one of them."""
+        """Return whether the filter selects a record."""
         return (
             (self.text is None or self.text.casefold() in one.quarantined.reason.casefold())
             and (self.since_ms is None or one.stored_ms >= self.since_ms)
@@ -76,12 +76,12 @@ class QuarantineFilter:
 
 
 def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
-    """Give all that was ever put there, in order, one by one; what no scheduler has written is left out.
+    """Yield all quarantined records in order; records that no scheduler has written are skipped.
 
-    The topic is read twice: whether a record was released stands behind it.
+    The topic is read twice: the marker of a release follows its record.
 
     Raises:
-        KafkaNotReachable: the topic was not read to its end within 30 s without news.
+        KafkaNotReachable: no record arrived within 30 s before the end of the topic.
         KafkaRefused: rights are missing.
     """
     spans = _spans(cluster)
@@ -92,14 +92,14 @@ def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
 
 
 def count_quarantined(cluster: Cluster) -> int:
-    """How many records are there that were not released."""
+    """Return the number of records that were not released."""
     spans = _spans(cluster)
     waiting = _Waiting(spans)
     return sum(map(waiting.look, _read(cluster, spans)))
 
 
 def find_quarantined(cluster: Cluster, place: RecordAddress) -> QuarantineRecord | None:
-    """The record at this place; None if none is there."""
+    """Return the record at this place; None if there is none."""
     spans = {where: span for where, span in _spans(cluster).items() if where[1] == place.partition}
     spans = {where: (place.offset, end) for where, (start, end) in spans.items() if start <= place.offset < end}
     waiting, found = _Waiting(spans), None
@@ -113,13 +113,13 @@ def find_quarantined(cluster: Cluster, place: RecordAddress) -> QuarantineRecord
 
 
 class _Waiting:
-    """The offsets that no mark of a release names; marks stand behind their records, in the same partition."""
+    """The offsets without a marker of a release; markers follow their records, in the same partition."""
 
     def __init__(self, spans: Mapping[Partition, Span]) -> None:
         self._offsets = {partition: OffsetRuns([range(*span)]) for (_, partition), span in spans.items()}
 
     def look(self, read: ReadRecord) -> int:
-        """Take note of the next record: 1 if it waits, -1 if it marks one that waited, 0 if it is neither."""
+        """Note the next record: 1 if it waits, -1 if it marks a waiting one as released, else 0."""
         released = released_offset(read.headers)
         if released is not None:
             return -self._offsets[read.partition].remove(range(released, released + 1))
@@ -138,11 +138,11 @@ def _is_quarantined(headers: Headers) -> bool:
 
 
 def _spans(cluster: Cluster, *, to_the_last: bool = False) -> dict[Partition, Span]:
-    """Where its records stand now.
+    """Return the current offsets of its records.
 
     Args:
         cluster: the installation.
-        to_the_last: wait for transactions that are open now: what was committed behind the first of them is not seen
+        to_the_last: wait for the end of open transactions: records committed behind the first of them are invisible
             before its end.
     """
     admin = cluster.admin
@@ -161,7 +161,7 @@ def _records(cluster: Cluster, spans: Mapping[Partition, Span], waiting: _Waitin
 
 
 def _record(read: ReadRecord, waiting: _Waiting) -> QuarantineRecord | None:
-    """None of one that no scheduler has written."""
+    """Return the record; None if no scheduler has written it."""
     place = RecordAddress(read.partition, read.offset)
     try:
         quarantined = Quarantined.of(read.headers)
@@ -176,23 +176,23 @@ def release(
     changes: Mapping[str, str],
     told: Callable[[QuarantineRecord], None] = lambda _record: None,
 ) -> int:
-    """Give records back to the schedulers, in transactions that also mark them as released; their number.
+    """Return records to the schedulers, in transactions that also mark them as released; return their number.
 
     Another release at the same time is fenced, and released records are refused, so each goes once.
 
     Args:
         cluster: the installation.
-        chosen: where they stand; None takes all that are not released.
-        changes: headers to set anew on each.
-        told: is given each that was released.
+        chosen: the places; None selects all that are not released.
+        changes: headers to replace on each.
+        told: called with each released record.
 
     Raises:
-        IllegalSetting: one of the chosen is not there, or was released before; nothing was released.
-        KafkaNotReachable: an answer did not come; the same call goes on, or refuses what is done.
+        IllegalSetting: a chosen record does not exist, or was released before; nothing was released.
+        KafkaNotReachable: an answer is missing; repeat the call, which continues, or refuses released records.
     """
     transactional_id, count = f"{cluster.names.prefix}quarantine-release", 0
     with ExclusiveWriter(cluster, transactional_id, "releasing from the quarantine") as writer:
-        # First: from here on nobody else's release can be committed any more, so what is read is the last word.
+        # First: from here on no other release can be committed, so the records read are final.
         writer.take_over()
         choice = _Choice(cluster, None if chosen is None else frozenset(chosen))
         give_back = partial(_release, cluster.names, changes, _partitions_at_once(cluster))
@@ -210,14 +210,14 @@ def release(
 
 
 class _Choice:
-    """The records that are to be released; all of the chosen, or none.
+    """The records to release; all of the chosen ones, or none.
 
     Args:
         cluster: the installation.
-        chosen: where they stand; None takes all that are not released.
+        chosen: the places; None selects all that are not released.
 
     Raises:
-        IllegalSetting: one of the chosen is not there, or was released before.
+        IllegalSetting: a chosen record does not exist, or was released before.
     """
 
     def __init__(self, cluster: Cluster, chosen: Collection[RecordAddress] | None) -> None:
@@ -243,7 +243,7 @@ class _Choice:
                 yield record
 
     def look_again(self) -> None:
-        """Take note of the releases that were committed since the last look."""
+        """Read the releases that were committed since the last look."""
         ends = _spans(self._cluster, to_the_last=True)
         added = {where: (end, ends[where][1]) for where, (_, end) in self._read.items() if where in ends}
         self._read = self._read | added
@@ -256,7 +256,7 @@ class _Choice:
 
 
 def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecord]]:
-    """For one transaction each."""
+    """Split the records, for one transaction each."""
     part: list[QuarantineRecord] = []
     size = 0
     for one in records:
@@ -270,7 +270,7 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
 
 
 def _partitions_at_once(cluster: Cluster) -> Callable[[str, bytes | None], int]:
-    """Give the partition of `DELAY.0s` for a target and a key."""
+    """Return a function that chooses the partition of `DELAY.0s` for a target and a key."""
     lane, groups = cluster.names.delay(0), read_groups(cluster)
     count = cluster.admin.partitions([lane]).get(lane, 0)
     return partial(LanePartitions(lambda: groups).choose, lane, count)
@@ -293,7 +293,7 @@ def _release(
 
     def marks(stored: Acknowledged) -> Iterator[NewRecord]:
         for one, place in zip(records, stored.places, strict=True):
-            # A mark says where the record went, so that a reader of both topics knows the two for one.
+            # The marker names the destination, so that a reader of both topics can match the two.
             mark = release_marker(one.place.offset)
             yield NewRecord(names.quarantine, str(place).encode(), None, one.place.partition, mark)
 

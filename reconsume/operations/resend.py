@@ -1,4 +1,4 @@
-"""Send dead letters again that someone has picked, each once."""
+"""Resends picked dead letters, each once."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 MOST: Final = 10_000
-"""Dead letters that one call sends again: they are held in memory. Spark replays more."""
+"""Maximum of dead letters in one call: they are in memory. Spark replays more."""
 _TOGETHER: Final = 500
-"""Records of one transaction."""
+"""Maximum of records in one transaction."""
 WITH_STATES: Final = (SEND, "superseded")
-"""Statuses that are written down as states."""
+"""Statuses that become states."""
 
 
 class ResendVerdict(NamedTuple):
@@ -55,13 +55,13 @@ class ResendVerdict(NamedTuple):
     record: DeadLetterRecord
     status: str
     times: int
-    """How often its message was sent again before."""
+    """How often its message was resent before."""
     newest: tuple[int, int, int]
-    """Where the newest dead letter of its message stands: stored (ms), partition, offset."""
+    """The newest dead letter of its message: stored (ms), partition, offset."""
 
 
 def new_replay_id(by: str, now_ms: float) -> str:
-    """A `REPLAY_ID`: by which program, when, and a few characters that no other has."""
+    """Return a `REPLAY_ID`: the program, the time, and a few random characters."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     return f"{by}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
@@ -69,21 +69,21 @@ def new_replay_id(by: str, now_ms: float) -> str:
 def plan_resend(
     cluster: Cluster, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
 ) -> list[ResendVerdict]:
-    """Return the plan of `resend`; writes nothing.
+    """Return the plan of `resend`, without writing.
 
     Raises:
-        IllegalSetting: too many are named, or none.
-        RecordNotFound: one is not there.
+        IllegalSetting: too many places, or none.
+        RecordNotFound: a dead letter does not exist.
         TopicNotReady: the group has no dead-letter topic, or `DELAY.0s` is missing.
     """
     return _judge(cluster, group, places, max_replays, to_the_last=False)
 
 
 def find_lane(cluster: Cluster) -> list[Partition]:
-    """The partitions of `DELAY.0s`, through which dead letters are sent again.
+    """Return the partitions of `DELAY.0s`, through which dead letters are resent.
 
     Raises:
-        TopicNotReady: it is missing.
+        TopicNotReady: the topic is missing.
     """
     lane = cluster.names.delay(0)
     if not (found := all_partitions(cluster.admin.partitions([lane]))):
@@ -112,7 +112,7 @@ def _judge(
 
 
 def judge(record: DeadLetterRecord, history: History, state: DeadLetterState | None, max_replays: int) -> ResendVerdict:
-    """Say what becomes of a dead letter that is to be sent again."""
+    """Return the verdict on a dead letter to resend."""
     status = resend_status(record.letter, record.at, history, max_replays, state_name(state))
     return ResendVerdict(record, status, max(record.letter.replay_times, history.times), history.newest)
 
@@ -120,32 +120,32 @@ def judge(record: DeadLetterRecord, history: History, state: DeadLetterState | N
 def resend(
     cluster: Cluster, group: str, places: Collection[RecordAddress], *, replay_id: str, by: str, max_replays: int = 2
 ) -> list[ResendVerdict]:
-    """Send dead letters again to their group, through `DELAY.0s`, and write their states, in the same transactions.
+    """Resend dead letters to their group through `DELAY.0s`, and write their states in the same transactions.
 
-    Another resend at the same time is fenced, and earlier resends are read back first, so each goes once; given
-    again, it sends what is missing.
+    A simultaneous resend is fenced, and earlier resends are read first, so each letter is sent once. A repeated call
+    sends the missing ones.
 
     Args:
         cluster: the installation.
-        group: whose.
-        places: which.
-        replay_id: the header `REPLAY_ID` of what is sent.
-        by: who sends them, for their states.
-        max_replays: a message that was sent again so often is left out.
+        group: the group.
+        places: the places of the dead letters.
+        replay_id: the header `REPLAY_ID` of the copies.
+        by: the name of the sender, for the states.
+        max_replays: a message that was resent this often is left out.
 
     Returns:
-        What was decided of each; those with the status `send` were sent.
+        The verdict on each; those with the status `send` were sent.
 
     Raises:
         IllegalSetting: as `plan_resend`.
-        KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
+        KafkaNotReachable: an answer is missing; repeat the call, which continues.
+        KafkaRefused: rights are missing, or another resend has begun; repeat the call, which continues.
     """
     found, left, groups = dict[RecordAddress, ResendVerdict](), list(places), read_groups(cluster)
     lanes, topic = LanePartitions(lambda: groups), states_topic(cluster)
     with ExclusiveWriter(cluster, resend_id(cluster, group), "sending dead letters again") as writer:
         while True:
-            # First: from here on nobody else's resend can be committed any more, so what is read is the last word.
+            # First: from here on no other resend can be committed, so the records read are final.
             writer.take_over()
             choose = partial(lanes.choose, cluster.names.delay(0), len(find_lane(cluster)), group)
             verdicts = _judge(cluster, group, left, max_replays, to_the_last=True)
@@ -173,15 +173,15 @@ def resent_copy(
     to_origin: bool = False,
     edit: LetterEdit | None = None,
 ) -> NewRecord:
-    """Return the record of `DELAY.0s` that sends a dead letter again.
+    """Return the record of `DELAY.0s` that resends a dead letter.
 
     Args:
         cluster: the installation.
-        choose: gives the partition for a key.
-        verdict: on the dead letter.
-        replay_id: of this resend.
-        to_origin: to the origin topic, where every group sees it, in place of the group's retry topic.
-        edit: what is changed in it.
+        choose: chooses the partition for a key.
+        verdict: the verdict on the dead letter.
+        replay_id: the id of this resend.
+        to_origin: send to the origin topic, where every group sees it, instead of the group's retry topic.
+        edit: changes to the message.
     """
     record = verdict.record
     headers = resend_headers(
@@ -192,7 +192,7 @@ def resent_copy(
 
 
 def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) -> tuple[DeadLetterKey, DeadLetterState]:
-    """Return the state of a dead letter that is sent again, or superseded."""
+    """Return the state of a dead letter that is resent or superseded."""
     if verdict.status == SEND:
         return verdict.record.key_of_state, DeadLetterState(RESENT, at_ms, by, job=replay_id)
     newer = str(RecordAddress(*verdict.newest[1:]))
@@ -200,12 +200,12 @@ def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) ->
 
 
 class Histories:
-    """The histories of the messages of some dead letters, since the first of these died.
+    """The histories of some dead letters' messages, since the first of these died.
 
     Args:
         cluster: the installation.
-        group: whose they are.
-        to_the_last: wait for transactions that are open now: what was sent again behind one is not seen before its end.
+        group: the group.
+        to_the_last: wait for the end of open transactions, which hide later resends.
     """
 
     def __init__(self, cluster: Cluster, group: str, *, to_the_last: bool) -> None:
@@ -215,20 +215,20 @@ class Histories:
         self._read: dict[Partition, int] = {}
 
     def add(self, one: DeadLetterRecord) -> None:
-        """Ask about the message of a dead letter; all of them before the first `read`."""
+        """Add the message of a dead letter; add all before the first `read`."""
         self._since_ms = one.stored_ms if self._since_ms is None else min(self._since_ms, one.stored_ms)
         known = self._found.get(one.letter.origin_message_id, History(one.at))
         self._found[one.letter.origin_message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
 
     def of(self, one: DeadLetterRecord) -> History:
-        """Return what is known of the message."""
+        """Return the history of the message."""
         return self._found[one.letter.origin_message_id]
 
     def read(self, alive: Callable[[], None] = lambda: None) -> None:
-        """Read to the end of the topics, from where the last call has ended.
+        """Read to the end of the topics, from the end of the last call.
 
         Args:
-            alive: called again and again meanwhile.
+            alive: called repeatedly during the read.
         """
         if self._since_ms is None:
             return
@@ -252,7 +252,7 @@ class Histories:
                 )
             return
         replayed, retry = replayed_of(read.headers), RETRY_PREFIX + self._group
-        # One to an ordinary topic comes to every group.
+        # A copy on an ordinary topic reaches every group.
         if (
             replayed is not None
             and (known := self._found.get(replayed.origin_message_id)) is not None

@@ -1,4 +1,4 @@
-"""Topics and their settings, the groups, the workers: is the installation as it should be."""
+"""Checks of the installation: topics, settings, groups, workers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reconsume.operations.doctor.report import Report
 _JOINING_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.5
 _OPEN_SECONDS: Final = 60
-"""Longer than any transaction of ours lasts: the brokers end them after 15 s at most."""
+"""Longer than any transaction of reconsume: brokers end them after 15 s at most."""
 
 
 def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> None:
-    """Compare the topics that are with those that should be."""
+    """Compare existing topics with their target state."""
     admin, names, servers = cluster.admin, cluster.names, cluster.settings.bootstrap_servers
     states = admin.states()
     wanted = wanted_topics(TopicMaker(admin, names, cluster.settings.topics, lambda: groups), groups)
@@ -34,7 +34,7 @@ def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> N
     before = len(report.findings)
     missing = []
     for one in plan.missing:
-        # A topic that this client may not see is listed nowhere, and may be there.
+        # An invisible topic is missing in every list, and may exist.
         with report.looking_at(f"topic {one.name}"):
             if one.name not in admin.partitions([one.name]):
                 missing.append(one.name)
@@ -88,7 +88,7 @@ def _check_state(
 
 
 def check_transactions(cluster: InspectedCluster, report: Report) -> None:
-    """Look for partitions that no consumer can read to their end, because a transaction was never ended there."""
+    """Find partitions that consumers cannot read to the end because of a transaction that was never ended."""
     ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
     partitions = all_partitions(ours)
     found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
@@ -105,7 +105,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
 
 
 def check_groups(groups: Groups, report: Report) -> None:
-    """Check the GROUPS topic and report unreadable records."""
+    """Report unreadable records of the GROUPS topic."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
         mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"
@@ -131,7 +131,7 @@ def check_groups(groups: Groups, report: Report) -> None:
 
 
 def check_workers(cluster: InspectedCluster, report: Report) -> bool:
-    """Whether all partitions of scheduled topics have a worker; one that has just begun gets 15 s."""
+    """Return whether all partitions of scheduled topics have a worker; a worker that has just started gets 15 s."""
     group = cluster.names.scheduler_group
     names, listed = cluster.names, cluster.admin.topics()
     topics = {topic: count for topic, count in listed.items() if names.is_scheduled(topic) or names.is_parked(topic)}

@@ -1,4 +1,4 @@
-"""The examination from the first connection to a record that came through."""
+"""The whole examination, from the first connection to a delivered record."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def examine(cluster: Cluster, role: str, rights: Sequence[Right], *, send_record
     """Examine an installation as a client sees it.
 
     Args:
-        cluster: with the settings of the client.
-        role: what the client is, for the words.
-        rights: that the role needs.
-        send_record: whether to put a record on the shortest level; it goes to a retry topic without readers.
+        cluster: the cluster with the client's settings.
+        role: the client's role, for the texts.
+        rights: the rights of the role.
+        send_record: whether to send a record through the shortest level, to a retry topic without readers.
     """
     report, inspected = Report(), InspectedCluster(cluster.settings, cluster.clock)
     if not check_connection(inspected, report):

@@ -1,4 +1,4 @@
-"""Run whatever jobs are open, those of several groups side by side."""
+"""Runs open jobs, those of several groups in parallel."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _LOOK_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1
 _AT_ONCE: Final = 4
 JOB_THREAD: Final = "job-"
-"""Begins the names of threads that run a job."""
+"""Prefix of the names of threads that run a job."""
 
 
 class JobRunner:
     """Runs open jobs; any number of runners may do so, in any processes.
 
-    The console starts `run` in a thread of its own; it ends within seconds after `stop` is set, and unfinished jobs
-    are left to the next runner.
+    The console starts `run` in a background thread. It ends within seconds after `stop` is set; the next runner
+    continues unfinished jobs.
 
     Args:
         cluster: the installation.
         exports: the folder of exports; None leaves exports to other runners.
-        lease_ms: a runner that has written nothing for so long is taken for dead.
-        told: is given the outcomes of what `run` does, once they are committed.
+        lease_ms: a runner that has written nothing for this time counts as dead.
+        told: called with committed outcomes of `run`.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class JobRunner:
                     thread.join()
 
     def run_until_ended(self, name: str, stop: threading.Event, told: Told = lambda _outcomes: None) -> Job:
-        """Run one job, after those that its group has before it; returns it when it has ended or is to stop.
+        """Run one job, after earlier ones of its group; return it when it has ended or must stop.
 
         Args:
-            name: of the job.
-            stop: ends it before.
-            told: is given the outcomes of this job once they are committed.
+            name: the name of the job.
+            stop: ends it early.
+            told: called with committed outcomes of this job.
         """
         with JobsView(self._cluster) as view:
             while True:

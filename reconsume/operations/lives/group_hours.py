@@ -1,4 +1,4 @@
-"""How many retries of a group were delivered in each hour."""
+"""The number of a group's delivered retries in each hour."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconsume.bridge.reading.range_reader import RangeReader
 HOURS: Final = 72
 _HOUR_MS: Final = 3_600_000
 _READ_UP_TO: Final = 2_000
-"""Offsets that are read; where there are more, they are subtracted."""
+"""Maximum of offsets to read; beyond that, offsets are subtracted."""
 _SECONDS: Final = 10.0
 
 
@@ -24,9 +24,9 @@ class RetryHours:
     """Retries by the hour of their delivery.
 
     Attributes:
-        by_hour: the oldest hour first; the last one is the hour that runs.
-        is_exact: whether records were counted; differences of offsets count the end marks of transactions too.
-        since_ms: when the oldest retry that Kafka still keeps was delivered; None where there is none.
+        by_hour: the oldest hour first; the last one is the current hour.
+        is_exact: whether records were counted; differences of offsets include transaction markers.
+        since_ms: when the oldest kept retry was delivered; None without one.
     """
 
     by_hour: list[int]
@@ -66,7 +66,7 @@ def count_retry_hours(cluster: Cluster, group: str) -> RetryHours:
 def _first_ms(
     cluster: Cluster, partitions: Iterable[Partition], starts: dict[Partition, int], ends: dict[Partition, int]
 ) -> int | None:
-    """When the first record that is kept was stored."""
+    """Return when the first kept record was stored."""
     found: list[int] = []
     with RangeReader(cluster.base, f"{cluster.names.prefix}status") as reader:
         spans = {where: (starts[where], ends[where]) for where in partitions}

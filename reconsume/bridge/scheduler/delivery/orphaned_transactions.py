@@ -122,7 +122,7 @@ class OrphanedTransactions:
             has_new_partitions = self.look(has_new_partitions=has_new_partitions or came)
 
     def look(self, *, has_new_partitions: bool) -> bool:
-        """Compare the members with the previous ones and end orphaned transactions; return whether to look again soon."""
+        """Compare the members with the previous ones, end orphaned transactions; return whether to look again soon."""
         try:
             self._former.look(self._ask(), self._clock())
         except ReconsumeError as error:
