@@ -1,4 +1,4 @@
-"""People's changes: jobs, resolutions, pauses, releases; each is logged with its caller."""
+"""Changes by people: jobs, resolutions, pauses, releases; each is logged with its caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Changes:
     """Changes dead letters for pages and API.
 
     Args:
-        cluster: is changed.
+        cluster: the cluster to change.
     """
 
     def __init__(self, cluster: ConsoleCluster) -> None:
@@ -48,7 +48,7 @@ class Changes:
     def plan_job(
         self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
     ) -> JobPlan:
-        """Return what a job would do; `told` is given each dead letter and its status."""
+        """Return what a job would do; `told` is called with each dead letter and its status."""
         return self._cluster.plan_job(draft, told)
 
     def create_job(self, who: str, draft: JobDraft, why: str, count: int | None = None) -> Job:
@@ -59,7 +59,7 @@ class Changes:
         return job
 
     def steer_job(self, who: str, name: str, wish: str, why: str = "") -> Job:
-        """Pause a job, have it go on, or end it.
+        """Pause, resume or cancel a job.
 
         Raises:
             IllegalSetting: an unknown request or job, or the job has ended.
@@ -71,12 +71,12 @@ class Changes:
         return job
 
     def pause_retries(self, who: str, group: str, *, is_paused: bool) -> None:
-        """Have due retries of a group wait until they are resumed; or resume them."""
+        """Pause or resume due retries of a group."""
         self._cluster.pause_retries(group, is_paused=is_paused)
         logger.info("retries %s group=%r by=%s", "paused" if is_paused else "resumed", group, who)
 
     def release(self, who: str, places: Collection[RecordAddress]) -> int:
-        """Give records of the quarantine back to the schedulers; all of them, or none."""
+        """Return records of the quarantine to the schedulers; all of them, or none."""
         number = self._cluster.release(places)
         logger.info("quarantine released records=%d by=%s", number, who)
         return number

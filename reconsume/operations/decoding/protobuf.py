@@ -64,7 +64,7 @@ def _add_well_known(pool: Any, names: Any, known: dict[str, Any]) -> None:
 
 
 def _indexes(body: bytes) -> tuple[list[int], int]:
-    """Return the path to the message type in its file, and the start of the message; a single zero is the first type."""
+    """Return the path to the message type in its file, and the message's start; a single zero is the first type."""
     count, at = _zigzag(body, 0)
     if count == 0:
         return [0], at
