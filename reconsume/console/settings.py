@@ -128,7 +128,7 @@ class ConsoleSettings(_Strict):
     people with tokens are admins. With `proxy` or `oidc` it is required."""
     session_key: SecretStr | None = None
     """Key of at least 32 characters that signs forms and sessions; several consoles behind one name need the same key.
-    By default the process makes one for its lifetime. `RECONSUME_CONSOLE__SESSION_KEY_FILE` names a file that holds it."""
+    By default the process makes one for its lifetime. `RECONSUME_CONSOLE__SESSION_KEY_FILE` names a file with it."""
     session_key_file: Path | None = None
     """The same, from a settings file."""
     session_hours: Annotated[float, Field(gt=0, le=720)] = 10
@@ -143,7 +143,8 @@ class ConsoleSettings(_Strict):
     hide_values_from_viewers: bool = True
     """The same for people who are only viewers of a group."""
     schema_registry: SecretStr | None = None
-    """URL of a Confluent Schema Registry for decoding keys and values; it may contain a user and a password. Needs the extra `schemas`. `RECONSUME_CONSOLE__SCHEMA_REGISTRY_FILE` names a file that holds it."""
+    """URL of a Confluent Schema Registry for decoding keys and values; it may contain a user and a password. Needs
+    the extra `schemas`. `RECONSUME_CONSOLE__SCHEMA_REGISTRY_FILE` names a file that holds it."""
     reports_folder: Path | None = None
     """Folder of the pages that `--report` of `reconsume reconcile` writes; by default the console shows no reports."""
     index_folder: Path | None = None

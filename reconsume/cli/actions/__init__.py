@@ -1,1 +1,1 @@
-"""The actions of commands, and their output."""
+"""What commands do, and their output."""

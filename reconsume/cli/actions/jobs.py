@@ -1,4 +1,4 @@
-"""The output of commands about jobs, and jobs in the foreground."""
+"""Output of commands about jobs, and jobs in the foreground."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from reconsume.operations.jobs.service import pause
 from reconsume.operations.jobs.work import DONE_WITH, OUTCOMES, SENT, LetterOutcome
 
 _MOST_KEPT: Final = 10_000
-"""Outcomes of single records that are printed as JSON."""
+"""Maximum of outcomes printed as JSON."""
 _MOST_SHOWN: Final = 20
 
 
 def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
-    """Run a job to its end; Ctrl-C pauses it. Returns it with the outcomes of its first 10,000 records."""
+    """Run a job to its end; Ctrl-C pauses it. Return it with the outcomes of its first 10,000 records."""
     kept: list[LetterOutcome] = []
     number = 0
 
@@ -49,7 +49,7 @@ def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, 
 
 @contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """Give what Ctrl-C and SIGTERM set; in another thread than the main one nothing does."""
+    """Yield an event that Ctrl-C and SIGTERM set; outside the main thread no signal sets it."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -64,7 +64,7 @@ def _until_signal() -> Iterator[threading.Event]:
 
 
 def is_whole(job: Job) -> bool:
-    """Whether a job has reached its end; says how to go on where it has not."""
+    """Return whether a job has ended; otherwise print how to continue it."""
     if job.progress.ended == DONE:
         return True
     why = job.progress.why or (job.events[-1].why if job.events else "")
@@ -79,7 +79,7 @@ def is_whole(job: Job) -> bool:
 
 
 def print_counts(job: Job) -> None:
-    """Print how many records had which outcome, and the first reasons of what was refused."""
+    """Print the number of records by outcome, and the first reasons of refusals."""
     for outcome, words in OUTCOMES.items():
         if number := job.progress.counts.get(outcome, 0):
             said = f"{words}, REPLAY_ID {job.name}" if outcome == SENT else words
@@ -87,7 +87,7 @@ def print_counts(job: Job) -> None:
 
 
 def print_plan(plan: JobPlan, words: dict[str, str]) -> None:
-    """Print what a job would do: what becomes of how many, then causes and hours."""
+    """Print the plan of a job: outcomes, then causes and hours."""
     for status, number in sorted(plan.statuses.items(), key=lambda one: -one[1]):
         print_line(f"{number:>8,}  {words.get(status, status.lower())}")
     hours = [(moment(int(one.value)) or "", one.number) for one in plan.hours]
@@ -104,7 +104,7 @@ def print_plan(plan: JobPlan, words: dict[str, str]) -> None:
 
 
 def plan_row(plan: JobPlan) -> dict[str, Any]:
-    """Return what a job would do, as JSON has it."""
+    """Return the plan of a job as JSON."""
     return {
         "count": plan.count,
         "statuses": dict(plan.statuses),
@@ -118,7 +118,7 @@ def plan_row(plan: JobPlan) -> dict[str, Any]:
 
 
 def job_row(job: Job, now_ms: float) -> dict[str, Any]:
-    """Return what a list says of a job."""
+    """Return a job as a row of a list."""
     progress, spec = job.progress, job.spec
     acted = sum(progress.counts.get(name, 0) for name in DONE_WITH)
     return {
@@ -137,7 +137,7 @@ def job_row(job: Job, now_ms: float) -> dict[str, Any]:
 
 
 def job_report(job: Job, now_ms: float) -> dict[str, Any]:
-    """Return all that is known of a job."""
+    """Return all facts about a job."""
     spec, wanted = job.spec, job.spec.wanted
     said = {name: value for name in wanted.__slots__ if (value := getattr(wanted, name)) not in (None, {})}
     picked = spec.records

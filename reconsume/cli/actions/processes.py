@@ -27,7 +27,7 @@ class _Process(Protocol):
 
 
 def run_scheduler(settings: Settings) -> None:
-    """Run one worker; the batch in hand is finished first."""
+    """Run a worker; at the end it finishes its current batch."""
     from reconsume.bridge.scheduler.service import SchedulerService
 
     def told(address: str) -> None:
@@ -37,7 +37,7 @@ def run_scheduler(settings: Settings) -> None:
 
 
 def run_sidecar(settings: ProcessSettings) -> None:
-    """Run a sidecar; what is in hand is finished first."""
+    """Run a sidecar; at the end it finishes its running work."""
     if not _has("fastapi", "uvicorn", "httptools", "uvloop"):
         raise IllegalSetting(
             "the sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout"

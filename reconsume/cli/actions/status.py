@@ -1,4 +1,4 @@
-"""`reconsume status`: what waits, and what each group has."""
+"""`reconsume status`: waiting records, and the retries and dead letters of each group."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _EVERY_SECONDS: Final = 2.0
 
 
 def watch_status(cluster: Cluster, *, as_json: bool, rest: Callable[[float], object] = time.sleep) -> None:
-    """Print the status again and again, until Ctrl-C.
+    """Print the status repeatedly, until Ctrl-C.
 
     Args:
         cluster: the installation.
         as_json: print JSON.
-        rest: how seconds pass.
+        rest: waits for a number of seconds.
     """
     with suppress(KeyboardInterrupt):
         while True:

@@ -111,7 +111,7 @@ def set_groups(
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """Return the fields of the command line; None leaves a field as it is."""
+    """Return the fields of the command line; None keeps a field."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -130,7 +130,7 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
 
 
 def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
-    """Show what changes for all groups, ask, change the level table or the switch for unknown groups."""
+    """Show the changes for all groups, ask, and change the level table or the setting for unknown groups."""
     groups = read_groups(here.cluster)
     before = groups.system.model_dump(by_alias=True)
     config = parse_system_config(before | given)

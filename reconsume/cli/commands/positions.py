@@ -1,4 +1,4 @@
-"""`reconsume positions`: where the scheduler workers stand."""
+"""`reconsume positions`: the positions of the scheduler workers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ app = typer.Typer()
 
 _LIST: Final = "reconsume quarantine list"
 _TABLE_ROWS: Final = 1_000
-"""Of one table; a long list has several."""
+"""Rows of one table; a long list has several tables."""
 
 
 _COLUMNS: Final = ("record", "since", "stood_at", "reason", "key", "value")

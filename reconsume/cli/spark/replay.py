@@ -37,11 +37,11 @@ _SHOWN: Final = ("cause", "group", "hour")
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """The options of the command line; None where there is none.
+    """The options of the command line; None for missing ones.
 
     Attributes:
-        which: dead letters, and where they go, as `plan_replay` and `replay_stream` take it.
-        how: they are sent, as `run_replay` and `replay_stream` take it.
+        which: arguments of `plan_replay` and `replay_stream` that select dead letters and targets.
+        how: arguments of `run_replay` and `replay_stream` about the sending.
     """
 
     folder: str | None
@@ -54,10 +54,10 @@ class ReplayOptions:
 
 
 def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None:
-    """Carry the command out.
+    """Run the command.
 
     Raises:
-        IllegalSetting: options that do not fit each other, or the plan of the folder.
+        IllegalSetting: options contradict each other, or the plan in the folder.
     """
     folder = _folder(options)
     which = {name: value for name, value in options.which.items() if value not in (None, [])}
@@ -75,7 +75,7 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """One execution of the command."""
+    """An execution of the command."""
 
     spark: SparkSession
     servers: str
@@ -146,7 +146,7 @@ def _progress(at: ReplayProgress) -> str:
 
 
 def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[str]) -> range:
-    """Ask Kafka before Spark starts: its own answer takes a minute where no broker answers.
+    """Ask Kafka before Spark starts, which takes a minute to report an unreachable broker.
 
     Returns:
         The partitions of `DELAY.0s` for floods.
@@ -170,7 +170,7 @@ def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[st
 
 
 def _check_same(plan: ReplayPlan, which: Mapping[str, Any]) -> None:
-    """The plan of a folder goes on as it was made."""
+    """Check that the options are those of the folder's plan."""
     for name, key, made in (("--where", "where", plan.where), ("--to", "target", plan.target)):
         said = which.get(key, made)
         if said != made:
