@@ -62,7 +62,7 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Print to standard error what is not a result: progress, omissions."""
+    """Print a message to standard error that is not a result: progress, omissions."""
     if not isinstance(text, Coloured):
         sys.stderr.write(visible(text) + "\n")
         sys.stderr.flush()

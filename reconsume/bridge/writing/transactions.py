@@ -89,10 +89,9 @@ class Transactions:
     Guarantees:
         1. Leftovers of a transaction never count for a later one. After each aborted or slow transaction, a producer
            with a newer epoch replaces the old one: only the epoch distinguishes transactions of one producer (before
-           KIP-890, which librdkafka 2.16 lacks), so a late repeated request would count for the next one. An `EndTxn`
-           would end that before its offsets are added; offsets of an aborted transaction would be added to it. And if
-           librdkafka loses a broker, it assumes that records were not stored, and may reuse their sequence numbers.
-           Test: tests/integration/test_late_requests.py.
+           KIP-890, which librdkafka 2.16 lacks). A late repeated request would count for the next one: an `EndTxn` ends
+           it too early, offsets of an aborted transaction are added. If librdkafka loses a broker, it may also reuse
+           sequence numbers of stored records. Test: tests/integration/test_late_requests.py.
         2. `Undone` means that nothing was committed or will be.
         3. A call of librdkafka is awaited for at most its timeout plus a second.
 

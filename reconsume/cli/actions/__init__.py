@@ -1,1 +1,1 @@
-"""What commands do, and their output."""
+"""The actions of commands, and their output."""

@@ -85,7 +85,7 @@ def cached_jars(java: Path, progress: Progress, wanted: JarSet) -> Path:
     """Return the folder of a set of jars; download them if it is missing or incomplete.
 
     Raises:
-        JarsNotFound: pyspark, which has Ivy, is missing, Ivy failed (with its last lines), or the disk is full.
+        JarsNotFound: pyspark, which has Ivy, is missing, Ivy failed (with its last lines), or no folder is writable.
     """
     cache = cache_folder()
     folder = cache / wanted.folder

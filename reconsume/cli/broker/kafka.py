@@ -162,7 +162,7 @@ class LocalKafka:
         return (self._folder / "log" / "meta.properties").exists()
 
     def _start_on(self, fixed: int, deadline_seconds: float) -> None:
-        """Start on this port, or for 0 on a free one, of which several are tried, because another process may take it."""
+        """Start on this port, or for 0 on a free one; several are tried, because another process may take one."""
         for tries_left in reversed(range(_PORT_TRIES)):
             self._ports = (fixed or free_port(), free_port())
             try:

@@ -77,7 +77,7 @@ class DelayTopics:
 
 @dataclass(slots=True)
 class Timers:
-    """What a worker knows about delayed messages.
+    """Facts about delayed messages that a worker needs.
 
     Args:
         names: the installation's topics.
