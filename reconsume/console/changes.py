@@ -65,7 +65,7 @@ class Changes:
             IllegalSetting: an unknown request or job, or the job has ended.
         """
         if wish not in WISHES:
-            raise IllegalSetting(f"{wish[:80]!r} is no wish; use {', '.join(WISHES)}")
+            raise IllegalSetting(f"request {wish[:80]!r} is unknown; use {', '.join(WISHES)}")
         job = self._cluster.steer_job(name, wish, who, why.strip()[:_WHY_CHARACTERS])
         logger.info("job %s job=%s group=%r by=%s", wish, name, job.spec.group, who)
         return job

@@ -170,5 +170,5 @@ def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tu
         raise IllegalSetting(f"partition.assignment.strategy {strategy!r}: only cooperative-sticky, or group.protocol")
     for forbidden in ("group.id", "enable.auto.commit"):
         if forbidden in checked:
-            raise IllegalSetting(f"{forbidden} is decided by the consumer itself; leave it out of conf")
+            raise IllegalSetting(f"{forbidden} is set by the consumer itself; leave it out of conf")
     return checked, None if reset is None else reset in _BEGINNING

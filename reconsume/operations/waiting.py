@@ -94,7 +94,7 @@ def list_waiting(
     names = cluster.names
     lanes = {one: count for one, count in cluster.admin.topics().items() if _is_lane(names, one)}
     if not lanes:
-        raise TopicNotReady(f"no topic of {names.prefix}DELAY.* is there; make them: reconsume topics apply")
+        raise TopicNotReady(f"topics {names.prefix}DELAY.* do not exist; create them: reconsume topics apply")
     spans = _unfinished(cluster, all_partitions(lanes))
     waiting = {where: span for where, span in spans.items() if span.start < span.end}
     share = MOST_LOOKED_AT // max(1, len(waiting))
@@ -163,7 +163,7 @@ def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecor
     requests = [{"value": None, "headers": withdrawal_headers(one, names)} for one in chosen]
     topic = names.cancel
     if topic not in cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
     write_at_once(cluster, topic, topic, requests)
     return chosen
 
@@ -183,11 +183,11 @@ def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadReco
         for one in positions:
             span = spans.get((one.topic, one.partition))
             if span is None or not span.start <= one.offset < span.end or one.offset in span.done:
-                raise IllegalSetting(f"{one} does not wait any more; `reconsume delay list` shows what waits")
+                raise IllegalSetting(f"{one} no longer waits; `reconsume delay list` shows waiting records")
             ranges = {(one.topic, one.partition): (one.offset, one.offset + 1)}
             read = next(iter(reader.records(ranges)), None)
             if read is None:
-                raise RecordNotFound(f"no record stands at {one}; `reconsume delay list` shows what waits")
+                raise RecordNotFound(f"no record is at {one}; `reconsume delay list` shows waiting records")
             found.append((read, describe_waiting(read, names)))
     return found
 
@@ -209,7 +209,7 @@ def check_withdrawable(one: WaitingRecord) -> None:
             f"group's retries with `reconsume groups set --retry-paused`, or resolve the dead letter when it is one"
         )
     if not one.uniq_key:
-        raise IllegalSetting(f"{one.place} has no UNIQ_KEY, by which schedulers know a withdrawn message")
+        raise IllegalSetting(f"{one.place} has no UNIQ_KEY, so it cannot be withdrawn")
 
 
 def _is_lane(names: TopicNames, topic: str) -> bool:

@@ -181,8 +181,8 @@ class Once(Generic[T]):
             return
         if self._places.free:
             raise too_many_waiting(
-                f"{self._places.taken_by(owner)} calls for {owner} wait for Kafka; the {self._places.free} places that "
-                "are left of sidecar.limits.records_in_flight are kept for others"
+                f"{self._places.taken_by(owner)} calls for {owner} wait for Kafka; the {self._places.free} others that "
+                "sidecar.limits.records_in_flight allows are reserved for other groups and topics"
             )
         raise too_many_waiting(
             f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"

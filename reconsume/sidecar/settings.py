@@ -182,7 +182,9 @@ class SidecarSettings(_Strict):
         for name, one in self.callers.items():
             token = read_token(f"sidecar.callers.{name}", self.listen.host, one.token, one.token_file) or ""
             if token in found:
-                raise IllegalSetting(f"setting sidecar.callers.{name}: its token is also another one's; make a new one")
+                raise IllegalSetting(
+                    f"setting sidecar.callers.{name}: another caller has the same token; make a new one"
+                )
             found[token] = Caller(name, one.groups, one.topics)
         return Callers(found)
 

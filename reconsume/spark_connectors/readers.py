@@ -128,7 +128,7 @@ def read_kinds(
     """Read several kinds of topics in one pass: `delay`, `retry`, `dead_letter`, `inbox`, `quarantine`."""
     wanted = texts(kinds, "kinds", "['retry']")
     if unknown := [kind for kind in wanted if kind not in KINDS]:
-        raise IllegalSetting(f"kind {unknown[0]!r} is unknown; there are: {', '.join(KINDS)}")
+        raise IllegalSetting(f"kind {unknown[0]!r} is unknown; use one of: {', '.join(KINDS)}")
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
     return typed(source.raw(pattern=pattern, streaming=streaming), topic_prefix)

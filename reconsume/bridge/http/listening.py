@@ -52,8 +52,8 @@ def read_token(section: str, host: str, token: SecretStr | None, token_file: Pat
         return None
     else:
         raise IllegalSetting(
-            f"setting {section}.listen.host: {host} can be reached from other machines, and there is no token; name "
-            f"a file that holds one with --token-file (or RECONSUME_{section.upper()}__TOKEN_FILE), or listen on "
+            f"setting {section}.listen.host: other machines can reach {host}, so it needs a token; name "
+            f"a file with one by --token-file (or RECONSUME_{section.upper()}__TOKEN_FILE), or listen on "
             "127.0.0.1"
         )
     if len(found) < _FEWEST_CHARACTERS:

@@ -55,10 +55,10 @@ def offsets_of_groups(settings: Mapping[str, Any], asked: Mapping[str, Sequence[
             group, offsets = json.loads(line)
             found[group] = [(topic, partition, offset, text) for topic, partition, offset, text in offsets]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        logger.debug("offsets of %d groups were not told by a child: %s", len(asked), error)
+        logger.debug("child returned no offsets of %d groups: %s", len(asked), error)
         return {}
     if len(found) < len(asked):
-        logger.debug("offsets of %d of %d groups were told: %s", len(found), len(asked), done.stderr[-500:])
+        logger.debug("child returned offsets of %d of %d groups: %s", len(found), len(asked), done.stderr[-500:])
     return found
 
 

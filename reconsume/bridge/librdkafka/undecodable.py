@@ -70,7 +70,7 @@ def _with_names(message: PolledRecord, error: BaseException | None) -> list[Head
     mended = [(name if index in missing else header[0], header[1]) for index, header in enumerate(headers)]
     message.set_headers(mended)
     logger.warning(
-        "%s-%s@%s: names of headers are not UTF-8; its headers are now called %s",
+        "%s-%s@%s: header names are not UTF-8 and are shown as %s",
         *(message.topic(), message.partition(), message.offset(), [name for name, _ in mended]),
     )
     return mended

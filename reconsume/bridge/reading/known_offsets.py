@@ -96,7 +96,7 @@ class KnownOffsets:
             try:
                 self._ids.update(self._topic_ids(new))
             except ReconsumeError as error:
-                logger.debug("offsets are not kept in mind: %s", error)
+                logger.debug("offsets are not tracked: %s", error)
 
     def note(self, committed: Mapping[Partition, Commit]) -> None:
         """Note offsets that a member has committed; negative ones are ignored."""

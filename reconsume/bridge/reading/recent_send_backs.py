@@ -134,8 +134,8 @@ def _appended(
                 left -= _size_of(read)
                 if left < 0:
                     logger.warning(
-                        "%d MiB of recent send-backs are read, and no more: repeated calls may not be "
-                        "recognised if they were carried out before %s",
+                        "only %d MiB of recent send-backs are read: repeated calls may not be "
+                        "recognised if they are older than %s",
                         *(most_bytes // 1024 // 1024, datetime.fromtimestamp(begin / 1000, UTC).isoformat()),
                     )
                     return

@@ -61,7 +61,7 @@ def starting_groups(settings: Settings) -> Groups:
     table = None
     if settings.message_delay_level is not None:
         table = DelayLevels.parse(settings.message_delay_level)
-        logger.warning("this process uses its own level table, whatever the GROUPS topic says: %s", table)
+        logger.warning("this process uses its own level table instead of the one in GROUPS: %s", table)
     return Groups(own_table=table, own_auto_create=settings.auto_create_subscription_group)
 
 

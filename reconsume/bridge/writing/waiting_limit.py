@@ -121,7 +121,7 @@ class WaitingLimit:
         if waiting >= limit:
             raise GroupIsFull(
                 f"group {group}: {waiting:,} messages wait for a retry, and the limit is {limit:,}; this message stays "
-                "uncommitted and is tried again. Repair what the listener needs, lift the pause of the group, or "
+                "uncommitted and is tried again. Fix the cause of the failures, lift the pause of the group, or "
                 f"change the limit: reconsume groups set {group} --max-waiting N, 0 for none"
             )
         if waiting >= NEARLY_FULL * limit and self._clock() >= self._warn_at.get(group, 0):
@@ -165,7 +165,7 @@ class WaitingLimit:
                 try:
                     self._told[group] = self._count(admin, group)
                 except ReconsumeError as error:
-                    logger.debug("what waits for group %s is not known: %s", group, error)
+                    logger.debug("waiting messages of group %s unknown: %s", group, error)
             self._stop.wait(_ASK_EVERY_SECONDS)
 
     def _count(self, admin: KafkaAdmin, group: str) -> int:

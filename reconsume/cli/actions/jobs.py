@@ -74,7 +74,7 @@ def is_whole(job: Job) -> bool:
         tell(f"job {job.name} was cancelled by {job.events[-1].by}: {why or 'no reason was said'}")
     else:
         tell(f"job {job.name} is paused: {why}")
-        tell(f"go on: reconsume jobs resume {job.name}, and reconsume jobs run --once; or reconsume jobs cancel")
+        tell(f"continue: reconsume jobs resume {job.name}, then reconsume jobs run --once; or reconsume jobs cancel")
     return False
 
 

@@ -68,7 +68,7 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
     if only_told and as_json:
         print_json(_of_kind(draft, None) | {"records": records} | plan_row(found))
     elif not found.count:
-        print_line(f"group {draft.group} has no such open dead letters")
+        print_line(f"group {draft.group} has no matching open dead letters")
     elif not as_json:
         print_plan(found, _WORDS)
     if only_told or not confirm(question.format(counted(found.acted, "dead letter")), yes=yes):

@@ -96,7 +96,7 @@ def cached_jars(java: Path, progress: Progress, wanted: JarSet) -> Path:
         (cache / "ivy.lock").touch()
     except OSError as error:
         raise JarsNotFound(
-            f"the jars of {wanted.what} are not in {folder}, and there is no place for them ({error}): "
+            f"the jars of {wanted.what} are not in {folder} and cannot be stored there ({error}): "
             "set RECONSUME_CACHE_DIR to a folder that has them, or that can be written"
         ) from error
     with _lock(cache / "ivy.lock", wanted, progress) as lock:
@@ -159,8 +159,8 @@ def _run_ivy(command: list[str], wanted: JarSet, progress: Progress, lock: int) 
             raise
     if ivy.returncode != 0:
         raise JarsNotFound(
-            f"the jars of {wanted.what} could not be fetched from Maven Central; run it again, it goes on with what "
-            "it has. Ivy's last lines:\n  " + "\n  ".join(last)
+            f"the jars of {wanted.what} could not be downloaded from Maven Central; run the command again to continue "
+            "the download. Ivy's last lines:\n  " + "\n  ".join(last)
         )
 
 

@@ -145,7 +145,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     begun, folder = time.monotonic(), folder or Path(tempfile.mkdtemp(prefix="reconsume-chaos-"))
     with ExitStack() as stack:
         cluster = stack.enter_context(ChaosCluster(options.brokers, say, folder))
-        say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
+        say(f"Kafka at {cluster.direct}, through proxies at {cluster.proxied}; logs in {folder}")
         direct = Cluster(Settings(bootstrap_servers=cluster.direct))
         operator = Operator(direct)
         operator.make_topics()
@@ -175,7 +175,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     if verdict.ok:
         cluster.remove_data()
     else:
-        say(f"what the brokers have is kept: {', '.join(map(str, cluster.folders))}")
+        say(f"the brokers' data are kept: {', '.join(map(str, cluster.folders))}")
     return ChaosReport(options, inflicted, verdict, recovery, late, ended, time.monotonic() - begun, folder)
 
 

@@ -79,7 +79,7 @@ def deliver_records_now(
         print_json([_row(one) for one in done])
         return
     for one in done:
-        print_line(f"{one.place}: delivered now, and not at {moment(one.due_ms)}")
+        print_line(f"{one.place}: delivered now instead of at {moment(one.due_ms)}")
 
 
 def _row(one: WaitingRecord) -> dict[str, Any]:

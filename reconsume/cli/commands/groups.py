@@ -100,11 +100,11 @@ def set_groups(
     of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
     if group is not None:
         if of_all:
-            raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
+            raise IllegalSetting("--delay-levels and --auto-create apply to all groups: leave the group out")
         _set_group(here, group, of_group)
         return
     if of_group:
-        raise IllegalSetting("these options hold for one group: name it, such as reconsume groups set departures")
+        raise IllegalSetting("these options apply to one group: name it, such as reconsume groups set departures")
     if not of_all:
         raise IllegalSetting("name a group, or what to set for all: --delay-levels or --auto-create/--no-auto-create")
     _set_system(here, of_all, yes=yes)

@@ -65,9 +65,9 @@ def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[TopicMaker, Gr
         text = file.read_text(encoding="utf-8")
         value: Any = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"-f {file}: it cannot be read: {error}") from None
+        raise IllegalSetting(f"-f {file}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        raise IllegalSetting(f"-f {file}: it is not YAML: {error}") from None
+        raise IllegalSetting(f"-f {file}: not YAML: {error}") from None
     try:
         wanted = parse_groups_file(value)
     except IllegalSetting as error:

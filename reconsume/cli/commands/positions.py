@@ -55,4 +55,4 @@ def reset(
         print_json([asdict(one) for one in done])
     else:
         for one in done:
-            print_line(f"{one.topic}-{one.partition}: position removed; a worker begins at the committed offset")
+            print_line(f"{one.topic}-{one.partition}: position removed; a worker starts at the committed offset")

@@ -121,7 +121,7 @@ def _show(planned: InstallationPlan, *, as_json: bool) -> None:
         is_now = "not published" if change.is_now is None else change.is_now
         print_line(f"to publish for all processes: {change.name} {change.will_be} (now: {is_now})")
     if not plan.missing:
-        print_line(f"{len(plan.present)} topics are there, none is missing")
+        print_line(f"{len(plan.present)} topics exist, none is missing")
 
 
 def apply_plan(cluster: Cluster, planned: InstallationPlan, *, as_json: bool) -> None:

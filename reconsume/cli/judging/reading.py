@@ -85,7 +85,7 @@ class TopicReader:
                 with suppress(KafkaNotReachable):
                     self._follow_until_stalled()
                 if not self._stop.is_set():
-                    self._say(f"the judge has read nothing for {_STALLED_SECONDS:g} s and goes on with a new consumer")
+                    self._say(f"the judge read nothing for {_STALLED_SECONDS:g} s and continues with a new consumer")
         except BaseException as error:  # noqa: BLE001 - raised by `check`
             self._failed = error
 

@@ -107,7 +107,7 @@ class _Replay:
             if not options.dry_run:
                 ran = run_replay(spark, servers, plan, progress=lambda at: say(_progress(at)), **self.how)
                 result |= {"sent": ran.sent, "before": ran.before}
-            say("reading what became of them")
+            say("reading the outcomes")
             with explained(f"the report of plan {plan.plan_id} cannot be made"):
                 report = replay_report(spark, servers, plan, options=kafka)
                 report.write.mode("overwrite").parquet(f"{self.folder}/report")
@@ -124,7 +124,7 @@ class _Replay:
             raise IllegalSetting(
                 "--stream cannot be used with --dry-run, because a stream moves its checkpoint; leave one of them out"
             )
-        if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
+        if not confirm(f"Replay the dead letters since the last run of {name}?", yes=options.yes):
             return
         with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
             query = replay_stream(self.spark, self.servers, folder, name, **self.which, **self.how)
@@ -212,6 +212,6 @@ def print_result(folder: str, result: Mapping[str, Any]) -> None:
     print_line(f"sent {result['sent']:,} now, {result['before']:,} before")
     print_table("where they are", ("outcome", "dead letters"), sorted(result["report"].items()))
     print_line(
-        f"One row for each: {folder}/report (Parquet). Schedulers deliver what is sent; the same command with "
-        "--plan of this folder shows where they are then, and sends nothing again."
+        f"Report: {folder}/report (Parquet), one row for each dead letter. Schedulers deliver the sent records; to see "
+        f"where they are then, run the same command with --plan {folder}: it sends nothing twice."
     )

@@ -99,7 +99,7 @@ def edit_of(one: DeadLetterRecord, form: Form) -> LetterEdit:
             changed[name] = None if name in removed else text
     for name, text in zip(map(str.strip, form.get("new_name", [])), form.get("new_value", []), strict=False):
         if name and (name in known or name in may.kept or name in changed):
-            raise IllegalSetting(f"header {name[:80]!r} is there already; change it in its own field")
+            raise IllegalSetting(f"header {name[:80]!r} exists already; change it in its own field")
         if name:
             changed[name] = text
     value = None

@@ -58,7 +58,7 @@ class LocalOffsets:
             lock = (directory / "lock").open("a", encoding="utf-8")
         except OSError as error:
             raise OffsetStoreUnusable(
-                f"offsets cannot be kept in {directory}: {error}; set offset_store to a writable directory"
+                f"offsets cannot be stored in {directory}: {error}; set offset_store to a writable directory"
             ) from error
         try:
             _lock(lock, directory)
@@ -87,7 +87,7 @@ class LocalOffsets:
                 self._write(_as_text(offsets))
             except OSError as error:
                 raise OffsetStoreUnusable(
-                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; make room there"
+                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; free disk space there"
                 ) from error
             self._offsets = offsets
 

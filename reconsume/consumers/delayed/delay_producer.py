@@ -297,7 +297,7 @@ class DelayProducer:
             raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
         chosen = selector(queues, arg)
         if chosen not in queues:
-            raise IllegalSetting(f"the selector gave {chosen!r}; it must give one of the {count} queues of {topic}")
+            raise IllegalSetting(f"selector returned {chosen!r}; it must return one of the {count} queues of {topic}")
         return chosen.partition
 
     def _require(self, topic: str, why: str) -> int:

@@ -55,8 +55,8 @@ class DropInSettings(GroupSettings):
             raise IllegalSetting("isolation.level must be read_committed: retries are delivered in transactions")
         if exactly_once and str(conf.get("enable.auto.commit", True)).lower() not in _FALSE:
             raise IllegalSetting(
-                "exactly_once needs enable.auto.commit False: an offset that is committed before its message is sent "
-                "back loses it; commit what succeeded yourself"
+                "exactly_once needs enable.auto.commit False: an automatic commit before a send-back would lose the "
+                "message; commit successful messages yourself"
             )
         if maximum is not None:
             check_range("max_reconsume_times", maximum, 0, _HIGHEST)

@@ -113,7 +113,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             self._room.settle(chunk, failed=True)
             cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
             for message in chunk:
-                logger.warning("%r: its listener has run for over %.0f s; it is sent back", message, timeout_ms / 1000)
+                logger.warning("%r: its listener has run for over %.0f s; sending it back", message, timeout_ms / 1000)
                 self._send_back(queue, message, TIMEOUT_LEVEL, cause)
 
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:

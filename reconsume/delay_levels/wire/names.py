@@ -269,6 +269,6 @@ class TopicNames:
             what = f"group {group!r}" if group is not None else f"topic_prefix {self.prefix!r}"
             raise IllegalName(
                 f"{what} gives the topic {topic[:40]}… with {len(topic)} characters; Kafka allows "
-                f"{MAX_TOPIC_LENGTH}; shorten the name (each byte that is no letter, digit, '-' or '_' takes three)"
+                f"{MAX_TOPIC_LENGTH}; shorten the name (each byte but letters, digits, '-' and '_' takes three)"
             )
         return topic

@@ -57,7 +57,7 @@ def withdrawable_until_ms(uniq_key: str) -> int:
         IllegalSetting: not such an id.
     """
     if not _FORM.fullmatch(uniq_key):
-        raise IllegalSetting(f"id {uniq_key[:80]!r} is not one that send() gave; it has 32 digits of 0-9 and A-F")
+        raise IllegalSetting(f"id {uniq_key[:80]!r} is not one that send() returned; use its 32 digits of 0-9 and A-F")
     return int(uniq_key[:12], 16)
 
 

@@ -106,7 +106,7 @@ def check_coordinators(broker: Mapping[str, str], offsets: TopicState | None, re
         report.warning(
             "coordinators",
             "__consumer_offsets has one replica, so a broker of Kafka 4 may serve old offsets of a group for minutes "
-            "after it was started: workers that live restore them, workers that start just then deliver a second time",
-            "give it three (offsets.topic.replication.factor=3 before the first group comes, "
+            "after its start: running workers restore them, workers that start then deliver records again",
+            "give it three (offsets.topic.replication.factor=3 before the first group is created, "
             "kafka-reassign-partitions.sh after), or do not start workers in the minutes after a broker",
         )

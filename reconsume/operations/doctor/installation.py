@@ -70,7 +70,7 @@ def _check_state(
     if needed > state.replicas:
         report.problem(
             "topics",
-            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so no record is taken",
+            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so writes fail",
             f"kafka-configs.sh {tool} --alter --entity-type topics --entity-name {name} "
             f"--add-config min.insync.replicas={max(1, state.replicas - 1)}",
         )
@@ -78,7 +78,7 @@ def _check_state(
         report.problem(
             "topics",
             f"topic {name}: {state.in_sync} of {state.replicas} replicas are in sync, {needed} are needed to write",
-            f"start the brokers that are away: kafka-topics.sh {tool} --describe --under-min-isr-partitions",
+            f"start the missing brokers: kafka-topics.sh {tool} --describe --under-min-isr-partitions",
         )
     if cluster.names.is_scheduled(name):
         try:
@@ -96,7 +96,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
         report.problem(
             "transactions",
             f"a transaction in {topic}-{partition} has been open for over {_OPEN_SECONDS} s, since offset {offset}: "
-            "what stands behind it waits (Kafka 4.2 and 4.3 leave one open where a broker was lost, KAFKA-20734)",
+            "consumers cannot read past it (Kafka 4.2 and 4.3 may leave one open after the loss of a broker, KAFKA-20734)",
             f"kafka-transactions.sh --bootstrap-server {cluster.settings.bootstrap_servers} abort --topic {topic} "
             f"--partition {partition} --start-offset {offset}",
         )
@@ -109,7 +109,7 @@ def check_groups(groups: Groups, report: Report) -> None:
     before = len(report.findings)
     for key, why in groups.unreadable.items():
         mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"
-        report.problem("groups", f"the GROUPS topic holds what nobody can read: {why}; defaults hold", mend)
+        report.problem("groups", f"the GROUPS topic has an unreadable record: {why}; defaults apply", mend)
     for config in groups.by_name.values():
         name = config.group_name
         if config.retry_queue_nums <= 0:
@@ -146,7 +146,7 @@ def check_workers(cluster: InspectedCluster, report: Report) -> bool:
     if not members:
         report.problem(
             "workers",
-            f"no scheduler worker is a member of group {group}: nothing moves",
+            f"no scheduler worker is a member of group {group}: no record is delivered",
             f"reconsume scheduler --bootstrap-servers {cluster.settings.bootstrap_servers}",
         )
         return False

@@ -99,9 +99,9 @@ def send_through(cluster: InspectedCluster, groups: Groups, report: Report) -> l
     if arrived < len(stamps):
         report.problem(
             "record",
-            f"a record that was put on {lane} did not come to {retry} within "
+            f"a test record on {lane} did not reach {retry} within "
             f"{format_duration(delay_ms)} and {_PATIENCE_SECONDS:.0f} s",
-            "look at the log of the workers, then at what they could not deliver: kafka-console-consumer.sh "
+            "look at the logs of the workers, then at undeliverable records: kafka-console-consumer.sh "
             f"--bootstrap-server {cluster.settings.bootstrap_servers} --topic {cluster.names.quarantine} "
             "--from-beginning --property print.headers=true",
         )

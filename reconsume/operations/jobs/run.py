@@ -173,7 +173,7 @@ class JobRun:
     def _begin(self) -> JobWork:
         if self._spec.kind == "export":
             if self._exports is None:
-                raise IllegalSetting("this runner has no folder for exports; `reconsume jobs run --exports FOLDER` has")
+                raise IllegalSetting("this runner has no folder for exports; use reconsume jobs run --exports FOLDER")
             found = Exporting(self._job, self._exports)
             if found.is_anew:
                 self._commit_progress(JobProgress(self._runner))

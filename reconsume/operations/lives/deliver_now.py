@@ -65,7 +65,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
     counts = cluster.admin.partitions([lane, names.cancel])
     for topic in (lane, names.cancel):
         if topic not in counts:
-            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+            raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
     groups = read_groups(cluster)
     choose = partial(LanePartitions(lambda: groups).choose, lane, counts[lane])
     with ExclusiveWriter(cluster, f"{names.prefix}deliver-now", "delivering delayed messages now") as writer:

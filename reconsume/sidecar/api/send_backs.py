@@ -138,7 +138,7 @@ class SendBacks:
         self._reader.close()
         left = self._writer.flush(seconds)
         if left:
-            logger.warning("%d send-backs unacknowledged; their callers got no success", left)
+            logger.warning("%d send-backs unacknowledged; their callers got an error", left)
         self._writer.close()
 
     async def _carry_out(

@@ -203,10 +203,10 @@ class PushDelivery:
         away = self._gate.is_away(reason, probe=entry.probe)
         if was_cut_off(answer) and self._gate.cut_off(messages[0].msg_id, entry):
             logger.warning(
-                "group %s: the app ends with one message and answers others; sending that message back: %s/%d/%d",
+                "group %s: the app crashes on one message and answers others; sending that message back: %s/%d/%d",
                 *(self._settings.group, *messages[0].kafka[:3]),
             )
-            reason = f"the app ended again and again when it had this message alone, and answered others: {reason}"
+            reason = f"the app crashed repeatedly when it had only this message, and answered others: {reason}"
             return self._judge(NoAnswer(reason, repeated=True), size=len(messages), now_ms=now)
         self._outcomes[Meaning.HOLD].inc()
         raise self._quiescing() if self._life.is_quiescing else away

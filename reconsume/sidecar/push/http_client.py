@@ -165,7 +165,7 @@ class Http1Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_is_complete = False
         if self._transport.is_closing():
-            raise ConnectionEnded("the app has hung up", asked=False)
+            raise ConnectionEnded("the app has closed the connection", asked=False)
         self._transport.write(head + body)
         return await self._answer
 

@@ -148,8 +148,7 @@ def _interrupted(plan: ReplayPlan, done: int) -> Iterator[None]:
             yield
     except ReconsumeError as error:
         raise ReplayInterrupted(
-            f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
-            f"missing: {error}"
+            f"plan {plan.plan_id} stopped after {done} records of this run; run it again to send the rest: {error}"
         ) from error
 
 

@@ -39,7 +39,7 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
     how: dict[str, Any] = {"rate": said.rate, "bulk_partitions": said.bulk_partition}
     if said.stream is not None:
         if not said.yes:
-            raise IllegalSetting("--stream sends what it finds: pass --yes")
+            raise IllegalSetting("--stream sends without asking: pass --yes")
         with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
             query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, **how, **choice)
             query.awaitTermination()

@@ -50,7 +50,7 @@ def render_report(
         IllegalSetting: another language.
     """
     if language not in LANGUAGES:
-        raise IllegalSetting(f"language {language!r} is unknown; there are: {', '.join(LANGUAGES)}")
+        raise IllegalSetting(f"language {language!r} is unknown; use one of: {', '.join(LANGUAGES)}")
     words = WORDS[language]
     style = files("reconsume.spark_connectors.report").joinpath("page.css").read_text(encoding="utf-8")
     body = [

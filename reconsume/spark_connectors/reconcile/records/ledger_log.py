@@ -137,8 +137,8 @@ class LedgerLog:
             young = other > run - DAY_MS
             if young and host == socket.gethostname() and pid != os.getpid() and _is_alive(pid):
                 raise LedgerTaken(
-                    f"process {pid} writes to the ledger in {self.folder} since {_shown(other)}: "
-                    "one run at a time may; wait for its end, then run again"
+                    f"process {pid} has been writing to the ledger in {self.folder} since {_shown(other)}: "
+                    "only one run at a time may; wait for its end, then run again"
                 )
         self._note(run, topic_prefix, 0, done=False)
 
@@ -152,8 +152,8 @@ class LedgerLog:
         here = LedgerLog.open(self.spark, self.folder, max(run, *known, _now_ms()), 2 * DAY_MS)
         if added := [one.run for one in here.runs if one.run not in known and one.run >= self._last_ms]:
             raise LedgerTaken(
-                f"the ledger in {self.folder} got the run of {_shown(added[-1])} while this one worked, "
-                "so this one was not added: one run at a time may write to it; run again"
+                f"the ledger in {self.folder} got the run of {_shown(added[-1])} during this run, "
+                "which was not added, because only one run at a time may write to it; run again"
             )
         self._note(run, topic_prefix, kept_from, done=True)
 
