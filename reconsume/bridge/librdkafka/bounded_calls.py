@@ -1,4 +1,4 @@
-"""Calls into librdkafka that may never come back, made in a thread that may be left behind."""
+"""Calls into librdkafka that may never return, made in a thread that can be abandoned."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class SecondCallUnended(TimeoutError):
 
 
 class BoundedCalls:
-    """Runs one call at a time in a thread of its own, and gives up on one that does not end.
+    """Runs one call at a time in a background thread, and gives up on a call that does not end.
 
-    librdkafka (2.16) can wait forever in `send_offsets_to_transaction`, whatever its timeout, when the broker was
-    killed before and has come back; the thread that owns the consumer must not hang with it.
+    librdkafka (2.16) can wait forever in `send_offsets_to_transaction`, regardless of its timeout, after a broker was
+    killed and has returned; the thread that owns the consumer must not hang with it.
 
     Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs
     is left behind with its thread and its producer: before the commit it is undone for certain, because the commit
@@ -73,7 +73,7 @@ class BoundedCalls:
                 raise SecondCallUnended from error
 
     def leave(self, last: Callable[[], None]) -> None:
-        """After a call that was given up: should it end at last, do this, and end the thread."""
+        """After an abandoned call: if it ever ends, run `last` and end the thread."""
         self._calls.put((last, SimpleQueue()))
         self._calls.put(None)
 

@@ -1,4 +1,4 @@
-"""Read topics as far as they go, and then what comes."""
+"""Reads topics to their ends, and then follows them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class TailReader:
     """Reads partitions without an end. For one thread.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         client_id: shown in the brokers' logs.
-        group: a name that this client has a right to; it is never joined, but librdkafka asks for its coordinator.
+        group: a name that this client has rights to; it is never joined, but librdkafka looks up its coordinator.
 
     Attributes:
         reached: by partition the next offset, once a record or the end has come.
@@ -42,7 +42,7 @@ class TailReader:
             "group.id": group,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 100,
-            # Clients choose how large their records are.
+            # Clients choose the size of their records.
             "queued.max.messages.kbytes": 4_096,
         }
         self._connections = Connections(consumer_settings(base, client_id) | alone)
@@ -53,22 +53,22 @@ class TailReader:
         self.went_back = False
 
     def follow(self, starts: Mapping[Partition, int | None]) -> None:
-        """Read these too, from these offsets on; None is the beginning."""
+        """Read these partitions too, from these offsets; None is the beginning."""
         self.unread.update(starts)
         self._followed.update(starts)
         self._consumer.start({where: BEGINNING if start is None else start for where, start in starts.items()})
 
     def leave(self, topic: str) -> None:
-        """Read no more of a topic; what has come already may still be given."""
+        """Stop reading a topic; received records may still be returned."""
         gone = {where for where in self._followed if where[0] == topic}
         self._followed -= gone
         self._consumer.stop(gone)
 
     def read(self, seconds: float) -> Iterator[PolledRecord]:
-        """Return new records and errors; wait for them so long.
+        """Return new records and errors; wait up to `seconds`.
 
         Raises:
-            KafkaNotReachable: this client reaches nobody any more.
+            KafkaNotReachable: this client reaches no broker any more.
         """
         self._connections.check()
         first = self._consumer.poll(seconds)
@@ -95,8 +95,8 @@ class TopicFollower(ABC):
     Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_withdrawals.py.
 
     Args:
-        base: librdkafka's settings for any client.
-        topic: to follow.
+        base: librdkafka settings that every client uses.
+        topic: the topic to follow.
         client_id: shown in the brokers' logs.
         again_seconds: between two beginnings.
         count_seconds: between two looks at the number of partitions.
@@ -134,7 +134,7 @@ class TopicFollower(ABC):
             except ReconsumeError as error:
                 self._failed(error)
             except Exception:
-                # A follower that died would leave the process with what it knew, and nobody would know why.
+                # If a follower died, the process would keep outdated knowledge without any sign of it.
                 logger.exception("topic %s cannot be read; trying again", self._topic)
             self._stop.wait(self._again_seconds)
 
@@ -153,4 +153,4 @@ class TopicFollower(ABC):
 
     @abstractmethod
     def _failed(self, error: ReconsumeError) -> None:
-        """Take note of what has ended it."""
+        """Note the error that has ended it."""

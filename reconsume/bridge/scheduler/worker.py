@@ -1,4 +1,4 @@
-"""One scheduler worker: read ahead, wait for the earliest due record, deliver what is due."""
+"""A scheduler worker: read ahead, wait for the earliest due record, deliver due records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _IDLE_SECONDS: Final = 0.2
 """So long at most until a stop or a rebalance is noticed."""
 
 _OUTCOME_AND_GROUP: Final = itemgetter(5, 6)
-"""Of a `Delivery`, by their places: twice as quick as by their names."""
+"""Fields of a `Delivery` by index, twice as fast as by name."""
 
 
 class Worker:
@@ -48,11 +48,11 @@ class Worker:
         1. A record leaves its queue only after its delivery and its offset are committed together.
         2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
         3. A refused record goes to the quarantine, and delays records for other targets by at most a second.
-        4. No transaction is open while the worker waits.
+        4. The worker never waits with an open transaction.
         5. Records of the same group and partition are delivered in the order of their append times.
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/test_scheduler_faults.py.
 
-    Everything happens in the thread that calls `run`; `give_up` may be called from elsewhere.
+    Everything happens in the thread that calls `run`; other threads may call `give_up`.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Worker:
         """Deliver until told to stop.
 
         Raises:
-            ReadingStopped: it was given up.
-            MembershipLost, WorkerFenced, KafkaRefused: it will read nothing any more.
+            ReadingStopped: another thread called `give_up`.
+            MembershipLost, WorkerFenced, KafkaRefused: this worker can read no more.
         """
         self._stop = stop
         self.join_group()
@@ -124,9 +124,9 @@ class Worker:
             self.run_once(_IDLE_SECONDS)
 
     def run_once(self, longest_wait: float) -> int:
-        """Read what is there, deliver what is due; gives the number of delivered records.
+        """Read available records and deliver due ones; return the number of delivered records.
 
-        Waits until something is due or read, at most `longest_wait` seconds.
+        This waits until a record is due or read, at most `longest_wait` seconds.
         """
         self._read(longest_wait)
         delivered = self._resolve_doubt()

@@ -1,4 +1,4 @@
-"""The commands that run on Spark. Each imports what it needs when it runs."""
+"""The commands that run on Spark. Each imports its modules when it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconsume.cli.common import Here, SparkMaster, SparkOptions, SparkRemote, Y
 
 
 def add_spark(app: typer.Typer) -> None:
-    """Register them."""
+    """Register the commands."""
     on_kafka(app, "replay")(replay)
     on_kafka(app, "reconcile")(reconcile)
 

@@ -83,7 +83,7 @@ def test_a_number_that_is_none_is_malformed(number: bytes) -> None:
     ours = ("QUARANTINE_REASON", b"r"), ("QUARANTINE_ORIGIN", b"o/0/1"), ("QUARANTINE_TIMESTAMP", number)
     with pytest.raises(MalformedProperty):
         Quarantined.of(ours)
-    assert released_offset([("QUARANTINE_RELEASED", number)]) is None
+    assert mark_of([("QUARANTINE_RELEASED", number)]) is None
 
 
 @given(st.text())

@@ -1,4 +1,4 @@
-"""Write a batch without transactions, then commit where it came from."""
+"""Writes a batch without transactions, then commits its offsets."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 logger = logging.getLogger(__name__)
 
 _SERVE_EVERY: Final = 500
-"""Records between two looks at the delivery reports, so that the queue of reports stays short."""
+"""Records between two polls for delivery reports, so that the report queue stays short."""
 _LAST_SECONDS: Final = 10.0
-"""For what is on its way at the end."""
+"""Wait for records in flight at the end."""
 
 
 class AtLeastOnceWriter:
@@ -66,15 +66,15 @@ class AtLeastOnceWriter:
         self._refused: list[KafkaError] = []
 
     def start(self) -> None:
-        """Nothing to register."""
+        """Do nothing: there is no id to register."""
 
     def ask_time(self) -> None:
-        """Leave the clock as far back as it was seen: asking for the time would leave a record."""
+        """Do nothing: asking for the time would leave a record. The clock keeps the oldest time seen."""
         if self._time is not None:
             self._time.is_in_doubt = False
 
     def recover(self) -> None:
-        """Nothing is in doubt here: unacknowledged records are written again."""
+        """Do nothing: unacknowledged records are written again."""
 
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
         """Produce all that is not stored yet, wait, commit."""
@@ -86,7 +86,7 @@ class AtLeastOnceWriter:
         except KafkaException as error:
             raise WriterBroken(translate(error, DELIVERING)) from error
         except SystemError as error:
-            # As `fatal_errors` says; no report counts any more.
+            # See `fatal_errors`; delivery reports no longer count.
             raise WriterBroken(KafkaNotReachable(f"{DELIVERING}: {error.__cause__ or error}")) from error
         if self._refused:
             raise BatchAborted(translate(self._refused[0], DELIVERING), passing=is_passing(self._refused[0]))
@@ -116,7 +116,7 @@ class AtLeastOnceWriter:
             for one in records:
                 self._producer.produce(one.topic, one.value, one.key, ONLY_PARTITION, on_delivery=_warn)
         except KafkaException as error:
-            # The batch is committed; the next one meets the same error.
+            # The batch is committed; the next one gets the same error.
             logger.warning("%s", translate(error, WRITING_POSITIONS))
 
     def _note(self, queue: PartitionQueue, offset: int, error: KafkaError | None, message: Message) -> None:
@@ -128,7 +128,7 @@ class AtLeastOnceWriter:
             self._refused.append(error)
 
     def close(self) -> None:
-        """Wait for what is on its way, then let go."""
+        """Wait for records in flight, then release the producer."""
         try:
             self._producer.flush(_LAST_SECONDS)
         except (KafkaException, SystemError) as error:

@@ -1,4 +1,4 @@
-"""Write a batch and commit where it came from, in one Kafka transaction."""
+"""Writes a batch and commits its offsets, in one Kafka transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DELIVERING: Final = "delivering a batch"
 
 
 class BatchAborted(Exception):
-    """Nothing of the batch counts; its records are still to be delivered.
+    """The batch was aborted; its records are still to be delivered.
 
     Attributes:
         error: why.
@@ -58,10 +58,10 @@ class BatchAborted(Exception):
 
 
 class BatchInDoubt(Exception):
-    """All of the batch counts, or nothing; `recover` has the brokers decide it, then the committed offsets tell.
+    """The whole batch counts, or none of it. `recover` makes the brokers decide; then the committed offsets show it.
 
     Attributes:
-        error: why it is unknown.
+        error: the reason for the doubt.
     """
 
     def __init__(self, error: ReconsumeError) -> None:
@@ -73,7 +73,7 @@ class WriterBroken(Exception):
     """The producer is unusable; uncommitted records are read again by a new one.
 
     Attributes:
-        error: why.
+        error: the reason.
     """
 
     def __init__(self, error: ReconsumeError) -> None:
@@ -85,7 +85,7 @@ class BatchWriter(Protocol):
     """Writes batches for one worker."""
 
     def start(self) -> None:
-        """Get ready; raises `KafkaNotReachable` or `KafkaRefused`."""
+        """Prepare; raise `KafkaNotReachable` or `KafkaRefused`."""
 
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
         """Write all of a batch, with the parts that it gets meanwhile, and commit its offsets.
@@ -95,35 +95,35 @@ class BatchWriter(Protocol):
             consumer: that has read the records.
 
         Raises:
-            BatchAborted, BatchInDoubt, WriterBroken: it was not committed, or that is unknown.
+            BatchAborted, BatchInDoubt, WriterBroken: the batch was not committed, or that is unknown.
         """
 
     def ask_time(self) -> None:
-        """Hear the brokers' time, where that is possible; raises `KafkaNotReachable` or `WriterBroken`."""
+        """Get the brokers' time if possible; raise `KafkaNotReachable` or `WriterBroken`."""
 
     def recover(self) -> None:
-        """After `BatchInDoubt`: have the brokers decide; raises `KafkaNotReachable` while they do not answer."""
+        """After `BatchInDoubt`, make the brokers decide; raise `KafkaNotReachable` while they do not answer."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
 class TransactionalWriter:
-    """Deliveries and offsets become visible together or not at all.
+    """Makes deliveries and offsets visible together or not at all.
 
-    Guarantees: a transaction is refused for its offsets too, where the right to read the lane was taken, so a record
-    that is alone in it is to blame only if its own delivery report says so.
+    Guarantees: offsets may be refused too, if the right to read the lane was revoked. So a record that is alone in a
+    transaction is blamed only if its own delivery report has an error.
     Tests: tests/integration/test_missing_rights.py, tests/unit/bridge/scheduler/test_worker.py.
 
     Args:
-        base: librdkafka's settings for any client.
-        transactional_id: stable per worker.
-        transaction_timeout_ms: of the brokers.
-        time: is told the append times of what is written, so that it knows the brokers' clock.
-        asked: a topic whose append time is asked for: by a record in a transaction that is aborted, which no reader of
-            committed records sees.
-        positions: gives the records of the POSITIONS topic that go with a batch.
-        limit_of: the `max.message.bytes` of a topic, None where the brokers do not say.
+        base: librdkafka settings that every client uses.
+        transactional_id: the worker's stable id.
+        transaction_timeout_ms: the brokers' timeout of a transaction.
+        time: the clock that learns from append times of written records.
+        asked: a topic to get the time from: by a record in an aborted transaction, invisible to readers of committed
+            records.
+        positions: makes the records of the POSITIONS topic for a batch.
+        limit_of: returns the `max.message.bytes` of a topic, None if the brokers do not say.
     """
 
     def __init__(
@@ -152,14 +152,14 @@ class TransactionalWriter:
         self.limit_of = limit_of
 
     def start(self) -> None:
-        """Register the transactional id; this ends what a dead predecessor with it left open."""
+        """Register the transactional id, which ends open transactions of a dead predecessor."""
         self._register(START_SECONDS)
         self.ask_time()
         if self._positions is not None:
             self._try_positions(self._positions)
 
     def recover(self) -> None:
-        """After `BatchInDoubt`: the brokers end what is open; raises `WriterBroken` if they refuse to."""
+        """After `BatchInDoubt`, make the brokers end open transactions; raise `WriterBroken` if they refuse."""
         try:
             self._register(PATIENCE_SECONDS)
         except (KafkaRefused, WorkerFenced) as error:
@@ -172,9 +172,9 @@ class TransactionalWriter:
             raise self._explain(error.args[0], _REGISTERING) from error
 
     def ask_time(self) -> None:
-        """At most once in a second: brokers whose clocks differ contradict each other all the time.
+        """Ask at most once a second: brokers with different clocks contradict each other constantly.
 
-        Without the right to ask, what was heard holds; before that the machine's own clock.
+        Without the right to write there, earlier acknowledgements count, or else the machine's own clock.
         """
         if self._time is None or monotonic_ms() < self._ask_at:
             return
@@ -188,7 +188,7 @@ class TransactionalWriter:
         self._ask_at = monotonic_ms() + _ASK_AGAIN_MS
 
     def _try_positions(self, positions: PositionLog) -> None:
-        """Without the right to write them no batch would be committed; raises `KafkaRefused` with what to do."""
+        """Check the right to write positions, which every batch needs; raise `KafkaRefused` with the remedy."""
         self._position_refusal = None
         trial = [positions.trial]
         cause = self._try_out(lambda producer: self._produce_positions(producer, trial), WRITING_POSITIONS)
@@ -197,7 +197,7 @@ class TransactionalWriter:
             raise KafkaNotReachable(str(why)) if self._position_refusal is None else why
 
     def _try_out(self, produce: Produce, doing: str) -> KafkaError | None:
-        """Write records in a transaction that is aborted; gives why that did not work."""
+        """Write records in an aborted transaction; return the error if that failed."""
         try:
             self._transactions.try_out(produce)
         except Undone as error:
@@ -217,7 +217,7 @@ class TransactionalWriter:
             producer.produce(one.topic, one.value, one.key, ONLY_PARTITION, on_delivery=told)
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
-        """Hears the append time of the record that it is given to, or that it was refused."""
+        """Return a delivery callback that learns the append time of a record, or its refusal."""
         time, sent = self._time, monotonic_ms()
 
         def stored(error: KafkaError | None, message: Message) -> None:
@@ -271,15 +271,15 @@ class TransactionalWriter:
         return [] if self._positions is None else self._positions.records(commits)
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
-        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+        """Return why the brokers refuse the record; raise `KafkaNotReachable` without a verdict."""
         return self._trials.try_alone(delivery)
 
     def limit_sets(self, topic: str, max_bytes: int | None) -> None:
-        """Send the topic no more than that in one request for a partition; None ends the limit."""
+        """Limit requests for a partition of the topic to this size; None removes the limit."""
         self._sets.limit(topic, max_bytes)
 
     def _produce(self, producer: Producer, records: Iterable[Delivery]) -> None:
-        """With a callback for the first record alone: the commit fails if one of them does, and says why."""
+        """Produce the records, with a callback only for the first: the commit reports any record that fails."""
         produce, sets = producer.produce, self._sets or None
         self._sets.begin()
         on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
@@ -307,6 +307,6 @@ class TransactionalWriter:
         return translate(error, doing)
 
     def close(self) -> None:
-        """Let go at once; an open transaction was aborted before."""
+        """Release the producer at once; an open transaction was aborted before."""
         self._transactions.close()
         self._trials.close()

@@ -1,4 +1,4 @@
-"""Delayed messages in a worker: which lane they take next, and when they leave the last one."""
+"""Delayed messages in a worker: the next lane, and the due moment on the last one."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class Cancels(Protocol):
     def __contains__(self, withdrawal: bytes) -> bool: ...
 
     def require(self, due_ms: float) -> None:
-        """Raises `CancelsNotRead` while withdrawals made before this moment may be unknown."""
+        """Raise `CancelsNotRead` while earlier withdrawals may be unknown."""
 
     def met(self, withdrawals: Iterable[bytes]) -> None:
-        """These messages were dropped, and that is committed."""
+        """Note that these messages were dropped and the drop was committed."""
 
 
 @dataclass(slots=True)
 class DelayTopics:
-    """The delay topics of the level table that there are.
+    """The existing delay topics of the level table.
 
     Guarantees: the worker's thread asks for them only while another thread lists no topics, after a change of the table
     and after an aborted batch. Test: tests/unit/bridge/scheduler/targets/test_timers.py.
 
     Args:
         names: the installation's topics.
-        admin: to look for topics.
+        admin: looks topics up.
         groups: the groups as known now, for the level table.
         listed: the topics of the cluster.
     """
@@ -86,13 +86,13 @@ class DelayTopics:
 
 @dataclass(slots=True)
 class Timers:
-    """The facts about delayed messages that a worker needs.
+    """Facts about delayed messages that a worker needs.
 
     Args:
         names: the installation's topics.
-        lanes: the delay topics that there are.
+        lanes: the existing delay topics.
         cancels: the withdrawn messages.
-        clock: the time in milliseconds.
+        clock: returns milliseconds.
     """
 
     names: TopicNames
@@ -101,11 +101,11 @@ class Timers:
     clock: Clock = field(default=now_ms)
 
     def next_lane(self, deliver_ms: int, now: float) -> str:
-        """The topic in which a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
+        """Return the topic where a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
         return self.names.delay(next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) or 0)
 
     def due_ms(self, message: PolledRecord) -> float:
-        """When a record of `DELAY.0s` leaves it; whatever is no delayed message in its last stretch leaves at once."""
+        """Return when a record of `DELAY.0s` leaves; all but delayed messages in their last stretch leave at once."""
         now = self.clock()
         stored = stored_ms(message, self.clock)
         try:
@@ -114,7 +114,7 @@ class Timers:
             if deliver_ms is None or not is_delayed_message(text_property(headers, REAL_TOPIC) or ""):
                 return stored
         except MalformedProperty:
-            # The router says so, in the quarantine.
+            # The router reports it, in the quarantine.
             return stored
         held = next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) is None
         return max(stored, deliver_ms) if held else stored
