@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -29,7 +29,7 @@ class ListenerService(ABC, Generic[T]):
         batch_size: messages in one call.
         dead_letter_on: exceptions that are not worth a retry.
         clock: gives milliseconds.
-        pool: calls `consume` or `consume_async`; set by the maker of the service.
+        pool: calls `consume_all` or `consume_async`; set by the maker of the service.
     """
 
     listener: Any
@@ -43,6 +43,11 @@ class ListenerService(ABC, Generic[T]):
     @abstractmethod
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
         """Hand out messages of a partition that were begun, in the order of their offsets."""
+
+    def consume_all(self, works: Iterator[T]) -> None:
+        """Call a plain listener for each."""
+        for work in works:
+            self.consume(work)
 
     @abstractmethod
     def consume(self, work: T) -> None:
