@@ -234,7 +234,7 @@ class Transactions:
         return self._producer
 
     def _within(self, seconds: float, call: Callable[[], None], *then: Any) -> None:
-        """As `BoundedCalls.run`; after a `TimeoutError` the producer is left to its call."""
+        """Run calls by `BoundedCalls.run`; after a `TimeoutError` the producer is left to its call."""
         try:
             self._bounded.run(call, seconds + _GRACE_SECONDS, *then)
         except TimeoutError:

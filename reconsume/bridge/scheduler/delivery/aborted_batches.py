@@ -1,4 +1,4 @@
-"""What a worker does after a batch was aborted."""
+"""Aborted batches: what a worker does after one."""
 
 from __future__ import annotations
 
