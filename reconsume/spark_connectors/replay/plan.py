@@ -277,7 +277,7 @@ def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
     try:
         facts = of_type(json.loads("".join(row["value"] for row in lines)), "the plan", dict)
         if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
-            raise ValueError("another version of reconsume made it")
+            raise ValueError("another version of reconsume made it")  # noqa: TRY301 - with the words below
         check_types(facts, plan_id=str, created_ms=int, topic_prefix=str, since_ms=int, counts=dict)
         check_types(facts["counts"], **dict.fromkeys(facts["counts"], int))
         PlanChoice.of(**{name.name: facts[name.name] for name in fields(PlanChoice)})
