@@ -1,4 +1,4 @@
-"""People's changes: jobs, resolutions, pauses, releases; each is logged with its caller."""
+"""Changes by people: jobs, resolutions, pauses, releases; each is logged with its caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Changes:
     """Changes dead letters for pages and API.
 
     Args:
-        cluster: is changed.
+        cluster: the cluster to change.
     """
 
     def __init__(self, cluster: ConsoleCluster) -> None:
@@ -48,24 +48,24 @@ class Changes:
         return job
 
     def steer_job(self, who: str, name: str, wish: str, why: str = "") -> Job:
-        """Pause a job, have it go on, or end it.
+        """Pause, resume or cancel a job.
 
         Raises:
             IllegalSetting: an unknown request or job, or the job has ended.
         """
         if wish not in WISHES:
-            raise IllegalSetting(f"{wish[:80]!r} is no wish; use {', '.join(WISHES)}")
+            raise IllegalSetting(f"request {wish[:80]!r} is unknown; use {', '.join(WISHES)}")
         job = self._cluster.steer_job(name, wish, who, why.strip()[:_WHY_CHARACTERS])
         logger.info("job %s job=%s group=%r by=%s", wish, name, job.spec.group, who)
         return job
 
     def pause_retries(self, who: str, group: str, *, is_paused: bool) -> None:
-        """Have due retries of a group wait until they are resumed; or resume them."""
+        """Pause or resume due retries of a group."""
         self._cluster.pause_retries(group, is_paused=is_paused)
         logger.info("retries %s group=%r by=%s", "paused" if is_paused else "resumed", group, who)
 
     def release(self, who: str, places: Collection[RecordAddress]) -> int:
-        """Give records of the quarantine back to the schedulers; all of them, or none."""
+        """Return records of the quarantine to the schedulers; all of them, or none."""
         number = self._cluster.release(places)
         logger.info("quarantine released records=%d by=%s", number, who)
         return number

@@ -22,7 +22,7 @@ from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions,
 from reconsume.operations.record_address import RecordAddress
 
 WITH_STATES: Final = (SEND, "superseded")
-"""Statuses that are written down as states."""
+"""Statuses that become states."""
 
 
 class ResendVerdict(NamedTuple):
@@ -31,22 +31,22 @@ class ResendVerdict(NamedTuple):
     record: DeadLetterRecord
     status: str
     times: int
-    """How often its message was sent again before."""
+    """How often its message was resent before."""
     newest: tuple[int, int, int]
-    """Where the newest dead letter of its message stands: stored (ms), partition, offset."""
+    """The newest dead letter of its message: stored (ms), partition, offset."""
 
 
 def new_replay_id(by: str, now_ms: float) -> str:
-    """A `REPLAY_ID`: by which program, when, and a few characters that no other has."""
+    """Return a `REPLAY_ID`: the program, the time, and a few random characters."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     return f"{by}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def find_lane(cluster: Cluster) -> list[Partition]:
-    """The partitions of `DELAY.0s`, through which dead letters are sent again.
+    """Return the partitions of `DELAY.0s`, through which dead letters are resent.
 
     Raises:
-        TopicNotReady: it is missing.
+        TopicNotReady: the topic is missing.
     """
     lane = cluster.names.delay(0)
     if not (found := all_partitions(cluster.admin.partitions([lane]))):
@@ -55,7 +55,7 @@ def find_lane(cluster: Cluster) -> list[Partition]:
 
 
 def judge(record: DeadLetterRecord, history: History, state: DeadLetterState | None, max_replays: int) -> ResendVerdict:
-    """Say what becomes of a dead letter that is to be sent again."""
+    """Return the verdict on a dead letter to resend."""
     status = resend_status(record.letter, record.at, history, max_replays, state_name(state))
     return ResendVerdict(record, status, max(record.letter.replay_times, history.times), history.newest)
 
@@ -69,15 +69,15 @@ def resent_copy(
     to_origin: bool = False,
     edit: LetterEdit | None = None,
 ) -> NewRecord:
-    """Return the record of `DELAY.0s` that sends a dead letter again.
+    """Return the record of `DELAY.0s` that resends a dead letter.
 
     Args:
         cluster: the installation.
-        choose: gives the partition for a key.
-        verdict: on the dead letter.
-        replay_id: of this resend.
-        to_origin: to the origin topic, where every group sees it, in place of the group's retry topic.
-        edit: what is changed in it.
+        choose: chooses the partition for a key.
+        verdict: the verdict on the dead letter.
+        replay_id: the id of this resend.
+        to_origin: send to the origin topic, where every group sees it, instead of the group's retry topic.
+        edit: changes to the message.
     """
     record = verdict.record
     headers = resend_headers(
@@ -88,7 +88,7 @@ def resent_copy(
 
 
 def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) -> tuple[DeadLetterKey, DeadLetterState]:
-    """Return the state of a dead letter that is sent again, or superseded."""
+    """Return the state of a dead letter that is resent or superseded."""
     if verdict.status == SEND:
         return verdict.record.key_of_state, DeadLetterState(RESENT, at_ms, by, job=replay_id)
     newer = str(RecordAddress(*verdict.newest[1:]))
@@ -96,12 +96,12 @@ def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) ->
 
 
 class Histories:
-    """The histories of the messages of some dead letters, since the first of these died.
+    """The histories of some dead letters' messages, since the first of these died.
 
     Args:
         cluster: the installation.
-        group: whose they are.
-        to_the_last: wait for transactions that are open now: what was sent again behind one is not seen before its end.
+        group: the group.
+        to_the_last: wait for the end of open transactions, which hide later resends.
     """
 
     def __init__(self, cluster: Cluster, group: str, *, to_the_last: bool) -> None:
@@ -111,20 +111,20 @@ class Histories:
         self._read: dict[Partition, int] = {}
 
     def add(self, one: DeadLetterRecord) -> None:
-        """Ask about the message of a dead letter; all of them before the first `read`."""
+        """Add the message of a dead letter; add all before the first `read`."""
         self._since_ms = one.stored_ms if self._since_ms is None else min(self._since_ms, one.stored_ms)
         known = self._found.get(one.letter.origin_message_id, History(one.at))
         self._found[one.letter.origin_message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
 
     def of(self, one: DeadLetterRecord) -> History:
-        """Return what is known of the message."""
+        """Return the history of the message."""
         return self._found[one.letter.origin_message_id]
 
     def read(self, alive: Callable[[], None] = lambda: None) -> None:
-        """Read to the end of the topics, from where the last call has ended.
+        """Read to the end of the topics, from the end of the last call.
 
         Args:
-            alive: called again and again meanwhile.
+            alive: called repeatedly during the read.
         """
         if self._since_ms is None:
             return
@@ -148,7 +148,7 @@ class Histories:
                 )
             return
         replayed, retry = replayed_of(read.headers), RETRY_PREFIX + self._group
-        # One to an ordinary topic comes to every group.
+        # A copy on an ordinary topic reaches every group.
         if (
             replayed is not None
             and (known := self._found.get(replayed.origin_message_id)) is not None

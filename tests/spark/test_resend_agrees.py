@@ -55,6 +55,13 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
     one.produce(topic, b"resolved", headers=dead_letter_headers(11))
     [resolved] = read_page(one.cluster, GROUP, Filter(message_id="flights/0/11")).records
     resolve(one.cluster, GROUP, [resolved.place], by="carol", why="x")
+    for key, value in (
+        (f"{topic}/9999999999/0/1", '{"state":"RESENT","at":1}'),
+        (f"{topic}/0/0/1", '{"state":"RESENT","at":"soon"}'),
+        (f"{topic}/0/0/2", '{"state":"RESENT","at":99999999999999999999}'),
+        (f"{topic}/0/0/3", "{"),
+    ):
+        one.produce(one.settings.names.dead_letter_states, value.encode(), key=key.encode())
     return one
 
 

@@ -17,7 +17,7 @@ from reconsume.operations.rights import Right, Role, rights_of, role_named
 def run_doctor(
     cluster: Cluster, role_name: str, *, group: str | None, topics: Sequence[str], send_record: bool, as_json: bool
 ) -> bool:
-    """Examine, print; whether there is no problem."""
+    """Examine the installation and print the result; return whether there is no problem."""
     role = role_named(role_name)
     if role in (Role.CONSUMER, Role.SIDECAR) and group is None:
         raise IllegalSetting(f"--role {role.value} needs --group")

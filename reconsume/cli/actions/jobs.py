@@ -1,4 +1,4 @@
-"""The output of commands about jobs, and jobs in the foreground."""
+"""Output of commands about jobs, and jobs in the foreground."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _pause(cluster: Cluster, job: Job) -> Job:
 
 @contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """Give what Ctrl-C and SIGTERM set; in another thread than the main one nothing does."""
+    """Yield an event that Ctrl-C and SIGTERM set; outside the main thread no signal sets it."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -76,7 +76,7 @@ def _until_signal() -> Iterator[threading.Event]:
 
 
 def is_whole(job: Job) -> bool:
-    """Whether a job has reached its end; says how to go on where it has not."""
+    """Return whether a job has ended; otherwise print how to continue it."""
     if job.progress.ended == DONE:
         return True
     why = job.progress.why or (job.events[-1].why if job.events else "")
@@ -86,12 +86,12 @@ def is_whole(job: Job) -> bool:
         tell(f"job {job.name} was cancelled by {job.events[-1].by}: {why or 'no reason was said'}")
     else:
         tell(f"job {job.name} is paused: {why}")
-        tell(f"go on: reconsume jobs resume {job.name}, and reconsume jobs run --once; or reconsume jobs cancel")
+        tell(f"continue: reconsume jobs resume {job.name}, then reconsume jobs run --once; or reconsume jobs cancel")
     return False
 
 
 def print_counts(job: Job) -> None:
-    """Print how many records had which outcome, and the first reasons of what was refused."""
+    """Print the number of records by outcome, and the first reasons of refusals."""
     for outcome, words in OUTCOMES.items():
         if number := job.progress.counts.get(outcome, 0):
             said = f"{words}, REPLAY_ID {job.name}" if outcome == SENT else words
@@ -120,7 +120,7 @@ def print_histograms(plan: JobPlan) -> None:
 
 
 def plan_row(plan: JobPlan) -> dict[str, Any]:
-    """Return what a job would do, as JSON has it."""
+    """Return the plan of a job as JSON."""
     return {
         "count": plan.count,
         "statuses": dict(plan.statuses),
@@ -134,7 +134,7 @@ def plan_row(plan: JobPlan) -> dict[str, Any]:
 
 
 def job_row(job: Job, now_ms: float) -> dict[str, Any]:
-    """Return what a list says of a job."""
+    """Return a job as a row of a list."""
     progress, spec = job.progress, job.spec
     acted = sum(progress.counts.get(name, 0) for name in DONE_WITH)
     return {
@@ -153,7 +153,7 @@ def job_row(job: Job, now_ms: float) -> dict[str, Any]:
 
 
 def job_report(job: Job, now_ms: float) -> dict[str, Any]:
-    """Return all that is known of a job."""
+    """Return all facts about a job."""
     spec, wanted = job.spec, job.spec.wanted
     said = {name: value for name in wanted.__slots__ if (value := getattr(wanted, name)) not in (None, {})}
     picked = spec.records

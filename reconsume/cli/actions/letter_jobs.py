@@ -1,4 +1,4 @@
-"""`reconsume dlq resend` and `resolve` as jobs: what would be done, a question, the run, what was done."""
+"""`reconsume dlq resend` and `resolve` as jobs: plan, question, run, result."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _BEFORE: Final = {"resolved_now": OPEN, "replayed": RESENT, "resolved": RESOLVED
 
 
 def letter_edit(value_file: Path | None, headers: Iterable[str]) -> LetterEdit | None:
-    """Return what `--value-file` and `--header` change; None where they are not given.
+    """Return the changes of `--value-file` and `--header`; None without them.
 
     Raises:
-        IllegalSetting: the file cannot be read, or a header is no `NAME=VALUE`.
+        IllegalSetting: the file cannot be read, or a header is not `NAME=VALUE`.
     """
     changed: dict[str, str | None] = {}
     for text in headers:
@@ -56,14 +56,14 @@ def letter_edit(value_file: Path | None, headers: Iterable[str]) -> LetterEdit |
 
 
 def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run: bool, yes: bool, detach: bool) -> None:
-    """Tell what would be done, ask, create the job, and run it here, or leave it to a runner.
+    """Print the plan, ask, create the job, and run it here or leave it to a runner.
 
     Args:
         here: the installation, and how to print.
-        draft: of the job.
-        question: with `{}` for how many dead letters.
-        why: for those who look later.
-        dry_run: tell and do nothing.
+        draft: the draft of the job.
+        question: the question, with `{}` for the number of dead letters.
+        why: the reason.
+        dry_run: print the plan only.
         yes: do not ask.
         detach: leave the job to a runner.
     """

@@ -1,4 +1,4 @@
-"""`reconsume dlq`: look at a group's dead letters, take them away as a file, send some again."""
+"""`reconsume dlq`: list, show, export, resend and resolve a group's dead letters."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def export_letters(
 
 
 def _text_or_new(form: str, file: Path | None) -> AbstractContextManager[TextIO | None]:
-    """Open the file of a text; a Parquet file is only seen not to be there yet."""
+    """Open a text file; for Parquet only check that the file does not exist."""
     if form != "parquet":
         return opened(file)
     if file is not None:
@@ -240,7 +240,7 @@ def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
 
 
 def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool) -> list[RecordAddress] | None:
-    """Those that are named; None for all that the filter takes."""
+    """Return the named places; None for all that the filter selects."""
     if bool(records) == all_of_them:
         raise IllegalSetting("name dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():

@@ -43,7 +43,7 @@ app = typer.Typer()
 
 _LIST: Final = "reconsume quarantine list"
 _TABLE_ROWS: Final = 1_000
-"""Of one table; a long list has several."""
+"""Rows of one table; a long list has several tables."""
 
 
 _COLUMNS: Final = ("record", "state", "since", "stood_at", "reason", "key", "value")

@@ -1,4 +1,4 @@
-"""The answers of the API, made from Kafka's and the index's. Pure."""
+"""Conversions of operations' results to the API's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quarantine: what waits there, and its release."""
+"""The quarantine: its records, and their release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_A_PAGE: Final = 100
 
 
 class QuarantinePages:
-    """The quarantine is of all groups: it asks for roles that hold for all of them.
+    """Pages of the quarantine, which needs a role for all groups.
 
     Args:
         cluster: is asked.
@@ -36,12 +36,12 @@ class QuarantinePages:
         self._forms = forms
 
     def quarantine(self, request: Request) -> Response:
-        """Show the records there, the oldest first."""
+        """Show the records, oldest first."""
         require(request, ConsoleRole.VIEWER)
         return self._page(request, "")
 
     async def release(self, request: Request) -> Response:
-        """Give the chosen records back to the schedulers."""
+        """Return the chosen records to the schedulers."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._release, request, form)
 

@@ -1,4 +1,4 @@
-"""The words of the pages of jobs, the quarantine and the life of a dead letter, in English and Chinese."""
+"""Texts of the pages of jobs, the quarantine and the life of a dead letter, in English and Chinese."""
 
 from __future__ import annotations
 

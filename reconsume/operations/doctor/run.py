@@ -1,4 +1,4 @@
-"""The examination from the first connection to a record that came through."""
+"""The whole examination, from the first connection to a delivered record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def examine(
     try:
         _examine(inspected, role, rights, report, send_record=send_record)
     except KafkaNotReachable as error:
-        report.problem("connection", str(error), "wait until the brokers answer, then run it again")
+        report.problem("connection", str(error), "wait until the brokers answer, then run the doctor again")
     return report
 
 
@@ -72,6 +72,6 @@ def _examine(
     except KafkaRefused as error:
         report.skipped.append(f"record and clock: {error}")
     except ReconsumeError as error:
-        report.problem("record", str(error), "mend what is said above, then run it again")
+        report.problem("record", str(error), "fix the problem, then run the doctor again")
     else:
         check_clock(stamps, report)

@@ -1,4 +1,4 @@
-"""Run whatever jobs are open, those of several groups side by side."""
+"""Runs open jobs, those of several groups in parallel."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOOK_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1
 _AT_ONCE: Final = 4
 JOB_THREAD: Final = "job-"
-"""Begins the names of threads that run a job."""
+"""Prefix of the names of threads that run a job."""
 
 
 class JobRunner:
     """Runs open jobs; any number of runners may do so, in any processes.
 
-    The console starts `run` in a thread of its own; it ends within seconds after `stop` is set, and unfinished jobs
-    are left to the next runner.
+    The console starts `run` in a background thread. It ends within seconds after `stop` is set; the next runner
+    continues unfinished jobs.
 
     Args:
         cluster: the installation.

@@ -1,4 +1,4 @@
-"""How many retries of a group were delivered in each hour."""
+"""The number of a group's delivered retries in each hour."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconsume.bridge.reading.range_reader import RangeReader
 HOURS: Final = 72
 _HOUR_MS: Final = 3_600_000
 _READ_UP_TO: Final = 2_000
-"""Offsets that are read; where there are more, they are subtracted."""
+"""Maximum of offsets to read; beyond that, offsets are subtracted."""
 _SECONDS: Final = 10.0
 
 
@@ -68,7 +68,7 @@ def count_retry_hours(cluster: Cluster, group: str) -> RetryHours:
 def _first_ms(
     cluster: Cluster, partitions: Iterable[Partition], starts: dict[Partition, int], ends: dict[Partition, int]
 ) -> int | None:
-    """When the first record that is kept was stored."""
+    """Return when the first kept record was stored."""
     found: list[int] = []
     with RangeReader(cluster.base, f"{cluster.names.prefix}status") as reader:
         spans = {where: (starts[where], ends[where]) for where in partitions}

@@ -38,6 +38,8 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("[console]\ntoken = 'short'", "setting console.token: a token needs at least 16 characters, this one has 5"),
+        ("[console]\ntoken = 'sixteen or möre characters'", "setting console.token: a token must be one line of"),
+        ('[console]\ntoken = "two lines of a\\ntoken"', "setting console.token: a token must be one line of"),
         ("[console]\ntoken_file = '/nowhere'", "setting console.token_file: /nowhere cannot be read"),
         ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
         (

@@ -78,6 +78,14 @@ def test_what_no_scheduler_has_quarantined_is_malformed(headers: list[Header]) -
     assert mark is None or mark.offset >= 0
 
 
+@pytest.mark.parametrize("number", [b"9" * 5_000, "²".encode(), b"-1", b""])
+def test_a_number_that_is_none_is_malformed(number: bytes) -> None:
+    ours = ("QUARANTINE_REASON", b"r"), ("QUARANTINE_ORIGIN", b"o/0/1"), ("QUARANTINE_TIMESTAMP", number)
+    with pytest.raises(MalformedProperty):
+        Quarantined.of(ours)
+    assert mark_of([("QUARANTINE_RELEASED", number)]) is None
+
+
 @given(st.text())
 @example("1s  2s")
 @example("٣s")
