@@ -30,7 +30,7 @@ class ProcessQueue:
     Test: tests/unit/consumers/partitions/test_process_queue.py.
 
     A chunk of a `PolledBatch` whose listener succeeds costs its thread no lock and no look at a record: it goes into
-    `_running`, and from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be
+    `running`, and from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be
     in the middle of. What asks for progress notes all successes at once: if as many succeeded as were unfinished, that
     was all of them. No object is made that outlives the call, because those make Python's garbage collection run, a
     fifth of the cost of single messages: benchmarks/consumers.py.
@@ -42,6 +42,8 @@ class ProcessQueue:
 
     Attributes:
         held: what was read before it is known what is done of it; None from then on.
+        dropped: results for this partition are of no use any more.
+        running: what listeners have, and since when.
     """
 
     def __init__(self, topic: str, partition: int, message_queue: MessageQueue | None = None) -> None:
@@ -54,9 +56,9 @@ class ProcessQueue:
         self._lock = threading.Lock()
         self._progress = OffsetProgress()
         self._failures: dict[int, int] = {}
-        self._running: dict[Chunk, float] = {}
+        self.running: dict[Chunk, float] = {}
         self._succeeded: list[PolledBatch | int] = []
-        self._dropped = False
+        self.dropped = False
         self._bytes = 0
 
     @property
@@ -108,18 +110,18 @@ class ProcessQueue:
 
     def start(self, chunk: Chunk, now: float) -> bool:
         """Take note that a listener is about to be called; False if it must not be."""
-        if self._dropped:
+        if self.dropped:
             return False
-        self._running[chunk] = now
+        self.running[chunk] = now
         return True
 
     def take(self, chunk: Chunk) -> bool:
         """The right to decide what becomes of a chunk that was started; True only the first time."""
-        return self._running.pop(chunk, None) is not None and not self._dropped
+        return self.running.pop(chunk, None) is not None and not self.dropped
 
     def succeed(self, chunk: Chunk) -> None:
         """Take a chunk and finish all of it, unless someone else has decided about it."""
-        if self._running.pop(chunk, None) is None or self._dropped:  # `take`, without a call
+        if self.running.pop(chunk, None) is None or self.dropped:  # `take`, without a call
             return
         if type(chunk.batch) is PolledBatch:
             self._succeeded.extend((chunk.batch, chunk.start, chunk.end))
@@ -180,18 +182,13 @@ class ProcessQueue:
 
     def expired(self, started_before: float) -> list[Chunk]:
         """Take the chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
-        running = self._running.copy().items()
+        running = self.running.copy().items()
         return [chunk for chunk, started in running if started < started_before and self.take(chunk)]
 
     def drop(self) -> None:
         """The partition is revoked, or the consumer stops."""
         with self._lock:
-            self._dropped = True
-
-    @property
-    def dropped(self) -> bool:
-        """Whether results for this partition are of no use any more."""
-        return self._dropped
+            self.dropped = True
 
     def commit_point(self, also_finished: Collection[int] = ()) -> Commit | None:
         """Return the commit (RocketMQ: CC-13, CC-14), as if these offsets were finished; None before a message."""
