@@ -58,8 +58,13 @@ class GivenRetries:
         self._offsets: dict[tuple[str | None, int | None], deque[int | None]] = {}
 
     def add(self, message: RetryMessage) -> None:
-        """Note one; of each partition the last 1,000 are remembered."""
+        """Note one; of each partition the last 1,000 are remembered, and 1,000 partitions at most.
+
+        Origin topics are what clients have written, and must not fill the memory.
+        """
         where = message.topic(), message.partition()
+        if where not in self._offsets and len(self._offsets) >= _REMEMBERED:
+            del self._offsets[next(iter(self._offsets))]
         self._offsets.setdefault(where, deque(maxlen=_REMEMBERED)).append(message.offset())
 
     def check(
