@@ -83,6 +83,7 @@ def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
         ({"RECONSUME_MESSAGE_DELAY_LEVEL": "1s  5s"}, "put exactly one space between levels"),
         ({"RECONSUME_TOPIC_PREFIX": "a b"}, "illegal in Kafka"),
         ({"RECONSUME_ALLOWED_REAL_TOPICS": "ok ("}, "is not a regular expression"),
+        ({"RECONSUME_ALLOWED_REAL_TOPICS": "a{99999999999999999999}"}, "is not a regular expression"),
         ({"RECONSUME_CONFIG_FILE": "/nowhere/at/all"}, "names a file that cannot be read"),
         ({"RECONSUME_TOPIC_PREFIX": "a.", "RECONSUME_TOPIC_PREFIX_FILE": "x"}, "are both set; keep one of them"),
     ],
