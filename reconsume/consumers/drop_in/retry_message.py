@@ -105,9 +105,16 @@ def reconsume_times(message: KafkaMessage) -> int:
 
 
 def polled_from(message: KafkaMessage) -> TopicPartition:
-    """Topic, partition and offset of this copy; of a retry, those in the retry topic."""
+    """Topic, partition and offset of this copy; of a retry, those in the retry topic.
+
+    Raises:
+        IllegalSetting: it is no record of a topic, but an error or a message that a program has made.
+    """
     polled = as_polled(of_type(message, "message", KafkaMessage))
-    return TopicPartition(polled.topic() or "", cast("int", polled.partition()), cast("int", polled.offset()))
+    topic, partition, offset = polled.topic(), polled.partition(), polled.offset()
+    if topic is None or partition is None or offset is None or offset < 0:
+        raise IllegalSetting("message must be a record from poll(), got one without topic, partition and offset")
+    return TopicPartition(topic, partition, offset)
 
 
 def origin(message: KafkaMessage) -> Position:
