@@ -122,6 +122,8 @@ CONSTRUCTORS: Final[list[tuple[Callable[[], object], str]]] = [
     (lambda: c.reconsume_times(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]
     (lambda: c.origin("flights"), "message must be a Message, got str"),  # type: ignore[arg-type]
     (lambda: c.polled_from(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]
+    (lambda: c.polled_from(KafkaMessage()), r"message must be a record from poll\(\)"),
+    (lambda: c.origin(KafkaMessage()), r"message must be a record from poll\(\)"),
     (in_memory(message_delay_level=["1s"]), "message_delay_level must be a str, got list"),
     (in_memory(allowed_real_topics="orders"), "allowed_real_topics must be a list of str, such as .*, got str"),
     (in_memory(topic_prefix=5), "topic_prefix must be a str, got int"),
@@ -243,6 +245,7 @@ def test_one_text_in_place_of_a_list_is_refused_as_confluent_kafka_does(
         ({"message": None}, "message must be a Message from poll.., or a list of them, got NoneType"),
         ({"message": "flights"}, "message must be a Message from poll.., or a list of them, got str"),
         ({"message": ["flights"]}, "message must be a Message or a TopicPartition, got str"),
+        ({"message": KafkaMessage()}, "message must be a record from poll.., got one without topic"),
         ({"delay_level": "3"}, "delay_level must be an int, got str"),
         ({"cause": 5}, "cause must be an exception or a text, got int"),
     ],

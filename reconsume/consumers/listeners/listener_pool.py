@@ -80,8 +80,8 @@ class ThreadListenerPool(ListenerPool[T]):
 
     Args:
         threads: how many listeners run at once.
-        consume: calls the listener for each chunk and deals with the results. It has the chunks of one thread, as long
-            as that lives: a call for each would cost a tenth of single messages. If it raises all the same the thread
+        consume: calls the listener for each chunk and deals with the results. It gets what one thread has to do until
+            nothing is left: a call for each would cost a tenth of single messages. If it raises all the same the thread
             goes on.
     """
 
@@ -137,18 +137,22 @@ class ThreadListenerPool(ListenerPool[T]):
             self._calls.put(None)
 
     def _run(self) -> None:
-        survive(lambda: self._consume(self._chunks()), lambda: self._closing)
+        survive(self._work_off, lambda: self._closing)
+
+    def _work_off(self) -> None:
+        while not self._closing:
+            self._consume(self._chunks())  # whose end lets go of the last chunk: an idle thread keeps no message
+            self._idle.give()
+            self._calls.get()
+            self._called = False  # before it looks: what comes after the look calls again
 
     def _chunks(self) -> Iterator[T]:
-        """Give one thread its chunks, until the pool is closed."""
+        """Give one thread its chunks, until nothing is left or the pool is closed."""
         while not self._closing:
             try:
                 chunks = self._work[0]
             except IndexError:
-                self._idle.give()
-                self._calls.get()
-                self._called = False  # Reset before looking: work that arrives after the look wakes a thread again.
-                continue
+                return
             for chunk in chunks:
                 if not self._called and (length_hint(chunks, 1) or len(self._work) > 1):
                     self._call()
