@@ -234,10 +234,11 @@ class TransactionalWriter:
         commits: dict[Partition, Commit] = {}
         metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
+        # Ready before the first record, so that librdkafka adds the partitions of both to the transaction at once.
+        first, size = self._place(batch, commits), len(batch.deliveries)
 
         def produce(producer: Producer) -> None:
-            # Ready before the first record, so that librdkafka adds the partitions of both to the transaction at once.
-            positions, size = self._place(batch, commits), len(batch.deliveries)
+            positions = first
             self._produce(producer, batch.all())
             if len(batch.deliveries) > size:
                 positions = self._place(batch, commits)
