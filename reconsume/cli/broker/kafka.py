@@ -284,7 +284,7 @@ class LocalKafka:
             self._log_start = log.tell()
             # Its own session keeps the terminal's Ctrl-C from the JVM, so that we can stop it in order.
             self._guard = subprocess.Popen(
-                [sys.executable, "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
+                [sys.executable, "-P", "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
