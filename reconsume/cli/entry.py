@@ -1,4 +1,4 @@
-"""Where the command `reconsume` enters: without the extra `cli` it says so instead of failing."""
+"""The entry point of the command `reconsume`: without the extra `cli` it says so instead of failing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reconsume`: the command line. A command imports what it needs when it runs, so that `--help` is quick."""
+"""`reconsume`: the command line. A command imports its modules when it runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 class _LaterGroup(TyperGroup):
-    """The commands of a module that is imported when one of them is asked for, so that `reconsume --help` is quick."""
+    """Commands of a module that is imported on first use, so that `reconsume --help` is quick."""
 
     @property
     def commands(self) -> Any:
-        """By name."""
+        """Return the commands by name."""
         module = import_module(f"reconsume.cli.commands.{self.name}")
         return get_command(module.app).commands  # type: ignore[attr-defined]  # it is a group
 
     @commands.setter
     def commands(self, none: Any) -> None:
-        """Said by the class above, which has none."""
+        """Ignore the empty commands that the base class sets."""
 
 
 for _name, _help in {
@@ -198,9 +198,9 @@ add_spark(app)
 
 
 def main() -> None:
-    """Run the command line. Exit code 1 is a command's answer, such as findings; 2 is an error.
+    """Run the command line. Exit code 1 is a result, such as findings; 2 is an error.
 
-    An error of ours is one message; any other one has a traceback.
+    An error of reconsume is one message; any other one has a traceback.
     """
     make_stray_lines_visible()
     ignore_known_warnings()

@@ -1,6 +1,6 @@
-"""The only way out of the command line: what it prints is neither markup nor a control sequence.
+"""The output of the command line, in which printed data is neither markup nor a control sequence.
 
-Texts of records, topics, groups and brokers are foreign. Here each is made visible, and none is read as rich's markup.
+Texts of records, topics, groups and brokers are untrusted. They are escaped here, and never interpreted as markup.
 ruff refuses `rich`, `print`, `sys.stdout` and `sys.stderr` in all other modules of the command line.
 """
 
@@ -51,19 +51,19 @@ _JSON_ESCAPES: Final = "reconsume.json"
 
 
 class Coloured(NamedTuple):
-    """A text in a colour of terminals, where there is one."""
+    """A text with a colour for terminals."""
 
     text: str
     colour: str
 
 
 def one_line(text: str) -> str:
-    """Return foreign text for a line that it shares with ours: a second line would look like one of ours."""
+    """Return foreign text for a part of a line: a second line would look like ours."""
     return " ".join(text.split())
 
 
 def print_line(text: str = "") -> None:
-    """Print a line, or several."""
+    """Print one or more lines."""
     sys.stdout.write(visible(text) + "\n")
     sys.stdout.flush()
 
@@ -85,7 +85,7 @@ def tell(text: str | Coloured) -> None:
 
 
 def print_error(error: BaseException) -> None:
-    """Say in one message why the command ends."""
+    """Print one message with the reason why the command ends."""
     tell(f"error: {error}")
 
 
@@ -123,22 +123,22 @@ class _Visible(logging.Formatter):
 
 
 def indented(text: str, spaces: int = 4) -> str:
-    """Return the text with its further lines indented: at the beginning of a line they would look like ours."""
+    """Return the text with its further lines indented, so that they do not look like ours."""
     return text.replace("\n", "\n" + " " * spaces)
 
 
 def print_json(value: Any) -> None:
-    """Print one document, for machines."""
+    """Print one JSON document."""
     print_line(json_text(value, indent=2))
 
 
 def print_json_line(value: Any) -> None:
-    """Print one document on one line, so that a reader of a stream has whole ones."""
+    """Print one JSON document on one line, for readers of a stream."""
     print_line(json_text(value))
 
 
 def print_json_list(values: Iterable[Any]) -> None:
-    """Print a list that may be long: each value as it comes."""
+    """Print a list that may be long, each value as it arrives."""
     before = "[\n"
     for value in values:
         sys.stdout.write(before + textwrap.indent(json_text(value, indent=2), "  "))
@@ -147,9 +147,9 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print name and value on each line; a list takes a line for each of its items, a pair of them as `name = value`.
+    """Print name and value on each line; lists take a line for each item, pairs as `name = value`.
 
-    Further lines of a value are indented, so none of them looks like a fact.
+    Further lines of a value are indented, so that they do not look like facts.
     """
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
@@ -159,7 +159,7 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print one thing: for programs, or as `print_facts` does."""
+    """Print one object, as JSON or as `print_facts` does."""
     if as_json:
         print_json(report)
     else:
@@ -170,9 +170,9 @@ def print_table(title: str, columns: Sequence[str] | None, rows: Iterable[Sequen
     """Print a table for people.
 
     Args:
-        title: above it.
-        columns: their names; None leaves the head out.
-        rows: numbers get separators, None is empty.
+        title: the title above it.
+        columns: their names; None omits the header.
+        rows: the rows; numbers get separators, None is empty.
     """
     from rich.console import Console
     from rich.table import Table
@@ -218,10 +218,10 @@ def clear_screen() -> None:
 
 @contextmanager
 def opened(file: Path | None) -> Iterator[TextIO]:
-    """A new file, or standard output where none is named. A file that is not written to its end is removed.
+    """Open a new file, or standard output if none is named; remove a file that is not written to its end.
 
     Raises:
-        IllegalSetting: the file is there already, or cannot be written.
+        IllegalSetting: the file exists already, or cannot be written.
     """
     if file is None:
         yield sys.stdout

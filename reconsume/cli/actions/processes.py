@@ -25,7 +25,7 @@ class _Process(Protocol):
 
 
 def run_scheduler(settings: Settings) -> None:
-    """Run one worker; the batch in hand is finished first."""
+    """Run a worker; at the end it finishes its current batch."""
     from reconsume.bridge.scheduler.service import SchedulerService
 
     def told(address: str) -> None:

@@ -1,4 +1,4 @@
-"""`reconsume status`: what waits, and what each group has."""
+"""`reconsume status`: waiting records, and the retries and dead letters of each group."""
 
 from __future__ import annotations
 

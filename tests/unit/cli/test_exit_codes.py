@@ -36,6 +36,25 @@ def test_an_error_of_ours_is_one_message(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "-b", "\udcff:9092"),
+        ("dlq", "list", "departures", "--key", "\udcff"),
+        ("quarantine", "resolve", "0/1", "--why", "\udcff", "--yes"),
+        ("quarantine", "release", "0/1", "--header", "A=\udcff", "--yes"),
+    ],
+)
+def test_arguments_that_are_no_text_are_refused_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    said = capsys.readouterr().err
+    assert "use UTF-8" in said
+    assert "Traceback" not in said
+    assert run(monkeypatch, "config", "show", "-X", "client.rack=\u00fc\ud55c\\udcff") == 0
+
+
 def test_an_unexpected_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")

@@ -152,6 +152,7 @@ def test_an_application_that_fails_ends_no_thread(capsys: pytest.CaptureFixture[
     [
         (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, 431),
         (b"PUT / HTTP/1.1\r\ncontent-length: 70000\r\n\r\n", 413),
+        (b"PUT / HTTP/1.1\r\ncontent-length: " + b"9" * 5_000 + b"\r\n\r\n", 413),
         (b"PUT / HTTP/1.1\r\ncontent-length: many\r\n\r\n", 400),
         (b"PUT / HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
         (b"\x16\x03\x01 \x02\x00\r\n\r\n", 400),
