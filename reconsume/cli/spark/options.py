@@ -65,7 +65,9 @@ class SparkChoice(NamedTuple):
 
 
 def absolute(folder: str) -> str:
-    """Spark would take a relative path for one of its own working folder."""
+    """Spark would take a relative path for one of its own working folder; raises `IllegalSetting` if it is empty."""
+    if not folder.strip():
+        raise IllegalSetting("the name of a folder is empty; check the variable that it comes from")
     return folder if "://" in folder else str(Path(folder).absolute())
 
 
