@@ -129,7 +129,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """What a plan sends, and where to; as `plan_replay` takes it."""
+    """The dead letters that a plan sends, and where to; as `plan_replay` takes it."""
 
     where: str
     target: str
@@ -278,7 +278,7 @@ def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
     try:
         facts = of_type(json.loads("".join(row["value"] for row in lines)), "the plan", dict)
         if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
-            raise IllegalSetting("it is of another version of reconsume")
+            raise IllegalSetting("a plan must be of this version of reconsume")
         check_types(facts, plan_id=str, created_ms=int, topic_prefix=str, since_ms=int, counts=dict)
         check_types(facts["counts"], **dict.fromkeys(facts["counts"], int))
         PlanChoice.of(**{name.name: facts[name.name] for name in fields(PlanChoice)})
