@@ -78,7 +78,7 @@ def test_of_two_runs_that_go_on_from_the_same_one_the_second_is_refused(spark: S
     folder, second = str(tmp_path), START + 60_000
     log, _ = GrownLedger.open(spark, folder, PREFIX, second)
     add(spark, folder, START)
-    with pytest.raises(LedgerTaken, match=r"got the run of .* while this one worked"):
+    with pytest.raises(LedgerTaken, match=r"got the run of .* during this run"):
         append_run(attempts(spark, second), log, second, PREFIX)
     assert in_ms(ledger_runs(spark, folder)) == [START]
     add(spark, folder, second)

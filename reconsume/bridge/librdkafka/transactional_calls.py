@@ -4,13 +4,13 @@ Defects 1 and 2 are worked around here, 3 to 6 in `bridge/writing/transactions.p
 
 1. A producer that registers its transactional id before it is connected looks for its coordinator 500 ms later.
    `connect` waits for the first answer of a broker. No test.
-2. A commit with a refused record gets no answer in time. `commit` waits once more.
-3. The call that hears of a refused record is a matter of chance: a call made meanwhile hears `_STATE`, a commit nothing
-   in time, an abort `_CONFLICT`. The producer is asked for the reason, and the transaction counts as undone.
-4. A refused record leaves a gap in the sequence numbers, and brokers refuse the next transaction. A new producer goes
-   on; `bridge/scheduler/delivery/trials.py` tries twice.
-5. A transaction whose first topic may not be written is ended, though the brokers know of none, and their answer
-   (`INVALID_TXN_STATE`) is taken for fatal. It was undone, and the producer is replaced.
+2. A commit with a refused record gets no answer in time. `commit` waits a second time.
+3. Any call may be the one that reports a refused record: another call gets `_STATE`, a commit no answer in time, an
+   abort `_CONFLICT`. The producer is asked for the reason, and the transaction counts as aborted.
+4. A refused record leaves a gap in the sequence numbers, and brokers refuse the next transaction. A new producer
+   continues; `bridge/scheduler/delivery/trials.py` tries twice.
+5. A transaction whose first topic may not be written is ended although the brokers know of none, and their answer
+   (`INVALID_TXN_STATE`) counts as fatal. The transaction is aborted, and the producer is replaced.
    Test: tests/integration/test_refusals.py.
 6. Only the epoch separates the transactions of a producer: see the first guarantee of `Transactions`.
 
@@ -22,16 +22,19 @@ after a refusal without a gap (4), tells an empty transaction from a fatal error
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+logger = logging.getLogger(__name__)
+
 CONNECT_SECONDS: Final = 1.0
 _SOME_TOPIC: Final = "__consumer_offsets"
-"""To ask for all topics takes long where there are thousands."""
+"""A request for all topics takes long with thousands of topics."""
 _LONGER_THAN_A_RECORD_SECONDS: Final = 15.0
-"""Than any record waits for its answer; the whole transaction is bounded besides."""
+"""Longer than any record waits for its answer; the whole transaction has its own limit."""
 
 
 def connect(producer: Producer) -> None:
@@ -44,9 +47,9 @@ def connect(producer: Producer) -> None:
 
 
 def commit(producer: Producer, seconds: float) -> None:
-    """A commit that got no answer in time is gone on with once: librdkafka may know more then.
+    """Commit; after a timeout wait once more, because librdkafka may know more then.
 
-    Where one record was refused the others stay unanswered until their own time is over; only then it says why.
+    If one record was refused, the others stay unanswered until their timeout; only then librdkafka reports the reason.
     """
     try:
         producer.commit_transaction(seconds)
@@ -54,3 +57,25 @@ def commit(producer: Producer, seconds: float) -> None:
         if error.args[0].code() != KafkaError._TIMED_OUT:
             raise
         producer.commit_transaction(_LONGER_THAN_A_RECORD_SECONDS)
+
+
+class ProducerLog:
+    """The log lines of one producer. A producer that was left is fenced; its fatal error is no news.
+
+    Args:
+        told: a logger.
+
+    Attributes:
+        is_left: whether the lines are only of use for a search of errors.
+    """
+
+    def __init__(self, told: Any) -> None:
+        self._told = told
+        self.is_left = False
+
+    def log(self, level: int, *message: Any) -> None:
+        """Take a line of librdkafka's."""
+        if self.is_left:
+            logger.debug(*message)
+        else:
+            self._told.log(level, *message)

@@ -1,4 +1,4 @@
-"""The records of a worker's partitions, as librdkafka has them."""
+"""The records of a worker's partitions, read from librdkafka."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 class Source:
-    """Puts what comes into the read-ahead, by way of the assignment while a partition has not begun.
+    """Passes polled records to the read-ahead, or to the assignment while a partition has not started.
 
     Args:
-        consumer: the member of the group.
-        most: records of one read.
+        consumer: the group's member.
+        most: maximum of records in one read.
     """
 
     def __init__(self, consumer: GroupConsumer, read_ahead: ReadAhead, assignment: Assignment, most: int) -> None:
@@ -32,7 +32,7 @@ class Source:
         self._most = most
 
     def read(self, timeout: float) -> None:
-        """Take what librdkafka has; `consume(n, t)` alone would wait for n records or all of t.
+        """Take librdkafka's available records; `consume(n, t)` alone would wait for n records or all of t.
 
         Shown by benchmarks/lateness.py.
         """
@@ -65,10 +65,10 @@ class Source:
             logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))
 
     def pause_and_resume(self, now: float) -> None:
-        """Fetch of each partition so much as is delivered soon.
+        """Pause and resume partitions so that only records due soon are fetched.
 
         Args:
-            now: milliseconds; minus infinity while nothing may leave.
+            now: milliseconds; minus infinity while no record may leave.
         """
         for queues, act, paused in (
             (self._read_ahead.to_pause(now), self._consumer.pause, True),

@@ -1,4 +1,4 @@
-"""`reconsume delay`: what waits; withdrawal and early delivery of delayed messages."""
+"""`reconsume delay`: waiting records; withdrawal and early delivery of delayed messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def cancel_records(
     records: Annotated[list[str], typer.Argument(metavar="TOPIC/PARTITION/OFFSET...")],
     yes: Yes = False,
 ) -> None:
-    """Withdraw delayed messages that have a UNIQ_KEY; one that is due within a second may be delivered all the same."""
+    """Withdraw delayed messages that have a UNIQ_KEY; one that is due within a second may still be delivered."""
     if not confirm(f"Withdraw {counted(len(records), 'delayed message')}?", yes=yes):
         return
     done = cancel_delayed(here.cluster, records)
@@ -79,7 +79,7 @@ def deliver_records_now(
         print_json([_row(one) for one in done])
         return
     for one in done:
-        print_line(f"{one.place}: delivered now, and not at {moment(one.due_ms)}")
+        print_line(f"{one.place}: delivered now instead of at {moment(one.due_ms)}")
 
 
 def _row(one: WaitingRecord) -> dict[str, Any]:

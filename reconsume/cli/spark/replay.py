@@ -39,11 +39,11 @@ _SHOWN: Final = ("cause", "group", "hour")
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """The options of the command line; None where there is none.
+    """The options of the command line; None for missing ones.
 
     Attributes:
-        which: dead letters, and where they go, as `plan_replay` and `replay_stream` take it.
-        how: they are sent, as `run_replay` and `replay_stream` take it.
+        which: arguments of `plan_replay` and `replay_stream` that select dead letters and targets.
+        how: arguments of `run_replay` and `replay_stream` about the sending.
     """
 
     folder: str | None
@@ -56,10 +56,10 @@ class ReplayOptions:
 
 
 def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None:
-    """Carry the command out.
+    """Run the command.
 
     Raises:
-        IllegalSetting: options that do not fit each other, or the plan of the folder.
+        IllegalSetting: options contradict each other, or the plan in the folder.
     """
     folder = _folder(options)
     which = {name: value for name, value in options.which.items() if value not in (None, [])}
@@ -77,7 +77,7 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """One execution of the command."""
+    """An execution of the command."""
 
     spark: SparkSession
     servers: str
@@ -112,7 +112,7 @@ class _Replay:
             if not options.dry_run:
                 ran = run_replay(spark, servers, plan, progress=lambda at: say(_progress(at)), **self.how)
                 result |= {"sent": ran.sent, "before": ran.before}
-            say("reading what became of them")
+            say("reading the outcomes")
             with explained(f"the report of plan {plan.plan_id} cannot be made"):
                 report = replay_report(spark, servers, plan, options=kafka)
                 report.write.mode("overwrite").parquet(f"{self.folder}/report")
@@ -129,7 +129,7 @@ class _Replay:
             raise IllegalSetting(
                 "--stream cannot be used with --dry-run, because a stream moves its checkpoint; leave one of them out"
             )
-        if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
+        if not confirm(f"Replay the dead letters since the last run of {name}?", yes=options.yes):
             return
         with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
             query = replay_stream(self.spark, self.servers, folder, name, **self.which, **self.how)
@@ -151,7 +151,7 @@ def _progress(at: ReplayProgress) -> str:
 
 
 def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[str]) -> range:
-    """Ask Kafka before Spark starts: its own answer takes a minute where no broker answers.
+    """Ask Kafka before Spark starts, which takes a minute to report an unreachable broker.
 
     Returns:
         The partitions of `DELAY.0s` for floods.
@@ -206,6 +206,6 @@ def print_result(folder: str, result: Mapping[str, Any]) -> None:
     print_line(f"sent {result['sent']:,} now, {result['before']:,} before")
     print_table("where they are", ("outcome", "dead letters"), sorted(result["report"].items()))
     print_line(
-        f"One row for each: {folder}/report (Parquet). Schedulers deliver what is sent; the same command with "
-        "--plan of this folder shows where they are then, and sends nothing again."
+        f"Report: {folder}/report (Parquet), one row for each dead letter. Schedulers deliver the sent records; to see "
+        f"where they are then, run the same command with --plan {folder}: it sends nothing twice."
     )

@@ -1,4 +1,4 @@
-"""The words of the pages, in English and Chinese."""
+"""The texts of the pages, in English and Chinese."""
 
 from __future__ import annotations
 

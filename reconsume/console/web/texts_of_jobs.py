@@ -1,4 +1,4 @@
-"""The words of the pages of jobs, the quarantine and the life of a dead letter, in English and Chinese."""
+"""Texts of the pages of jobs, the quarantine and the life of a dead letter, in English and Chinese."""
 
 from __future__ import annotations
 
@@ -67,20 +67,23 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
         "不处理：调度器的 allowed_real_topics 不包含来源主题",
     ),
     "released": ("{} released. The schedulers deliver them.", "已释放 {} 条，由调度器投递。"),
+    "quarantine_resolved": ("{} resolved. They stay on their topic.", "已关闭 {} 条，记录仍保留在主题中。"),
+    "why_no_delivery": ("Why no delivery is needed", "无需投递的原因"),
     "release_chosen": ("Release selected", "释放所选"),
     "release_shown": ("Release all {} shown", "释放本页全部 {} 条"),
     "quarantined_since": ("Since", "隔离时间"),
     "reason": ("Reason", "原因"),
     "stood": ("Came from", "来源位置"),
     "there_is_more": (
-        "There are more. Release these first, or use the command.",
-        "还有更多记录，请先释放这些，或使用命令。",
+        "There are more. Close these first, or use the command.",
+        "还有更多记录，请先处理这些，或使用命令。",
     ),
     "chart": ("Dead letters by hour", "每小时死信"),
     "chart_of": (
         "{hours} hours. Dead letters: {all}, at most {most} in an hour.",
         "{hours} 小时：{all} 条死信，单小时最多 {most} 条。",
     ),
+    "chart_times": ("Times are in UTC.", "时间为 UTC。"),
     "waiting_of_group": ("waiting, this group", "本组等待中"),
     "waiting_of_all": ("waiting, all groups", "所有组等待中"),
     "waits_of_group": ("Count the waiting records of this group", "统计本组等待中的记录"),

@@ -1,9 +1,9 @@
-"""The common parts of both ways to consume: the listener, its pool of threads, the way back of failed messages."""
+"""Common parts of concurrent and orderly consumption: listener, pool, and the way back of failed messages."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True, eq=False)
 class ListenerService(ABC, Generic[T]):
-    """Calls a listener for messages that the loop has read, concurrently or in order. Safe to use from several threads.
+    """Calls a listener for polled messages, concurrently or in order. Safe to use from several threads.
 
     Attributes:
         listener: the user's function.
         sender: sends failed messages back, and has the hooks.
-        max_reconsume_times: the consumer's own maximum, None to take the group's; in order, how often a message may
-            fail in its place, None forever (RocketMQ: OR-03).
+        max_reconsume_times: the consumer's own maximum; None uses the group's. In order: how often a message may fail
+            in its place; None is forever (RocketMQ: OR-03).
         batch_size: messages in one call.
         dead_letter_on: exceptions that are not worth a retry.
         clock: gives milliseconds.
-        pool: calls `consume` or `consume_async`; set by the maker of the service.
+        pool: calls `consume_all` or `consume_async`; set by the maker of the service.
     """
 
     listener: Any
@@ -42,7 +42,12 @@ class ListenerService(ABC, Generic[T]):
 
     @abstractmethod
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        """Hand out messages of a partition that were begun, in the order of their offsets."""
+        """Hand out started messages of a partition in the order of their offsets."""
+
+    def consume_all(self, works: Iterator[T]) -> None:
+        """Call a plain listener for each."""
+        for work in works:
+            self.consume(work)
 
     @abstractmethod
     def consume(self, work: T) -> None:
@@ -54,20 +59,20 @@ class ListenerService(ABC, Generic[T]):
 
     @abstractmethod
     def tick(self) -> None:
-        """Give again what is due for another try."""
+        """Call the listener again for messages that are due."""
 
     @abstractmethod
     def next_due_ms(self) -> float | None:
-        """The earliest moment at which `tick` has something to do; None if nothing waits."""
+        """Return the earliest moment at which `tick` has something to do; None if nothing waits."""
 
     @abstractmethod
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
-        """Deal with listeners that have run for longer than this."""
+        """Handle listeners that have run for longer than the timeout."""
 
     @abstractmethod
     def is_suspended(self, queue: ProcessQueue) -> bool:
-        """Whether nothing of this partition should be read for now."""
+        """Return whether reading this partition must wait."""
 
     @abstractmethod
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """These were dropped: wait until nobody works on them where that matters; False if someone still does."""
+        """Wait until no listener works on these dropped partitions, where that matters; False if one still does."""

@@ -1,4 +1,4 @@
-"""A plan of a replay: a folder with a table of dead letters, what is sent for each, and why some are left out."""
+"""The plan of a replay: a folder with a table of dead letters, the records to send, and the reasons for omissions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from reconsume.spark_connectors.source import TopicSource
 
 _TARGETS: Final = ("retry", "origin")
 PARTITION: Final = 1 << 33
-"""So far apart are the first numbers of two partitions that Spark has numbered."""
+"""Spark numbers the rows of each partition from multiples of this."""
 _LARGEST: Final = 20
 """Rows of a histogram."""
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
@@ -69,10 +69,10 @@ class ReplayPlan:
     """The description in a plan's folder.
 
     Attributes:
-        folder: any path that Spark writes to.
-        plan_id: becomes the header `REPLAY_ID`.
-        created_ms: by the clock of the driver.
-        since_ms: before anything that the plan sends, by the clock of the brokers.
+        folder: any path that Spark can write to.
+        plan_id: the header `REPLAY_ID` of the copies.
+        created_ms: the time of creation by the driver's clock.
+        since_ms: a moment before any record of the plan is sent, by the brokers' clock.
         where: the filter, an SQL expression over the readers' schema.
         target: `retry` or `origin`.
         counts: dead letters by status.
@@ -115,7 +115,7 @@ class ReplayPlan:
 
     @property
     def to_send(self) -> int:
-        """How many dead letters a run sends."""
+        """The number of dead letters that a run sends."""
         return self.counts.get(SEND, 0)
 
 
@@ -129,7 +129,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """The dead letters that a plan sends, and where to; as `plan_replay` takes it."""
+    """The dead letters that a plan sends, and their target, as given to `plan_replay`."""
 
     where: str
     target: str
@@ -184,20 +184,20 @@ def plan_replay(
 
     Args:
         spark: a session with the Kafka connector.
-        bootstrap_servers: host:port of Kafka.
-        folder: for the plan; there must be none in it yet.
-        where: which dead letters, an SQL expression over the readers' schema.
-        groups: whose dead letters; by default those of all groups.
-        topics: dead-letter topics to read in their place, also of other systems.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        folder: the folder of the plan; it must not have one yet.
+        where: an SQL expression over the readers' schema that selects dead letters.
+        groups: the consumer groups; by default all.
+        topics: dead-letter topics to read instead, also of other systems.
         target: `retry` sends to the group's retry topic, `origin` to the origin topic, where every group sees it.
-        group: for dead letters that do not tell their group.
-        max_replays: a message that was replayed so often is refused.
+        group: the group of dead letters that do not name one.
+        max_replays: a message that was replayed this often is refused.
         plan_id: by default a new one.
-        topic_prefix: of the installation.
-        options: of Spark's Kafka source, such as `kafka.security.protocol` or `startingTimestamp`.
+        topic_prefix: the prefix of the installation's topics.
+        options: options of Spark's Kafka source, such as `kafka.security.protocol` or `startingTimestamp`.
 
     Raises:
-        IllegalSetting: an argument cannot work, or the folder has a plan already.
+        IllegalSetting: an invalid argument, or the folder has a plan already.
         ReconsumeError: Spark failed; see `failures`.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
@@ -219,8 +219,8 @@ def plan_from(
 ) -> ReplayPlan:
     """Write a plan for candidates.
 
-    Other dead letters, which the filter may not choose, tell whether a candidate is superseded; candidates may be among
-    them.
+    Other dead letters, which the filter may not select, show whether a candidate is superseded. They may include
+    candidates.
     """
     created_ms = time.time_ns() // 1_000_000
     if not _PLAN_ID.fullmatch(plan_id):
@@ -249,25 +249,25 @@ def plan_from(
 
 
 def write_in_order(rows: DataFrame, path: str, size: int | None = None) -> None:
-    """Write records of a plan by partition and offset, those that are sent first.
+    """Write records of a plan by partition and offset, those to send first.
 
-    The column `number` tells the order: in each partition of Spark it begins at a multiple of `PARTITION` and grows by
-    one. A run reads one range of numbers after the other, and little more than that.
+    The column `number` has the order: in each Spark partition it begins at a multiple of `PARTITION` and increases by
+    one. A run reads one range of numbers after the other, and little more.
 
     Args:
-        rows: to be written.
-        path: of the table.
-        size: about so many rows; None if that is unknown.
+        rows: the rows to write.
+        path: the path of the table.
+        size: the approximate number of rows; None if unknown.
     """
     order = (F.col("status") != SEND, F.col("kafka_topic"), F.col("partition"), F.col("offset"))
     rows = spread(rows, size, *order, in_order=True).sortWithinPartitions(*order)
     rows = rows.withColumn("number", F.monotonically_increasing_id())
-    # Small row groups, so that a chunk is read by several tasks and little else with it.
+    # Small row groups, so that several tasks read a chunk and little else.
     rows.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(path)
 
 
 def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
-    """The plan of a folder, None if there is none.
+    """Return the plan of a folder, None if it has none.
 
     Raises:
         IllegalSetting: another version of reconsume made it, or its file was changed.
@@ -278,7 +278,7 @@ def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
     try:
         facts = of_type(json.loads("".join(row["value"] for row in lines)), "the plan", dict)
         if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
-            raise IllegalSetting("a plan must be of this version of reconsume")
+            raise ValueError("another version of reconsume made it")  # noqa: TRY301 - with the words below
         check_types(facts, plan_id=str, created_ms=int, topic_prefix=str, since_ms=int, counts=dict)
         check_types(facts["counts"], **dict.fromkeys(facts["counts"], int))
         PlanChoice.of(**{name.name: facts[name.name] for name in fields(PlanChoice)})
@@ -293,7 +293,7 @@ def records(spark: SparkSession, folder: str) -> DataFrame:
 
 
 def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
-    """How many dead letters by `cause`, `group`, `hour` or any column of the plan, for a person to look at."""
+    """Return counts of dead letters by `cause`, `group`, `hour` or any column of the plan, for people."""
     table = records(spark, plan.folder).withColumn(
         "hour", F.date_format(F.date_trunc("hour", "appended"), "yyyy-MM-dd HH:mm")
     )
@@ -305,11 +305,11 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
 
 
 def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """Return replays' records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
+    """Return replayed records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
-    not see it while a scheduler has a transaction open before it. A send-back of a replayed message has its headers
-    too; its count tells it apart, for a replay begins at 0.
+    not see it behind a scheduler's open transaction. A send-back of a replayed message has the same headers, but not
+    the count 0 of a replay.
     """
     starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
     more = {name: value for name, value in source.options.items() if name.lower() not in starts}
@@ -331,7 +331,7 @@ def filter_of(dead: DataFrame, where: str) -> Column:
     """Return the filter that a user writes; raises `IllegalSetting`."""
     try:
         wanted = F.expr(where)
-        _ = dead.where(wanted).schema  # Spark Connect looks at an expression only when it must
+        _ = dead.where(wanted).schema  # Spark Connect analyses an expression only when it must
     except (ParseException, AnalysisException) as error:
         raise IllegalSetting(f"the filter {where!r} is not an SQL expression over the dead letters: {error}") from error
     return wanted
@@ -342,5 +342,5 @@ def _contents_where(rows: DataFrame, wanted: Column) -> DataFrame:
 
 
 def _since_ms(last_ms: Iterable[int], created_ms: int) -> int:
-    """Before the plan was made, by the brokers' clock: they stored its dead letters then; the driver's may be ahead."""
+    """Return a moment before the plan was made, by the brokers' clock; the driver's may be ahead."""
     return max(0, min(created_ms, max(last_ms, default=created_ms)) - _CLOCKS_DIFFER_MS)

@@ -1,4 +1,4 @@
-"""Replay as a stream: each run takes the dead letters that came since the last one."""
+"""Replays as a stream: each run handles the dead letters since the last one."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def replay_stream(
     topic_prefix: str = "reconsume.",
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Start a query that replays what is there and was not looked at before, then ends (`availableNow`).
+    """Start a query that replays all new dead letters, then ends (`availableNow`).
 
-    Each micro-batch is a plan of its own, `<name>-<batch>`, under `<folder>/plans`; Spark repeats a batch that was
-    interrupted with the same dead letters, and its plan goes on where it stopped. So nothing is sent twice.
+    Each micro-batch is a plan, `<name>-<batch>`, under `<folder>/plans`. Spark repeats an interrupted batch with the
+    same dead letters, and its plan continues where it stopped. So nothing is sent twice.
 
     Args:
         spark: a session with the Kafka connector.
-        bootstrap_servers: host:port of Kafka.
-        folder: for the checkpoint and the plans; it belongs to this name and these topics.
-        name: of this stream, in every `REPLAY_ID`.
-        where: which dead letters, an SQL expression over the readers' schema.
-        groups: whose dead letters; by default those of all groups.
-        topics: dead-letter topics to read in their place.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        folder: the folder for checkpoint and plans, for this name and these topics only.
+        name: the name of this stream, part of every `REPLAY_ID`.
+        where: an SQL expression over the readers' schema that selects dead letters.
+        groups: the consumer groups; by default all.
+        topics: dead-letter topics to read instead.
         target: `retry` or `origin`.
-        group: for dead letters that do not tell their group.
-        max_replays: a message that was replayed so often is refused.
-        rate: records per second at most.
+        group: the group of dead letters that do not name one.
+        max_replays: a message that was replayed this often is refused.
+        rate: the maximum of records per second.
         at_least_once: see `run_replay`.
         settle_seconds: see `run_replay`.
         bulk_partitions: see `run_replay`.
-        topic_prefix: of the installation.
-        options: of Spark's Kafka source; `maxOffsetsPerTrigger` bounds a batch.
+        topic_prefix: the prefix of the installation's topics.
+        options: options of Spark's Kafka source; `maxOffsetsPerTrigger` limits a batch.
     """
     check_folder("folder", folder)
     check_types(locals(), name=str, rate=(int, float, NoneType))

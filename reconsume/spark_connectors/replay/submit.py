@@ -1,6 +1,6 @@
-"""For `spark-submit`: make a plan and, with `--yes`, run it; one line of JSON tells what was done.
+"""For `spark-submit`: make a plan and, with `--yes`, run it; prints one line of JSON.
 
-Needs nothing on the driver but pyspark and this package. The session's settings come from spark-submit.
+The driver needs only pyspark and this package. spark-submit provides the session's settings.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
 
 
 def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
-    """Carry out what the arguments say; gives what is printed.
+    """Carry out the arguments; return the result to print.
 
     Raises:
-        ReconsumeError: an argument cannot work, or Spark failed.
+        ReconsumeError: an invalid argument, or Spark failed.
     """
     said = _parser().parse_args(arguments)
     options = _options(said.option)
@@ -40,7 +40,7 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
     how: dict[str, Any] = {"rate": said.rate, "bulk_partitions": said.bulk_partition}
     if said.stream is not None:
         if not said.yes:
-            raise IllegalSetting("--stream sends what it finds: pass --yes")
+            raise IllegalSetting("--stream sends without asking: pass --yes")
         with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
             query = replay_stream(
                 spark, said.bootstrap_servers, said.plan, said.stream, options=options, **how, **chosen
@@ -62,7 +62,7 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run in the session that spark-submit prepared."""
+    """Run in the session that spark-submit has prepared."""
     spark = SparkSession.builder.appName("reconsume replay").getOrCreate()
     try:
         result = submit(spark, sys.argv[1:])

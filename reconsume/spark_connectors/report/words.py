@@ -1,4 +1,4 @@
-"""The words of the report, in English and Chinese."""
+"""The texts of the report, in English and Chinese."""
 
 from __future__ import annotations
 

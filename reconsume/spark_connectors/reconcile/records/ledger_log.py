@@ -1,4 +1,4 @@
-"""The runs of a ledger, and where their rows are; what a run reads does not grow with the age of the ledger.
+"""The runs of a ledger, and the files of their rows; a run does not read more as the ledger grows older.
 
     log/day=…            a row for each run that began, and one more when it is complete
     days/day=…           for a day whose runs were put together: its runs
@@ -8,8 +8,8 @@
     ends/day=…/run=…     where the topics ended
 
 Guarantees:
-    1. A run is there whole or not at all: it counts when its row is in the log, which is written last.
-    2. Of two runs that go on from the same one, the second is refused.
+    1. A run is complete or absent: it counts when its row is in the log, which is written last.
+    2. If two runs continue the same one, the second is refused.
     Tests: tests/spark/test_ledger.py.
 """
 
@@ -35,7 +35,7 @@ DAY_MS: Final = 86_400_000
 _LOG: Final = "run BIGINT, topic_prefix STRING, kept_from BIGINT, done BOOLEAN, host STRING, pid INT"
 _DAYS: Final = "runs ARRAY<BIGINT>, topic_prefix STRING, kept_from BIGINT, place STRING"
 _MANY_RUNS: Final = 8
-"""So many runs of a day are put together when it is over."""
+"""From this number on, the runs of a day are compacted when it is over."""
 _ROWS_OF_A_FILE: Final = 1_000_000
 _ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Small ones, so that few are read to find some buckets."""
@@ -59,13 +59,13 @@ class LoggedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLog:
-    """The runs of a folder, as far back as they are needed.
+    """The needed runs of a folder.
 
     Attributes:
         spark: the session.
-        folder: of the ledger.
-        runs: the complete ones, by time; empty before the first one.
-        others: names of runs that began, and did not end, with the process that they are of.
+        folder: the ledger's folder.
+        runs: the complete runs by time; empty before the first one.
+        others: names of runs that began and did not end, each with its process.
     """
 
     spark: SparkSession
@@ -75,13 +75,13 @@ class LedgerLog:
 
     @classmethod
     def open(cls, spark: SparkSession, folder: str, now_ms: int, reach_ms: int | None) -> LedgerLog:
-        """Read which runs there are.
+        """Read the log of a folder.
 
         Args:
             spark: the session.
-            folder: of the ledger.
-            now_ms: not before the last run.
-            reach_ms: how far back runs are looked for; None for all. If there is none, the last one is what counts.
+            folder: the ledger's folder.
+            now_ms: the current time; not before the last run.
+            reach_ms: read runs of this time only; None reads all. The last run is read in any case.
 
         Raises:
             IllegalSetting: the folder holds something else.
@@ -121,7 +121,7 @@ class LedgerLog:
         return f"{self.folder}/{table}/day={_day(run)}/run={run}"
 
     def settled(self, runs: Iterable[LoggedRun]) -> DataFrame | None:
-        """Return the settled state of these runs; None without runs."""
+        """Return the settled attempts of these runs; None without runs."""
         wanted = list(runs)
         if not wanted:
             return None
@@ -135,13 +135,13 @@ class LedgerLog:
         return self.spark.read.parquet(literal_path(self.path("open", run)))
 
     def begin(self, run: int, topic_prefix: str) -> None:
-        """Say that a run begins.
+        """Log that a run begins.
 
         Raises:
-            LedgerTaken: one of another process of this machine goes on still.
+            LedgerTaken: another process of this machine is still running one.
         """
         for other, host, pid in self.others:
-            # A process that has the number of one that died long ago is another one.
+            # The process id of a dead run may have been reused.
             young = other > run - DAY_MS
             if young and host == socket.gethostname() and pid != os.getpid() and _is_alive(pid):
                 raise LedgerTaken(
@@ -154,7 +154,7 @@ class LedgerLog:
         """Add a run, whose rows are written; it counts from then on.
 
         Raises:
-            LedgerTaken: another one was added since the log was read.
+            LedgerTaken: another run was added since the log was read.
         """
         known = {one.run for one in self.runs}
         here = LedgerLog.open(self.spark, self.folder, max(run, *known, _now_ms()), 2 * DAY_MS)
@@ -203,7 +203,7 @@ class LedgerLog:
         self._empty("settled", day)
 
     def _empty(self, table: str, day: str) -> None:
-        """Remove the files of a day; Spark alone removes a folder only to write another one."""
+        """Remove the files of a day; Spark by itself removes a folder only to overwrite it."""
         self.spark.range(0).coalesce(1).write.mode("overwrite").parquet(f"{self.folder}/{table}/day={day}")
 
     def _note(self, run: int, topic_prefix: str, kept_from: int, *, done: bool) -> None:
@@ -214,7 +214,7 @@ class LedgerLog:
 
 
 def write_rows(rows: DataFrame, path: str) -> None:
-    """Write attempts in files of about a million, each in the order of `bucket`."""
+    """Write attempts in files of about a million rows, each ordered by `bucket`."""
     count = rows.count()
     files = max(1, -(-count // _ROWS_OF_A_FILE))
     in_order = rows.coalesce(files).sortWithinPartitions("bucket")
