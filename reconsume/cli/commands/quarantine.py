@@ -48,9 +48,9 @@ def _wanted(
     text: Annotated[str | None, typer.Option(help="text in the reason")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="there since this time: 2026-11-22 10:00 (UTC), or an age: 2h"),
+        typer.Option(metavar="TIME", help="quarantined since this time: 2026-11-22 10:00 (UTC), or an age: 2h"),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="there since before this time")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="quarantined before this time")] = None,
 ) -> QuarantineFilter:
     since_ms, until_ms = (
         None if said is None else parse_point_in_time(option, said, now_ms())
@@ -123,7 +123,7 @@ def release_records(
     here: Here,
     wanted: QuarantineFilter,
     records: Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="all that were not released and the filter takes")] = False,
+    all_of_them: Annotated[bool, typer.Option("--all", help="all unreleased records that match the filter")] = False,
     header: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="set this header on each record; may be given several times"),

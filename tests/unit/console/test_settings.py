@@ -44,7 +44,7 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
             "[console]\nreadonly = true",
             "unknown setting; known here: access, allowed_hosts, cause_labels, hide_values,",
         ),
-        ("[console.listen]\nhost = '::'", "there is no token; name a file that holds one with --token-file"),
+        ("[console.listen]\nhost = '::'", "it needs a token; name a file with one by --token-file"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, why: str) -> None:

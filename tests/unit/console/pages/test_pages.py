@@ -328,7 +328,7 @@ def test_a_console_of_this_machine_answers_to_no_other_name(browser: Browser, cl
 def test_beyond_this_machine_a_token_is_needed(cluster: FakeCluster, tmp_path: Path) -> None:
     beyond = {"listen": {"host": "0.0.0.0", "port": 0}}
     with (
-        pytest.raises(IllegalSetting, match=r"setting console\.listen\.host: 0\.0\.0\.0 can be reached from other"),
+        pytest.raises(IllegalSetting, match=r"setting console\.listen\.host: other machines can reach 0\.0\.0\.0"),
         running_over(cluster, **beyond),
     ):
         pass
