@@ -11,10 +11,10 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -74,6 +74,7 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
     def register(command: Command) -> Command:
         @wraps(command)
         def run(**given: Any) -> None:
+            _require_text(given)
             values = {one: make(**{option: given.pop(option) for option in shared[one]}) for one, make in made.items()}
             command(**values, **given)
 
@@ -85,6 +86,14 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
         return command
 
     return register
+
+
+def _require_text(given: Mapping[str, Any]) -> None:
+    """Refuse arguments that are bytes without a text, which Python hands over as surrogates."""
+    for name, value in given.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and any(0xD800 <= ord(one) <= 0xDFFF for one in text):  # noqa: PLR2004 - see above
+                raise IllegalSetting(f"{name} {text[:80]!r}: use UTF-8")
 
 
 def on_kafka(
@@ -220,6 +229,11 @@ def stop_at_signals() -> threading.Event:
     return stop
 
 
+def exit_at_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that no process that it started stays behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def ignore_known_warnings() -> None:
     """Ignore warnings of confluent-kafka (2.16) about each fenced or abandoned producer that was replaced."""
     warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
@@ -264,12 +278,19 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def has_spark() -> bool:
-    """Return whether the extra `spark` is installed, without the slow import."""
-    return importlib.util.find_spec("pyspark") is not None
+_MODULES: Final = {
+    "console": ("fastapi", "httptools", "jinja2", "joserfc", "starlette", "uvicorn"),
+    "sidecar": ("fastapi", "httptools", "uvicorn", "uvloop"),
+    "spark": ("pyspark",),
+}
 
 
-def need_spark() -> None:
-    """Raise an error with the missing extra, if Spark is not installed."""
-    if not has_spark():
-        raise IllegalSetting("this command needs Spark: pip install '.[cli,spark]' in the checkout")
+def missing_of(extra: str) -> list[str]:
+    """Return the modules of an extra that are not installed; without importing them, which takes a while."""
+    return [module for module in _MODULES[extra] if importlib.util.find_spec(module) is None]
+
+
+def need(extra: str, what: str = "this command") -> None:
+    """Raises `IllegalSetting`, which says what to install, where a module of the extra is missing."""
+    if missing := missing_of(extra):
+        raise IllegalSetting(f"{what} needs {', '.join(missing)}: pip install '.[cli,{extra}]' in the checkout")

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import structlog
 
 from reconsume.cli.common import ignore_known_warnings
-from reconsume.cli.output import indented
+from reconsume.cli.output import has_colours, indented
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text, visible
 
@@ -60,7 +60,7 @@ def configure_logs(level: str, form: str) -> RootLevel:
         if form == "json"
         else [
             _make_visible,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_visible_traceback),
+            structlog.dev.ConsoleRenderer(colors=has_colours(sys.stderr), exception_formatter=_visible_traceback),
         ]
     )
     handler = logging.StreamHandler(sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,11 +30,12 @@ from reconsume.cli.common import (
     host_and_port,
     ignore_known_warnings,
 )
-from reconsume.cli.output import make_stray_lines_visible, print_error, print_line
+from reconsume.cli.output import give_up_output, make_stray_lines_visible, print_error, print_line, tell
 from reconsume.delay_levels.errors import ReconsumeError
 
 _ERROR: Final = 2
-"""Exit code of a command that could not run, the same as for wrong options."""
+"""Exit code of a command that could not run, as of one with wrong options."""
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -207,6 +209,10 @@ def main() -> None:
     except ReconsumeError as error:
         print_error(error)
         sys.exit(_ERROR)
-    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which reads as findings
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - Python's own exit code would be 1, which reads as findings
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            give_up_output()
+            tell(f"error: the output is not complete: {error.strerror}; free some space, or write elsewhere")
+        else:
+            traceback.print_exc()
         sys.exit(_ERROR)

@@ -6,13 +6,17 @@ ruff refuses `rich`, `print`, `sys.stdout` and `sys.stderr` in all other modules
 
 from __future__ import annotations
 
+import codecs
+import json
 import logging
+import os
 import sys
 import textwrap
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TextIO
@@ -24,6 +28,8 @@ __all__ = [
     "Coloured",
     "clear_screen",
     "counted",
+    "give_up_output",
+    "has_colours",
     "indented",
     "make_stray_lines_visible",
     "one_line",
@@ -41,6 +47,7 @@ __all__ = [
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _WIDTH_OF_FILES: Final = 160
+_JSON_ESCAPES: Final = "reconsume.json"
 
 
 class Coloured(NamedTuple):
@@ -62,15 +69,19 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Print a message to standard error that is not a result: progress, omissions."""
-    if not isinstance(text, Coloured):
-        sys.stderr.write(visible(text) + "\n")
-        sys.stderr.flush()
-        return
-    from rich.console import Console
-    from rich.text import Text
+    """Say to standard error what is no result: how far it is, what was left out.
 
-    Console(stderr=True).print(Text(visible(text.text), text.colour), soft_wrap=True)
+    Without a place for it, such as on a full disk, the command goes on, and its exit code says how it ended.
+    """
+    with suppress(OSError):
+        if not isinstance(text, Coloured):
+            sys.stderr.write(visible(text) + "\n")
+            sys.stderr.flush()
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        Console(stderr=True).print(Text(visible(text.text), text.colour), soft_wrap=True)
 
 
 def print_error(error: BaseException) -> None:
@@ -78,8 +89,19 @@ def print_error(error: BaseException) -> None:
     tell(f"error: {error}")
 
 
+def give_up_output() -> None:
+    """Drop what standard output has not taken, or the end of the process would try it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+
+
 def make_stray_lines_visible() -> None:
-    """Escape tracebacks, and logs of commands that configure none: they may quote a record."""
+    """Make tracebacks, and logs of commands that configure none, harmless too: they may quote a record.
+
+    A character that a terminal or a pipe cannot encode becomes a JSON escape; JSON is still the same JSON.
+    """
+    codecs.register_error(_JSON_ESCAPES, _as_escapes)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors=_JSON_ESCAPES)
 
     def show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         tell("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))
@@ -88,6 +110,11 @@ def make_stray_lines_visible() -> None:
     threading.excepthook = lambda its: show(its.exc_type, its.exc_value, its.exc_traceback)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Visible())
+
+
+def _as_escapes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 class _Visible(logging.Formatter):
@@ -174,9 +201,18 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def has_colours(stream: TextIO) -> bool:
+    """Return whether a stream shows colours, and its user wants them (https://no-color.org)."""
+    return _is_obedient(stream) and not os.environ.get("NO_COLOR")
+
+
+def _is_obedient(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def clear_screen() -> None:
-    """Clear the terminal."""
-    if sys.stdout.isatty():
+    """Make room on a terminal."""
+    if _is_obedient(sys.stdout):
         sys.stdout.write(_CLEAR)
 
 

@@ -110,6 +110,7 @@ def _job_routes(jobs: JobPages, quarantine: QuarantinePages) -> list[Route]:
         Route("/groups/{group}/jobs", jobs.create, methods=["POST"]),
         Route("/quarantine", quarantine.quarantine),
         Route("/quarantine/release", quarantine.release, methods=["POST"]),
+        Route("/quarantine/resolve", quarantine.resolve, methods=["POST"]),
     ]
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from reconsume.console.cluster import WISHES, ConsoleCluster
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.dead_letters import DeadLetterRecord
-from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
@@ -36,20 +34,11 @@ class Changes:
         Raises:
             IllegalSetting: the reason is missing.
         """
-        reason = why.strip()[:_WHY_CHARACTERS]
-        if not reason:
-            raise IllegalSetting("the reason is missing: say why these dead letters need no resend")
-        return self._logged("resolved", who, group, self._cluster.resolve(group, places, who, reason))
+        return self._logged("resolved", who, group, self._cluster.resolve(group, places, who, _reason(why)))
 
     def reopen(self, who: str, group: str, places: Collection[RecordAddress]) -> list[Changed]:
         """Open resolved dead letters again."""
         return self._logged("opened", who, group, self._cluster.reopen(group, places))
-
-    def plan_job(
-        self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
-    ) -> JobPlan:
-        """Return what a job would do; `told` is called with each dead letter and its status."""
-        return self._cluster.plan_job(draft, told)
 
     def create_job(self, who: str, draft: JobDraft, why: str, count: int | None = None) -> Job:
         """Create a job."""
@@ -81,8 +70,24 @@ class Changes:
         logger.info("quarantine released records=%d by=%s", number, who)
         return number
 
+    def resolve_quarantined(self, who: str, places: Collection[RecordAddress], why: str) -> int:
+        """Close records of the quarantine for good; all of them, or none.
+
+        Raises:
+            IllegalSetting: the reason is missing, or one of them is not open.
+        """
+        number = self._cluster.resolve_quarantined(places, who, _reason(why))
+        logger.info("quarantine resolved records=%d by=%s", number, who)
+        return number
+
     @staticmethod
     def _logged(what: str, who: str, group: str, done: list[Changed]) -> list[Changed]:
         changed = sum(one.is_changed for one in done)
         logger.info("dead letters %s group=%r by=%s changed=%d of=%d", what, group, who, changed, len(done))
         return done
+
+
+def _reason(why: str) -> str:
+    if not (reason := why.strip()[:_WHY_CHARACTERS]):
+        raise IllegalSetting("the reason is missing: say why these records need no delivery")
+    return reason

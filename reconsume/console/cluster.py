@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
@@ -32,7 +32,8 @@ from reconsume.operations.jobs.service import show as show_job
 from reconsume.operations.lives.group_hours import RetryHours, count_retry_hours
 from reconsume.operations.lives.group_waits import GroupWaits, count_group_waits
 from reconsume.operations.lives.message_life import MessageLife, read_life
-from reconsume.operations.quarantine import QuarantineRecord, read_quarantine, release
+from reconsume.operations.quarantine.changes import release, resolve_quarantined
+from reconsume.operations.quarantine.records import QuarantineCounter, QuarantineRecord, read_quarantine
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
@@ -49,6 +50,18 @@ WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
 """The requests to a job."""
 
 
+class HourCounts(NamedTuple):
+    """Dead letters by hour.
+
+    Attributes:
+        first_ms: when the first hour began.
+        by_hour: the oldest hour first; the last one is the hour that runs.
+    """
+
+    first_ms: int
+    by_hour: list[int]
+
+
 class ConsoleCluster:
     """Kafka, as the pages use it; every method may raise `ReconsumeError`."""
 
@@ -57,7 +70,7 @@ class ConsoleCluster:
         self._index = index
         self._clock = clock
         self._of_index: tuple[int, float, Mapping[str, OpenLetters], Mapping[str, Sequence[int]]] | None = None
-        self._jobs = JobsView(self._cluster)
+        self._jobs, self._quarantine = JobsView(self._cluster), QuarantineCounter()
         self.snapshots = Snapshots(self._read)
         # Simultaneous changes of dead letters fence each other; those of one console take turns instead.
         self._changing = threading.Lock()
@@ -77,7 +90,8 @@ class ConsoleCluster:
 
     def _read(self) -> Snapshot:
         cluster = self._cluster
-        status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()
+        status = collect_status(cluster, self._quarantine)
+        groups, jobs = read_groups(cluster), self._read_jobs()
         return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock(), schedulers=_schedulers(cluster))
 
     def _read_jobs(self) -> Sequence[Job]:
@@ -182,8 +196,8 @@ class ConsoleCluster:
         return job
 
     def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
-        """Return records in the quarantine, oldest first, and whether there are more."""
-        waiting = (one for one in read_quarantine(self._cluster) if not one.is_released)
+        """The open records of the quarantine, the oldest first, and whether there are more."""
+        waiting = (one for one in read_quarantine(self._cluster) if one.state == OPEN)
         found = list(islice(waiting, limit + 1))
         return found[:limit], len(found) > limit
 
@@ -191,6 +205,13 @@ class ConsoleCluster:
         """Return records of the quarantine to the schedulers; all of them, or none."""
         try:
             return release(self._cluster, places, {})
+        finally:
+            self.snapshots.wake()
+
+    def resolve_quarantined(self, places: Collection[RecordAddress], by: str, why: str) -> int:
+        """Close records of the quarantine for good; all of them, or none."""
+        try:
+            return resolve_quarantined(self._cluster, places, by=by, why=why)
         finally:
             self.snapshots.wake()
 
@@ -206,15 +227,15 @@ class ConsoleCluster:
         """Return the records of a dead letter's message; reads Kafka."""
         return read_life(self._cluster, group, one)
 
-    def hours(self, group: str) -> list[int] | None:
-        """Return the deaths in each of the last 72 hours, oldest first; None if the index lacks the group."""
+    def hours(self, group: str) -> HourCounts | None:
+        """How many died in each of the last 72 hours; None where the index has none of the group."""
         index = self._index_of(group)
         if index is None:
             return None
-        now_hour = int(self._clock()) // _HOUR_MS
-        wanted = LetterFilter(group=group, since_ms=(now_hour - _CHART_HOURS + 1) * _HOUR_MS)
+        first = int(self._clock()) // _HOUR_MS - _CHART_HOURS + 1
+        wanted = LetterFilter(group=group, since_ms=first * _HOUR_MS)
         counted = {int(one.value) // _HOUR_MS: one.number for one in index.store.count_by("hour", wanted)}
-        return [counted.get(now_hour - age, 0) for age in reversed(range(_CHART_HOURS))]
+        return HourCounts(first * _HOUR_MS, [counted.get(first + place, 0) for place in range(_CHART_HOURS)])
 
     def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
         """Return the dead letters of a message, newest first; none while the index is incomplete."""

@@ -103,6 +103,12 @@ class Snapshots:
             if str(error) != str(self._refused):
                 logger.warning("installation not read: %s", error)
             self._refused = error
+        except Exception as error:
+            # Without this thread pages would show an old reading as if it were new.
+            logger.exception("installation not read")
+            self._refused = ReconsumeError(
+                f"the installation was not read: {type(error).__name__}: {error}; see the log"
+            )
         self._begun.set()
 
     def wake(self) -> None:

@@ -204,7 +204,7 @@ class LoopBuilder:
             clock=clock_of(settings.conf),
         )
         service.pool = (
-            make_pool(listener, settings.threads, service.consume, service.consume_async)
+            make_pool(listener, settings.threads, service.consume_all, service.consume_async)
             if driver is None
             else driver.pool(listener, service.consume, service.consume_async)
         )

@@ -22,8 +22,7 @@ from reconsume.delay_levels.errors import ReconsumeError
 
 logger = logging.getLogger(__name__)
 
-_MOMENT_SECONDS: Final = 0.0002
-_MOMENTS: Final = 20
+_MOMENT_SECONDS: Final = 0.005
 
 
 @dataclass(eq=False, kw_only=True)
@@ -118,16 +117,13 @@ class AssignedPartitions:
         """Pause full partitions, and resume those with room."""
         queues = self.queues.values()
         full = {queue for queue in queues if self._is_full(queue)}
-        pause = [queue for queue in queues if queue in full and not queue.paused]
-        for _ in range(_MOMENTS):
-            # A pause discards prefetched records, so a queue that is full for a moment gets a moment to drain:
-            # benchmarks/throughput.py.
-            if all(self.service.is_suspended(queue) for queue in pause):
-                break
-            time.sleep(_MOMENT_SECONDS)
-            pause = [queue for queue in pause if self._is_full(queue)]
-        self.pause(pause)
         self._resume(queue for queue in queues if queue not in full)
+        # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment:
+        # benchmarks/consumers.py.
+        reading = [queue for queue in full if not queue.paused]
+        if reading:
+            self.service.pool.wait_while(lambda: self._may_have_room(reading), _MOMENT_SECONDS)
+        self.pause(queue for queue in full if self._is_full(queue))
 
     def pause(self, queues: Iterable[ProcessQueue]) -> None:
         """Pause these partitions."""
@@ -155,6 +151,9 @@ class AssignedPartitions:
             or queue.is_full(limits.queue_records, limits.queue_bytes, limits.max_span)
             or bool(queue.held)
         )
+
+    def _may_have_room(self, full: Iterable[ProcessQueue]) -> bool:
+        return any(self._is_full(queue) and not self.service.is_suspended(queue) for queue in full)
 
     def _begin(self, where: Partition) -> None:
         topic, partition = where

@@ -22,7 +22,9 @@ from reconsume.delay_levels.errors import KafkaRefused
 
 logger = logging.getLogger(__name__)
 
-_FETCH_RECORDS: Final = 500
+_FEW_RECORDS: Final = 500
+_MANY_RECORDS: Final = 1_000
+"""In one turn, where there is room: each turn costs switches between threads, whatever it reads."""
 _BUSY_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 0.2
 _COMMIT_EVERY_MS: Final = 1_000
@@ -86,8 +88,8 @@ class ConsumeLoop:
         queues = self.partitions.queues
         if self._membership is not None:
             self._membership.check(has_partitions=bool(queues))
-        busy = any(queue.size for queue in queues.values())
-        self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS)
+        unfinished = max((queue.size for queue in queues.values()), default=0)
+        self._read(_BUSY_SECONDS if unfinished else _IDLE_SECONDS, self._limits.queue_records - unfinished)
         self._begin_fresh()
         self._service.tick()
         self._sender.serve()
@@ -99,15 +101,18 @@ class ConsumeLoop:
         self.partitions.pause_and_resume()
         self._commit_when_due(now)
 
-    def _read(self, timeout: float) -> None:
-        """Poll for a batch; `consume(n, t)` alone would wait for n records or for all of t."""
+    def _read(self, timeout: float, room: int) -> None:
+        """Read as many as each partition has room for.
+
+        `consume(n, t)` alone would wait for n records or all of t.
+        """
         self._consumer.follow()
         first = self._consumer.poll(timeout)
         if first is None:
             return
         owner = self._queue_of(first)
-        rest = self._consumer.consume(_FETCH_RECORDS)
-        # The poll may have rebalanced: the new owner of the partition then reads the first record again.
+        rest = self._consumer.consume(min(max(room, _FEW_RECORDS), _MANY_RECORDS) - 1)
+        # A rebalance may have come with them: then the first one is read again by the partition's new owner.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
         for topic, partition, failed, run in by_partition(polled):
             if failed:

@@ -72,10 +72,21 @@ def check_types(arguments: Mapping[str, object], /, **kinds: type | tuple[type, 
     """Check the types of several arguments: `check_types(locals(), topic=str)`.
 
     Raises:
-        IllegalSetting: the first argument of another type.
+        IllegalSetting: the first one of another type, or a text that UTF-8 cannot hold.
     """
     for name, allowed in kinds.items():
-        of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
+        value = of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
+        if isinstance(value, str):
+            _check_utf8(value, name)
+
+
+def _check_utf8(text: str, name: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise IllegalSetting(
+            f"{name} must be text that UTF-8 can hold; character {error.start} is half of a pair: {text[error.start]!r}"
+        ) from None
 
 
 def of_type(value: T, name: str, *kinds: type, such_as: str = "") -> T:

@@ -242,15 +242,23 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
             if size > _THESE_BYTES:
                 raise IllegalSetting(
                     f"the named dead letters of group {group!r} have more than {_THESE_BYTES >> 20} MiB; name "
-                    "fewer, or use `reconsume dlq resend --all`"
+                    "fewer, or use `reconsume dlq resolve --all`"
                 )
-    missing = sorted(wanted - found.keys())
+    require_letters(group, wanted - found.keys())
+    return [found[place] for place in sorted(found)]
+
+
+def require_letters(group: str, missing: Collection[RecordAddress]) -> None:
+    """Refuse to go on where named records are not dead letters.
+
+    Raises:
+        RecordNotFound: the message has the first of them.
+    """
     if missing:
         others = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise RecordNotFound(
-            f"{missing[0]} of group {group!r} is not a dead letter{others}; `reconsume dlq list` shows which exist"
+            f"{min(missing)} of group {group!r} is not a dead letter{others}; `reconsume dlq list` shows which exist"
         )
-    return [found[place] for place in sorted(found)]
 
 
 def record_of(group: str, read: ReadRecord) -> DeadLetterRecord:

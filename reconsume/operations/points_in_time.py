@@ -25,7 +25,8 @@ def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
         """It may be a time."""
     try:
         moment = datetime.fromisoformat(text)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        # Kafka has no negative times; -1 would be the end of a topic.
+        return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
     except (ValueError, OverflowError):
         raise IllegalSetting(
             f"{name} {text!r}: write a time such as 2026-11-22 10:00 (UTC), or an age such as 2h"

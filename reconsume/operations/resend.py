@@ -1,50 +1,26 @@
-"""Resends picked dead letters, each once."""
+"""Whether a dead letter may be sent again, and the records that do so."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final, NamedTuple
 
-from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
-from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
-from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
-from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
-from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
-from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
+from reconsume.delay_levels.wire.resend import SEND, History, replayed_of, resend_headers, resend_status
+from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, record_of
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = [
-    "MOST",
-    "REASONS",
-    "SEND",
-    "WITH_STATES",
-    "Histories",
-    "ResendVerdict",
-    "find_lane",
-    "judge",
-    "new_replay_id",
-    "plan_resend",
-    "resend",
-    "resent_copy",
-    "resent_state",
-]
-
-MOST: Final = 10_000
-"""Maximum of dead letters in one call: they are in memory. Spark replays more."""
-_TOGETHER: Final = 500
-"""Maximum of records in one transaction."""
 WITH_STATES: Final = (SEND, "superseded")
 """Statuses that become states."""
 
@@ -66,19 +42,6 @@ def new_replay_id(by: str, now_ms: float) -> str:
     return f"{by}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def plan_resend(
-    cluster: Cluster, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
-) -> list[ResendVerdict]:
-    """Return the plan of `resend`, without writing.
-
-    Raises:
-        IllegalSetting: too many places, or none.
-        RecordNotFound: a dead letter does not exist.
-        TopicNotReady: the group has no dead-letter topic, or `DELAY.0s` is missing.
-    """
-    return _judge(cluster, group, places, max_replays, to_the_last=False)
-
-
 def find_lane(cluster: Cluster) -> list[Partition]:
     """Return the partitions of `DELAY.0s`, through which dead letters are resent.
 
@@ -91,77 +54,10 @@ def find_lane(cluster: Cluster) -> list[Partition]:
     return found
 
 
-def _judge(
-    cluster: Cluster,
-    group: str,
-    places: Collection[RecordAddress],
-    max_replays: int,
-    *,
-    to_the_last: bool,
-) -> list[ResendVerdict]:
-    if not places or len(places) > MOST:
-        raise IllegalSetting(
-            f"{len(places)} dead letters are named; name between 1 and {MOST:,}, or use `reconsume dlq resend --all`"
-        )
-    records, states = read_these(cluster, group, places), StatesReader(cluster, to_the_last=to_the_last)
-    histories = Histories(cluster, group, to_the_last=to_the_last)
-    for record in records:
-        histories.add(record)
-    histories.read()
-    return [judge(record, histories.of(record), states.of(record.key_of_state), max_replays) for record in records]
-
-
 def judge(record: DeadLetterRecord, history: History, state: DeadLetterState | None, max_replays: int) -> ResendVerdict:
     """Return the verdict on a dead letter to resend."""
     status = resend_status(record.letter, record.at, history, max_replays, state_name(state))
     return ResendVerdict(record, status, max(record.letter.replay_times, history.times), history.newest)
-
-
-def resend(
-    cluster: Cluster, group: str, places: Collection[RecordAddress], *, replay_id: str, by: str, max_replays: int = 2
-) -> list[ResendVerdict]:
-    """Resend dead letters to their group through `DELAY.0s`, and write their states in the same transactions.
-
-    A simultaneous resend is fenced, and earlier resends are read first, so each letter is sent once. A repeated call
-    sends the missing ones.
-
-    Args:
-        cluster: the installation.
-        group: the group.
-        places: the places of the dead letters.
-        replay_id: the header `REPLAY_ID` of the copies.
-        by: the name of the sender, for the states.
-        max_replays: a message that was resent this often is left out.
-
-    Returns:
-        The verdict on each; those with the status `send` were sent.
-
-    Raises:
-        IllegalSetting: as `plan_resend`.
-        KafkaNotReachable: an answer is missing; repeat the call, which continues.
-        KafkaRefused: rights are missing, or another resend has begun; repeat the call, which continues.
-    """
-    found, left, groups = dict[RecordAddress, ResendVerdict](), list(places), read_groups(cluster)
-    lanes, topic = LanePartitions(lambda: groups), states_topic(cluster)
-    with ExclusiveWriter(cluster, resend_id(cluster, group), "sending dead letters again") as writer:
-        while True:
-            # First: from here on no other resend can be committed, so the records read are final.
-            writer.take_over()
-            choose = partial(lanes.choose, cluster.names.delay(0), len(find_lane(cluster)), group)
-            verdicts = _judge(cluster, group, left, max_replays, to_the_last=True)
-            # Two dead letters of one message are never both sent: the older one is superseded.
-            chosen, sent = [one for one in verdicts if one.status in WITH_STATES], 0
-            while sent < len(chosen) and writer.is_alone:
-                part = chosen[sent : sent + _TOGETHER]
-                at_ms = int(cluster.clock())
-                copies = [resent_copy(cluster, choose, one, replay_id) for one in part if one.status == SEND]
-                states = [state_record(topic, *resent_state(one, replay_id, by, at_ms)) for one in part]
-                writer.write_records([*copies, *states])
-                sent += len(part)
-            found |= {one.record.place: one for one in verdicts}
-            left = [one.record.place for one in chosen[sent:]]
-            if not left:
-                return [found[place] for place in sorted(found)]
 
 
 def resent_copy(

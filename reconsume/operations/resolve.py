@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
@@ -12,7 +12,9 @@ from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadL
 from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord, read_these
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import MOST
+
+MOST: Final = 10_000
+"""Dead letters of one call, which are held in memory; a job takes more."""
 
 
 class Changed(NamedTuple):
@@ -57,7 +59,9 @@ def _change(
     cluster: Cluster, group: str, places: Collection[RecordAddress], wanted: str, state: DeadLetterState | None
 ) -> list[Changed]:
     if not places or len(places) > MOST:
-        raise IllegalSetting(f"{len(places)} dead letters are named; name between 1 and {MOST:,}")
+        raise IllegalSetting(
+            f"{len(places)} dead letters are named; name between 1 and {MOST:,}, or use `reconsume dlq resolve --all`"
+        )
     topic = states_topic(cluster)
     with ExclusiveWriter(cluster, resend_id(cluster, group), "changing the state of dead letters") as writer:
         writer.take_over()

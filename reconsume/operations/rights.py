@@ -31,7 +31,7 @@ class Role(Enum):
     SENDER = "sender", "any client that writes to SEND_BACK"
     PRODUCER = "producer", "DelayProducer"
     CONSOLE = "console", "read-only tools: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
-    RESENDER = "resender", "tools that also resend dead letters and pause groups: `reconsume dlq resend`, the console"
+    RESENDER = "resender", "tools that also resend, release, pause: `reconsume dlq`, `quarantine`, the console"
     SPARK = "spark", "`reconsume reconcile` and the readers"
     REPLAY = "replay", "`reconsume replay`, beside what Spark needs"
     ADMIN = "admin", "`reconsume topics apply`, `groups apply`, `doctor`"
@@ -74,6 +74,7 @@ def rights_of(
     group: str = "",
     topics: Sequence[str] = (),
     exactly_once: bool = False,
+    max_waiting: bool = False,
     allowed_real_topics: Sequence[str] = (),
 ) -> list[Right]:
     """Return the rights of a role.
@@ -84,14 +85,16 @@ def rights_of(
         group: the consumer group of a consumer or sidecar.
         topics: origin topics that it reads, targets of delayed messages, or targets of replays.
         exactly_once: whether it sends back in transactions.
-        allowed_real_topics: the setting; the scheduler writes to these topics. ACLs cannot express a pattern that is
-            neither a name nor a prefix with `.*`; it is left out, see `unsayable`.
+        max_waiting: whether what its group may have waiting has a limit.
+        allowed_real_topics: the setting; the scheduler writes to these topics. A pattern that is neither a name nor a
+            beginning with `.*` cannot be said in ACLs; it is left out, see `unsayable`.
     """
     if role is Role.SCHEDULER:
         return _scheduler(names, allowed_real_topics)
     if role in (Role.CONSUMER, Role.SIDECAR):
-        more = _earlier_send_backs(names) if role is Role.SIDECAR else []
-        return [*_consumer(names, group, topics, exactly_once=exactly_once), *more]
+        found = _consumer(names, group, topics, exactly_once=exactly_once)
+        found += _earlier_send_backs(names) if role is Role.SIDECAR else []
+        return [*found, *_parked_records(names, group)] if max_waiting else found
     of_topics = {Role.PRODUCER: _producer, Role.SPARK: _spark, Role.REPLAY: _replay}
     if role in of_topics:
         return of_topics[role](names, topics)
@@ -169,6 +172,14 @@ def _earlier_send_backs(names: TopicNames) -> list[Right]:
     ]
 
 
+def _parked_records(names: TopicNames, group: str) -> list[Right]:
+    why = "parked records count towards the limit of --max-waiting"
+    return [
+        Right("topic", names.parked(group), ("Describe",), why),
+        Right("group", names.scheduler_group, ("Describe",), why),
+    ]
+
+
 def _send_back(names: TopicNames) -> list[Right]:
     return [
         Right("topic", f"{names.prefix}DELAY.", ("Write",), "send-backs", prefixed=True),
@@ -206,6 +217,9 @@ def _resender(names: TopicNames) -> list[Right]:
         Right("transactional-id", f"{names.prefix}deliver-now", ("Write",), "`reconsume delay deliver-now`"),
         Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
         Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
+        Right("topic", names.quarantine, ("Write",), "which of its records were released or resolved"),
+        Right("topic", names.send_back, ("Write",), "records of the quarantine that came from the inbox"),
+        Right("transactional-id", f"{names.prefix}quarantine-release", ("Write",), "each of them once"),
         Right("topic", names.groups, ("Write",), "to pause the retries of a group, and to resume them"),
         Right(
             "topic", f"{names.prefix}PARKED.", ("Create",), "where due records of a paused group wait", prefixed=True

@@ -22,7 +22,7 @@ from reconsume.delay_levels.wire.names import (
     RETRY_PREFIX,
     TopicNames,
 )
-from reconsume.operations.quarantine import count_quarantined
+from reconsume.operations.quarantine.records import QuarantineCounter
 
 _SECONDS: Final = 10.0
 _NONE: Final = Count(0, exact=True)
@@ -86,8 +86,12 @@ def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def collect_status(cluster: Cluster) -> Status:
-    """Read the status; small ranges of records are counted exactly.
+def collect_status(cluster: Cluster, quarantine: QuarantineCounter | None = None) -> Status:
+    """Ask the cluster; records are read where they are few.
+
+    Args:
+        cluster: the installation.
+        quarantine: of one who asks again and again, so that the quarantine is read once.
 
     Raises:
         TopicNotReady: no topic of the installation is visible.
@@ -105,15 +109,11 @@ def collect_status(cluster: Cluster) -> Status:
     now_ms = int(cluster.clock())
     heads = _first_timestamps(cluster, {where: one for where, one in left.items() if where[0] in scheduled}, client_id)
     overdue = _by_topic(count_records(cluster.base, _overdue(cluster, left, heads, now_ms), client_id))
-    quarantined = counts[names.quarantine]
-    if quarantined.exact and quarantined.number:
-        # The quarantine still has released records, and their markers.
-        quarantined = Count(count_quarantined(cluster), exact=True)
     return Status(
         int(cluster.clock()),
         [LaneStatus(topic, counts[topic], overdue[topic], _next_due_ms(names, topic, heads)) for topic in scheduled],
         [_of_group(names, group, counts) for group in groups],
-        quarantined,
+        (quarantine or QuarantineCounter()).look(cluster),
     )
 
 
@@ -136,7 +136,7 @@ def _left(
     admin, names = cluster.admin, cluster.names
     delivering = [*scheduled, *filter(names.is_parked, topics)]
     consumers = dict.fromkeys(delivering, names.scheduler_group) | {names.retry(group): group for group in groups}
-    wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
+    wanted = {*consumers, *map(names.dead_letter, groups)}
     partitions = [where for where in all_partitions(topics) if where[0] in wanted]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
     # Empty partitions need no look-up of commits: a request for each group is the expensive part.

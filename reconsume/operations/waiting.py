@@ -161,9 +161,7 @@ def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecor
     for one in chosen:
         check_withdrawable(one)
     requests = [{"value": None, "headers": withdrawal_headers(one, names)} for one in chosen]
-    topic = names.cancel
-    if topic not in cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
+    topic = cluster.require(names.cancel)
     write_at_once(cluster, topic, topic, requests)
     return chosen
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -18,6 +19,8 @@ from reconsume.delay_levels.wire.names import check_group
 from reconsume.sidecar.guarding.callers import ANYBODY, Caller, Callers
 from reconsume.sidecar.guarding.shares import BODY_TIMES, LARGEST_SHARE
 from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
+
+_MOST_MIB: Final = 1_048_576
 
 
 def _from_json(example: str) -> BeforeValidator:
@@ -58,19 +61,19 @@ class TlsSettings(_Strict):
 class LimitSettings(_Strict):
     """The limits of the API; beyond them it answers 413, 431 or 429."""
 
-    body_mib: Annotated[float, Field(gt=0)] = 16
+    body_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 16
     header_kib: Annotated[int, Field(ge=1)] = 32
     """Request line and headers together."""
-    requests_per_second: Annotated[float, Field(gt=0)] | None = None
-    """None disables the limit."""
+    requests_per_second: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
+    """None sets no rate."""
     records_in_flight: Annotated[int, Field(ge=1)] = 10_000
     """The maximum of send-backs that wait for Kafka; further ones get a 503."""
     connections: Annotated[int, Field(ge=1)] = 512
-    """The maximum of open connections; one more ends the connection that was idle for longest."""
-    memory_mib: Annotated[float, Field(gt=0)] = 128
-    """Memory for request bodies, counted four times for their copies, and waiting send-backs; then 503."""
-    read_at_start_mib: Annotated[float, Field(gt=0)] = 256
-    """The most that is read of the delay topics at the start, the newest first, to recognise repeated calls."""
+    """Open at a time; a further one ends the connection that has been idle for longest."""
+    memory_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 128
+    """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
+    read_at_start_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 256
+    """At most so much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
 
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:
@@ -137,8 +140,8 @@ class SidecarSettings(_Strict):
     tls: TlsSettings | None = None
     limits: LimitSettings = LimitSettings()
     quiesce_from_network: bool = False
-    answer_seconds: Annotated[float, Field(gt=0)] = 10
-    drain_seconds: Annotated[float, Field(ge=0)] = 25
+    answer_seconds: Annotated[float, Field(gt=0, le=86_400)] = 10
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 25
     remember_minutes: Annotated[float, Field(ge=0, le=60)] = 5
 
     @field_validator("groups")
@@ -196,4 +199,23 @@ class ProcessSettings(Settings):
     subscriptions: Annotated[
         tuple[PushSettings, ...], _from_json('a list such as [{"group": "departures", "topics": ["flights"]}]')
     ] = ()
-    """The push subscriptions; none by default."""
+    """What is pushed to apps; nothing by default."""
+
+    @field_validator("subscriptions", mode="before")
+    @classmethod
+    def _there_may_be_several(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            raise IllegalSetting("subscriptions are a list; write [[subscriptions]] in TOML, or - before each in YAML")
+        return value
+
+    @field_validator("subscriptions")
+    @classmethod
+    def _each_group_has_one(cls, value: tuple[PushSettings, ...]) -> tuple[PushSettings, ...]:
+        groups = [one.group for one in value]
+        for group in groups:
+            if groups.count(group) > 1:
+                raise IllegalSetting(
+                    f"group {group!r} has several subscriptions, whose retries would reach any of their apps; name all "
+                    "topics in one subscription, or give each its own group"
+                )
+        return value

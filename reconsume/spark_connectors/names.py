@@ -21,8 +21,8 @@ KINDS: Final = {
 }
 """The kinds of reconsume's topics, each with a regular expression for the part after the prefix."""
 
-POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}\z"
-"""A Kafka topic, a partition, an offset."""
+POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,9}/[0-9]{1,18}\z"
+"""A topic of Kafka, a partition, an offset; the numbers fit into an int and a bigint."""
 
 _PLAIN: Final = r"\A[A-Za-z0-9-]*\z"
 _WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"

@@ -55,8 +55,9 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """Return the session's number of shuffle partitions."""
-    return int(spark.conf.get("spark.sql.shuffle.partitions", None) or 200)
+    """In how many partitions the session shuffles; Databricks has `auto` there too."""
+    chosen = spark.conf.get("spark.sql.shuffle.partitions", None) or ""
+    return int(chosen) if chosen.isdecimal() else 200
 
 
 def small_methods(spark: SparkSession) -> AbstractContextManager[None]:
@@ -172,6 +173,11 @@ def looked_up(values: Mapping[Any, int], key: Column) -> Column:
         return F.lit(None).cast("bigint")
     entries = [F.lit(one) for pair in values.items() for one in pair]
     return F.try_element_at(F.create_map(*entries), key).cast("bigint")
+
+
+def literal_path(path: str) -> str:
+    """Return a path as Spark's readers take it, which would look for all that match one with brackets or stars."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def rows_if_there(read: Callable[[], DataFrame]) -> list[Row] | None:

@@ -251,6 +251,9 @@ class _Pool(Generic[T]):
         for chunk in chunks:
             self.submit(chunk)
 
+    def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
+        """None runs meanwhile."""
+
     def stop(self) -> None:
         """Call no more listeners."""
         self._closed = True

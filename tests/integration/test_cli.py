@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.installation import Installation, settings_for
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
@@ -134,6 +135,21 @@ def test_the_demo_takes_rows_of_ones_own(tmp_path: Path) -> None:
     page = Path(told["report"])
     assert "Every failed message ended in exactly one state" in page.read_text(encoding="utf-8")
     shutil.rmtree(page.parent)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_a_demo_that_is_told_to_stop_leaves_no_process_behind() -> None:
+    with subprocess.Popen([sys.executable, "-m", "reconsume", "demo"], stderr=subprocess.DEVNULL) as demo:
+        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
+
+        def schedulers() -> list[Path]:
+            found = [Path("/proc", pid) for pid in children.read_text().split()]
+            return [one for one in found if b"scheduler" in (one / "cmdline").read_bytes()]
+
+        left = wait_until(schedulers, 120, "a scheduler runs")
+        demo.terminate()
+        assert demo.wait(120) == 128 + 15
+    wait_until(lambda: not any(one.exists() for one in left), 60, "the scheduler is gone")
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,11 @@ def test_a_port_that_was_named_and_is_taken_before_kafka_has_it_is_a_clear_error
             pass
 
 
+def test_a_data_folder_that_another_kafka_has_is_a_clear_error(broker: LocalKafka) -> None:
+    with pytest.raises(BrokerFailed, match="is used by another Kafka; stop it, or name another one"):
+        LocalKafka(data_dir=broker.log_file.parent).start()
+
+
 @pytest.mark.parametrize("whose", ["broker", "controller"])
 def test_a_free_port_that_is_taken_meanwhile_is_exchanged(monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
     with holding_a_port(listening=False) as held:

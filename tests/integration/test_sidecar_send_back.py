@@ -245,8 +245,9 @@ def test_what_is_refused(here: Installation, sidecar: Running, asked: dict[str, 
 
 
 def test_what_is_no_json_and_what_is_not_served(sidecar: Running) -> None:
-    assert (answered := sidecar.send_back("g", b"{")).status == 400
-    assert answered.kind == "no-json"
+    for body in (b"{", b'{"topic": "\xff"}', b"[" * 100_000, b'{"offset": %s}' % (b"9" * 5_000)):
+        assert (answered := sidecar.send_back("g", body)).status == 400
+        assert answered.kind == "no-json"
     assert (answered := call(sidecar.api, "GET", "/v2")).status == 404
     assert answered.kind == "no-such-route"
     assert (answered := call(sidecar.api, "GET", "/v1/messages")).status == 405

@@ -185,6 +185,8 @@ SENDS: Final[list[tuple[dict[str, Any], str]]] = [
     ({"headers": ["a"]}, "headers must be pairs of a str and bytes"),
     ({"tags": ["a"]}, "tags must be a str or None, got list"),
     ({"keys": ["a"]}, "keys must be a str or None, got list"),
+    ({"tags": "\ud800"}, "tags must be text that UTF-8 can hold; character 0 is half of a pair"),
+    ({"key": "k\udfff"}, "key must be text that UTF-8 can hold; character 1 is half of a pair"),
     ({"delay_level": "3"}, "delay_level must be an int, got str"),
     ({"deliver_at": "tomorrow"}, "deliver_at must be a datetime or an int"),
     ({"delay": 5}, "delay must be a timedelta, got int"),

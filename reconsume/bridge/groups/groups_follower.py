@@ -19,10 +19,16 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.5
 _LOOK_AGAIN_SECONDS: Final = 5.0
+_COUNT_SECONDS: Final = 30.0
 
 
 class GroupsFollower(TopicFollower):
     """Has the latest `Groups`; before Kafka answers it waits and logs that.
+
+    Guarantees: a topic that was made again, or is read anew after an error, replaces all that was known once it is read
+    to its end, so that processes which have run for long decide as new ones do. While it is missing, what was known
+    holds: brokers that start do not know their topics for a moment.
+    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_groups_made_again.py.
 
     Args:
         base: librdkafka settings that every client uses.
@@ -31,8 +37,8 @@ class GroupsFollower(TopicFollower):
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, start: Groups) -> None:
-        super().__init__(base, topic, "reconsume-groups", _LOOK_AGAIN_SECONDS)
-        self._groups = start
+        super().__init__(base, topic, "reconsume-groups", _LOOK_AGAIN_SECONDS, _COUNT_SECONDS)
+        self._start = self._groups = start
         self._loaded = threading.Event()
         self._refusal: KafkaRefused | None = None
         self._trouble: KafkaNotReachable | None = None
@@ -69,13 +75,18 @@ class GroupsFollower(TopicFollower):
             # Without a GROUPS topic the defaults apply. The topic may be created later.
             self._loaded.set()
             return
+        groups = self._start
         with closing(TailReader(self._base, self._client_id, self._topic)) as reader:
             reader.follow(dict.fromkeys((self._topic, one) for one in range(partitions)))
-            while not self._stop.is_set():
+            while not (self._stop.is_set() or self._has_grown(admin, partitions)):
                 for message in reader.read(_POLL_SECONDS):
                     if (error := message.error()) is not None:
                         raise translate(error, f"reading topic {self._topic}")
-                    self._groups = self._groups.with_record(message.key(), message.value())
+                    groups = groups.with_record(message.key(), message.value())
+                if reader.went_back:
+                    raise KafkaNotReachable(f"topic {self._topic} was made again, reading it from its start")
+                if not (self._loaded.is_set() and reader.unread):
+                    self._groups = groups
                 if not reader.unread:
                     self._loaded.set()
 

@@ -42,7 +42,8 @@ def read_token(section: str, host: str, token: SecretStr | None, token_file: Pat
         token_file: or a file that holds it.
 
     Raises:
-        IllegalSetting: unreadable, too short, or missing although other machines can reach the host.
+        IllegalSetting: it cannot be read, is too short, fits no header, or is missing although other machines can reach
+            the host.
     """
     if token is not None:
         found, where = token.get_secret_value().strip(), f"{section}.token"
@@ -60,6 +61,11 @@ def read_token(section: str, host: str, token: SecretStr | None, token_file: Pat
         raise IllegalSetting(
             f"setting {where}: a token needs at least {_FEWEST_CHARACTERS} characters, this one has {len(found)}; "
             "make one: openssl rand -hex 32"
+        )
+    if not (found.isascii() and found.isprintable()):
+        raise IllegalSetting(
+            f"setting {where}: a token must be one line of printable ASCII, for an HTTP header carries it; make one: "
+            "openssl rand -hex 32"
         )
     return found
 

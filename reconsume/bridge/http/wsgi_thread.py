@@ -30,6 +30,8 @@ _MOST_BYTES: Final = 65_536
 _CLOSE_SECONDS: Final = 1.0
 """Time for running answers when the server ends."""
 _START_SECONDS: Final = 30.0
+_DIGITS: Final = 19
+"""Of a length at most: Python refuses to read a number of thousands."""
 _END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
 _LENGTH: Final = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 
@@ -53,7 +55,7 @@ def size_of_request(received: bytes) -> int | None:
     length = told.group(1).strip() if told else b"0"
     if not length.isdigit():
         raise Refused("400 Bad Request")
-    if end.end() + int(length) > _MOST_BYTES:
+    if len(length) > _DIGITS or end.end() + int(length) > _MOST_BYTES:
         raise Refused("413 Content Too Large")
     return end.end() + int(length)
 

@@ -35,7 +35,8 @@ def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M
     except KafkaException as error:
         cause = error.args[0]
         if isinstance(cause, KafkaError) and cause.code() == KafkaError._INVALID_ARG:
-            raise IllegalSetting(f"setting kafka: librdkafka refuses it: {cause.str()}") from error
+            way_out = "; set sasl.mechanism, such as SCRAM-SHA-512" if "GSSAPI" in cause.str() else ""
+            raise IllegalSetting(f"setting kafka: librdkafka refuses it: {cause.str()}{way_out}") from error
         raise
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from threading import Lock
 
 _Result = SimpleQueue[BaseException | None]
+
+
+class SecondCallUnended(TimeoutError):
+    """The first call has ended, the second has not."""
 
 
 class BoundedCalls:
@@ -15,12 +20,12 @@ class BoundedCalls:
     librdkafka (2.16) can wait forever in `send_offsets_to_transaction`, regardless of its timeout, after a broker was
     killed and has returned; the thread that owns the consumer must not hang with it.
 
-    Guarantees: every step of a transaction runs here; only `Transactions` and its helpers make one. A hanging step is
-    abandoned with its thread and its producer: before the commit the transaction is certainly aborted, a commit without
-    an answer is in doubt. Each call has its own result, so the result of an abandoned call is never taken for the next
-    one's. Tests: tests/integration/test_transactions.py, tests/integration/test_killed_in_the_middle.py,
-    tests/unit/bridge/kafka/test_clients.py, tests/unit/bridge/librdkafka/test_bounded_calls.py.
-
+    Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs
+    is left behind with its thread and its producer: before the commit it is undone for certain, because the commit
+    never begins; a commit without an answer is in doubt. Each call has a result of its own, so one that nobody waits
+    for any more is not taken for that of the next. Tests: tests/integration/test_transactions.py,
+    tests/integration/test_killed_in_the_middle.py, tests/unit/bridge/kafka/test_clients.py,
+    tests/unit/bridge/librdkafka/test_bounded_calls.py.
     Remove when: each step of a transaction in librdkafka ends within its timeout, also after a broker was killed.
     """
 
@@ -28,16 +33,44 @@ class BoundedCalls:
         self._calls: SimpleQueue[tuple[Callable[[], None], _Result] | None] = SimpleQueue()
         threading.Thread(target=self._work, name="reconsume-transactions", daemon=True).start()
 
-    def run(self, call: Callable[[], None], seconds: float) -> None:
-        """Run the call; raise its error, or `TimeoutError`, after which this object must not be used again."""
+    def run(
+        self,
+        call: Callable[[], None],
+        seconds: float,
+        then: Callable[[], None] | None = None,
+        then_seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Run a call, and a second one right after it, so that no other thread has to wake up between them.
+
+        Args:
+            call: the first one.
+            seconds: for it.
+            then: the second one.
+            then_seconds: how long the second one may take from when the first one had its time.
+
+        Raises:
+            SecondCallUnended: the second does not end.
+            TimeoutError: the first does not end, and the second never begins; this object must not be used again.
+            Exception: what either of them raises.
+        """
         result: _Result = SimpleQueue()
-        self._calls.put((call, result))
+        decided = Lock()  # who has it decides whether the second one begins
+
+        def both() -> None:
+            call()
+            if then is not None and decided.acquire(blocking=False):
+                then()
+
+        self._calls.put((both, result))
         try:
-            error = result.get(timeout=seconds)
-        except Empty:
-            raise TimeoutError from None
-        if error is not None:
-            raise error
+            _raise_result(result, seconds)
+        except TimeoutError:
+            if decided.acquire(blocking=False) or then is None:
+                raise
+            try:
+                _raise_result(result, max(0.0, then_seconds()))
+            except TimeoutError as error:
+                raise SecondCallUnended from error
 
     def leave(self, last: Callable[[], None]) -> None:
         """After an abandoned call: if it ever ends, run `last` and end the thread."""
@@ -57,3 +90,12 @@ class BoundedCalls:
                 result.put(error)
             else:
                 result.put(None)
+
+
+def _raise_result(result: _Result, seconds: float) -> None:
+    try:
+        error = result.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error

@@ -22,10 +22,13 @@ after a refusal without a gap (4), tells an empty transaction from a fatal error
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+
+logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 1.0
 _SOME_TOPIC: Final = "__consumer_offsets"
@@ -54,3 +57,25 @@ def commit(producer: Producer, seconds: float) -> None:
         if error.args[0].code() != KafkaError._TIMED_OUT:
             raise
         producer.commit_transaction(_LONGER_THAN_A_RECORD_SECONDS)
+
+
+class ProducerLog:
+    """The log lines of one producer. A producer that was left is fenced; its fatal error is no news.
+
+    Args:
+        told: a logger.
+
+    Attributes:
+        is_left: whether the lines are only of use for a search of errors.
+    """
+
+    def __init__(self, told: Any) -> None:
+        self._told = told
+        self.is_left = False
+
+    def log(self, level: int, *message: Any) -> None:
+        """Take a line of librdkafka's."""
+        if self.is_left:
+            logger.debug(*message)
+        else:
+            self._told.log(level, *message)

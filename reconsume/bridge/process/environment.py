@@ -112,8 +112,17 @@ def _part(settings: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def cache_folder() -> Path:
-    """Return `RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder."""
+    """Return `RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder.
+
+    Raises:
+        IllegalSetting: the user has none.
+    """
     if own := os.environ.get("RECONSUME_CACHE_DIR"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "reconsume"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "reconsume"
+    except RuntimeError:  # no HOME, and no entry for the uid, as in a container
+        raise IllegalSetting(
+            "this user has no home folder for a cache; set RECONSUME_CACHE_DIR to a folder that can be written"
+        ) from None

@@ -97,6 +97,11 @@ class LoggingSettings(_Strict):
     """`console` writes lines for people, `json` one JSON object in each line."""
 
 
+_PROTOCOL: Final = re.compile("^(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.IGNORECASE)
+"""Which librdkafka allows before an address."""
+_LAST_PORT: Final = 65_535
+
+
 class Settings(_Strict):
     """All settings of a process."""
 
@@ -116,6 +121,21 @@ class Settings(_Strict):
     scheduler: SchedulerSettings = SchedulerSettings()
     management: ManagementSettings = ManagementSettings()
     logging: LoggingSettings = LoggingSettings()
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _servers_are_addresses(cls, value: str) -> str:
+        """Librdkafka tries an illegal address again and again, and takes port 99999 for 34463."""
+        servers = [one.strip() for one in value.split(",") if one.strip()]
+        if not servers:
+            raise IllegalSetting("the list is empty; write host:port, comma-separated")
+        for one in servers:
+            host, colon, port = _PROTOCOL.sub("", one).rpartition(":")
+            has_port = colon and (":" not in host or host.endswith("]"))
+            is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _LAST_PORT
+            if re.search(r"[\s/]", host + port) or (has_port and not (host and is_port)):
+                raise IllegalSetting(f"{one!r} must be host:port, with a port from 1 to {_LAST_PORT}")
+        return value
 
     @field_validator("kafka", mode="before")
     @classmethod
@@ -208,9 +228,12 @@ def load_settings(
 
 def _read_file(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"the settings file cannot be read: {file}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise IllegalSetting(
+            f"the settings file {file} cannot be read: {why}; name another one with --config"
+        ) from None
     if file.suffix in (".yaml", ".yml"):
         return _read_yaml(file, text)
     try:
@@ -235,7 +258,8 @@ def _read_yaml(file: Path, text: str) -> dict[str, Any]:
         raise IllegalSetting(
             f"the settings file {file} must hold settings by name, as in: bootstrap_servers: kafka:9092"
         )
-    return {str(key): value for key, value in (found or {}).items()}
+    # A section whose lines are all comments is null, and so is an empty file.
+    return _without_none({str(key): value for key, value in (found or {}).items()})
 
 
 def _without_none(layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
@@ -30,8 +32,9 @@ class TailReader:
         group: a name that this client has rights to; it is never joined, but librdkafka looks up its coordinator.
 
     Attributes:
-        reached: by partition the next offset, after the first record or end.
-        unread: the partitions whose end was not reached yet.
+        reached: by partition the next offset, once a record or the end has come.
+        unread: the partitions of which no end has come yet.
+        went_back: whether a partition began anew, because its topic was made again or has lost records.
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str, group: str) -> None:
@@ -47,6 +50,7 @@ class TailReader:
         self._followed: set[Partition] = set()
         self.reached: dict[Partition, int] = {}
         self.unread: set[Partition] = set()
+        self.went_back = False
 
     def follow(self, starts: Mapping[Partition, int | None]) -> None:
         """Read these partitions too, from these offsets; None is the beginning."""
@@ -72,7 +76,9 @@ class TailReader:
             where, error = place_of(message), message.error()
             at_end = error is not None and is_end(error)
             if error is None or at_end:
-                self.reached[where] = (message.offset() or 0) + (error is None)
+                reached = (message.offset() or 0) + (error is None)
+                self.went_back |= reached < self.reached.get(where, 0)
+                self.reached[where] = reached
             if at_end:
                 self.unread.discard(where)
             else:
@@ -84,20 +90,27 @@ class TailReader:
 
 
 class TopicFollower(ABC):
-    """Follows a topic in a background thread, and restarts after each error.
+    """Follows a topic in a thread of its own, and begins anew after each error, and when it has more partitions.
+
+    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_withdrawals.py.
 
     Args:
         base: librdkafka settings that every client uses.
         topic: the topic to follow.
         client_id: shown in the brokers' logs.
-        again_seconds: the time before a restart.
+        again_seconds: between two beginnings.
+        count_seconds: between two looks at the number of partitions.
     """
 
-    def __init__(self, base: Mapping[str, Any], topic: str, client_id: str, again_seconds: float) -> None:
+    def __init__(
+        self, base: Mapping[str, Any], topic: str, client_id: str, again_seconds: float, count_seconds: float
+    ) -> None:
         self._base = base
         self._topic = topic
         self._client_id = client_id
         self._again_seconds = again_seconds
+        self._count_seconds = count_seconds
+        self._count_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
 
@@ -115,6 +128,7 @@ class TopicFollower(ABC):
         admin = KafkaAdmin(self._base, self._client_id)
         while not self._stop.is_set():
             try:
+                self._count_at = time.monotonic() + self._count_seconds
                 with translated(f"reading topic {self._topic}"):
                     self._follow(admin)
             except ReconsumeError as error:
@@ -124,9 +138,18 @@ class TopicFollower(ABC):
                 logger.exception("topic %s cannot be read; trying again", self._topic)
             self._stop.wait(self._again_seconds)
 
+    def _has_grown(self, admin: KafkaAdmin, followed: int) -> bool:
+        """Look now and then whether the topic has more partitions than are followed; no answer is no."""
+        if time.monotonic() < self._count_at:
+            return False
+        self._count_at = time.monotonic() + self._count_seconds
+        with suppress(ReconsumeError):
+            return admin.partitions([self._topic]).get(self._topic, 0) > followed
+        return False
+
     @abstractmethod
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read until stopped; raise an error that ends it early."""
+        """Read until stopped, or until the topic has grown; raises what ends it early."""
 
     @abstractmethod
     def _failed(self, error: ReconsumeError) -> None:

@@ -15,6 +15,8 @@ from reconsume.delay_levels.wire.names import TopicNames
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_MS: Final = 1_000
+_LOOK_AT_LAST_MS: Final = 5_000
+"""So long a look at what waits is put off while records are due."""
 _STUCK_MS: Final = 120_000
 """A transaction gives up after 15 s at most; a loop that is silent for eight times that hangs."""
 
@@ -67,13 +69,16 @@ class WorkerObserver:
     def look(self, read_ahead: ReadAhead) -> None:
         """Record waiting records, and log the partitions after a change; once a second.
 
-        A shorter interval costs more than it is worth, and a rebalance has several steps.
+        More often costs more than it tells, and a rebalance has several steps. Records that are due go first, for some
+        seconds.
         """
         now = self._clock()
-        if now - self._looked_at >= _LOOK_EVERY_MS:
-            self._looked_at = now
-            self.waiting.seen([queue.look(now) for queue in read_ahead])
-            self._tell_partitions()
+        passed = now - self._looked_at
+        if passed < _LOOK_EVERY_MS or (passed < _LOOK_AT_LAST_MS and _is_due(read_ahead, now)):
+            return
+        self._looked_at = now
+        self.waiting.seen([queue.look(now) for queue in read_ahead])
+        self._tell_partitions()
 
     def _tell_partitions(self) -> None:
         total = self._partitions()
@@ -113,3 +118,8 @@ class WorkerObserver:
     def is_ready(self) -> bool:
         """Return whether the worker has joined its group."""
         return self._ready
+
+
+def _is_due(read_ahead: ReadAhead, now: float) -> bool:
+    due = read_ahead.next_due_ms()
+    return due is not None and due <= now

@@ -234,7 +234,7 @@ class SchedulerService:
         targets = Targets(
             *(names, settings.allowed_real_topics, admin, maker, self._groups, self._deletions), listed=self._listed
         )
-        timers = Timers(names, DelayTopics(names, admin, self._groups), self._cancels, self._clock)
+        timers = Timers(names, DelayTopics(names, admin, self._groups, self._listed), self._cancels, self._clock)
         scheduler, router = settings.scheduler, Router(names, targets, self._groups, timers)
         trials = writer if isinstance(writer, TransactionalWriter) else None
         return Worker(

@@ -12,9 +12,9 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
-from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls
+from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls, SecondCallUnended
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
-from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, commit, connect
+from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, ProducerLog, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.writing.new_record import NewRecord
 
@@ -69,20 +69,6 @@ class ShutOut(_Ended):
     """
 
 
-class _Voice:
-    """The log lines of one librdkafka producer. An abandoned producer is fenced; its fatal error is expected."""
-
-    def __init__(self, told: Any) -> None:
-        self._told = told
-        self.is_left = False
-
-    def log(self, level: int, *message: Any) -> None:
-        if self.is_left:
-            logger.debug(*message)
-        else:
-            self._told.log(level, *message)
-
-
 class Transactions:
     """Transactions of one transactional id, for one thread at a time; no call hangs with librdkafka.
 
@@ -107,7 +93,7 @@ class Transactions:
         self._longest_ms = self._settings["transaction.timeout.ms"] + _AFTER_ITS_TIMEOUT_MS
         self._bounded = BoundedCalls()
         self._producer: Producer | None = None
-        self._voice = _Voice(logger)
+        self._log = ProducerLog(logger)
         self._made_ms = 0.0
         self._is_registered = False
         self.registrations = 0
@@ -121,8 +107,8 @@ class Transactions:
         if self._is_registered:
             return
         if self._producer is None:
-            self._voice, self._made_ms = _Voice(self._settings.get("logger", logger)), monotonic_ms()
-            self._producer = make_producer(self._settings | {"logger": self._voice})
+            self._log, self._made_ms = ProducerLog(self._settings.get("logger", logger)), monotonic_ms()
+            self._producer = make_producer(self._settings | {"logger": self._log})
         producer = self._producer
 
         def start() -> None:
@@ -178,9 +164,7 @@ class Transactions:
             if positions:
                 producer.send_offsets_to_transaction(positions, group_metadata, PATIENCE_SECONDS)
 
-        self._do(prepare, began, heard, PATIENCE_SECONDS if seconds is None else seconds)
-        left_ms = self._longest_ms - (monotonic_ms() - began)
-        self._do(lambda: commit(producer, PATIENCE_SECONDS), began, heard, left_ms / 1_000, commits=True)
+        self._do(prepare, began, heard, seconds or PATIENCE_SECONDS, is_committed=True)
         if monotonic_ms() - began > _PROMPT_MS:
             self.renew()
 
@@ -221,7 +205,7 @@ class Transactions:
             wait_for_reports(producer, PATIENCE_SECONDS)
             producer.abort_transaction(PATIENCE_SECONDS)
 
-        self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS)
+        self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS, is_committed=False)
 
     def renew(self) -> None:
         """Continue with a new producer, whose epoch fences leftovers of this one."""
@@ -249,10 +233,10 @@ class Transactions:
         assert self._producer is not None
         return self._producer
 
-    def _within(self, seconds: float, call: Callable[[], None]) -> None:
-        """Run the call; raise its error, or `TimeoutError` after which the producer is abandoned to it."""
+    def _within(self, seconds: float, call: Callable[[], None], *then: Any) -> None:
+        """Run calls by `BoundedCalls.run`; after a `TimeoutError` the producer is left to its call."""
         try:
-            self._bounded.run(call, seconds + _GRACE_SECONDS)
+            self._bounded.run(call, seconds + _GRACE_SECONDS, *then)
         except TimeoutError:
             self._leave()
             raise
@@ -260,8 +244,8 @@ class Transactions:
             raise fatal_error_of(error) from error
 
     def _leave(self) -> None:
-        """Continue without this producer and the thread that it may block, which closes it."""
-        producer, self._voice.is_left = self._ready(), True
+        """Go on without this producer, and without the thread that it may hold up; it is closed there."""
+        producer, self._log.is_left = self._ready(), True
         self._bounded.leave(lambda: discard_producer(producer))
         self._bounded = BoundedCalls()
         self._producer, self._is_registered = None, False
@@ -273,16 +257,17 @@ class Transactions:
         heard: Callable[[], KafkaError | None],
         seconds: float,
         *,
-        commits: bool = False,
+        is_committed: bool,
     ) -> None:
-        """Run a step of a transaction; after a failure the transaction is aborted, or in doubt.
+        """Do what comes before the end of a transaction, and commit it; what fails is undone, or in doubt.
 
         librdkafka can wait forever for a coordinator that was unreachable during the request. Before the commit, this
         aborts the transaction.
         """
-        producer = self._ready()
+        producer, is_committing = self._ready(), False
+        ends = began + self._longest_ms + _GRACE_SECONDS * 1_000
 
-        def step() -> None:
+        def step(call: Callable[[], None]) -> None:
             try:
                 call()
             except KafkaException as error:
@@ -291,14 +276,20 @@ class Transactions:
                 told = heard()
                 raise why_failed(producer, error) if told is None else KafkaException(told) from error
 
+        def commits() -> None:
+            nonlocal is_committing
+            is_committing = True
+            step(lambda: commit(producer, PATIENCE_SECONDS))
+
+        then = (commits, lambda: (ends - monotonic_ms()) / 1_000) if is_committed else ()
         try:
-            self._within(seconds, step)
-        except TimeoutError:
+            self._within(seconds, lambda: step(call), *then)
+        except TimeoutError as error:
             self._try_to_register()
             cause = self._with_reason(_no_answer("a transaction")).args[0]
-            raise (InDoubt if commits else Undone)(cause) from None
+            raise (InDoubt if isinstance(error, SecondCallUnended) else Undone)(cause) from None
         except KafkaException as error:
-            self._undo(producer, error.args[0], began, commits=commits)
+            self._undo(producer, error.args[0], began, commits=is_committing)
 
     def _undo(self, producer: Producer, cause: KafkaError, began: float, *, commits: bool) -> NoReturn:
         """Abort the open transaction; if that fails, the registration of a new producer aborts it."""

@@ -13,6 +13,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.common import user_name
 from reconsume.cli.output import counted, one_line, print_line, tell
 from reconsume.cli.progress import working
+from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.jobs.job_records import CANCEL, RUN
 from reconsume.operations.jobs.letter_files import moment
 from reconsume.operations.jobs.planning import JobPlan
@@ -21,13 +22,13 @@ from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import pause
 from reconsume.operations.jobs.work import DONE_WITH, OUTCOMES, SENT, LetterOutcome
 
-_MOST_KEPT: Final = 10_000
-"""Maximum of outcomes printed as JSON."""
+MOST_KEPT: Final = 10_000
+"""Outcomes of single records that are printed as JSON."""
 _MOST_SHOWN: Final = 20
 
 
-def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
-    """Run a job to its end; Ctrl-C pauses it. Return it with the outcomes of its first 10,000 records."""
+def run_in_foreground(cluster: Cluster, runner: JobRunner, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
+    """Run a job to its end; Ctrl-C pauses it. Returns it with the outcomes of its first 10,000 records."""
     kept: list[LetterOutcome] = []
     number = 0
 
@@ -36,15 +37,26 @@ def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, 
         def told(outcomes: Sequence[LetterOutcome]) -> None:
             nonlocal number
             number += len(outcomes)
-            some = outcomes[: max(0, _MOST_KEPT - len(kept))]
+            some = outcomes[: max(0, MOST_KEPT - len(kept))]
             kept.extend(LetterOutcome(one.place, one.message_id, one.outcome, one.reason) for one in some)
             of = "" if job.spec.count is None else f" of {job.spec.count:,}"
             show(f"job {job.name}: {number:,}{of}; Ctrl-C pauses it")
 
-        ended = JobRunner(cluster).run_until_ended(job.name, stop, told)
+        def behind(first: Job) -> None:
+            show(f"job {job.name} waits for job {first.name} of its group; to go first: reconsume jobs pause")
+
+        ended = runner.run_until_ended(job, stop, told, behind)
         if ended.is_open:
-            ended = pause(cluster, job.name, by=user_name(), why="Ctrl-C")
+            ended = _pause(cluster, ended)
     return ended, kept
+
+
+def _pause(cluster: Cluster, job: Job) -> Job:
+    try:
+        return pause(cluster, job.name, by=user_name(), why="Ctrl-C")
+    except ReconsumeError:
+        tell(f"job {job.name} could not be paused, so the next runner continues it; to end it: reconsume jobs cancel")
+        raise
 
 
 @contextmanager
@@ -86,10 +98,14 @@ def print_counts(job: Job) -> None:
             print_line(f"{number:>8,}  {said}")
 
 
-def print_plan(plan: JobPlan, words: dict[str, str]) -> None:
-    """Print the plan of a job: outcomes, then causes and hours."""
+def print_statuses(plan: JobPlan, words: dict[str, str]) -> None:
+    """Print what a job would do with how many."""
     for status, number in sorted(plan.statuses.items(), key=lambda one: -one[1]):
         print_line(f"{number:>8,}  {words.get(status, status.lower())}")
+
+
+def print_histograms(plan: JobPlan) -> None:
+    """Print the dead letters of a plan by cause, hour and origin topic."""
     hours = [(moment(int(one.value)) or "", one.number) for one in plan.hours]
     for title, rows in (
         ("by cause", [(one.value, one.number) for one in plan.causes]),

@@ -8,18 +8,29 @@ from typing import Any, Final
 
 import typer
 
-from reconsume.cli.actions.jobs import is_whole, job_row, plan_row, print_counts, print_plan, run_in_foreground
+from reconsume.cli.actions.jobs import (
+    MOST_KEPT,
+    is_whole,
+    job_row,
+    plan_row,
+    print_counts,
+    print_histograms,
+    print_statuses,
+    run_in_foreground,
+)
 from reconsume.cli.common import Here, confirm, user_name
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESENT, RESOLVED, STATES
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
+from reconsume.delay_levels.wire.resend import REASONS, SEND
 from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
+from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.jobs.service import create, plan
 from reconsume.operations.jobs.work import SENT, LetterOutcome
-from reconsume.operations.resend import MOST, REASONS, SEND
 
 _WORDS: Final = dict(REASONS) | {name: f"{name.lower()}: {words}" for name, words in STATES.items()}
 _BEFORE: Final = {"resolved_now": OPEN, "replayed": RESENT, "resolved": RESOLVED}
@@ -60,30 +71,39 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
     records: list[dict[str, str]] = []
 
     def letter(one: DeadLetterRecord, status: str) -> None:
-        if len(records) < MOST:
+        if len(records) < MOST_KEPT:
             records.append(_record(draft.kind, str(one.place), one.letter.origin_message_id, status))
 
     found = plan(cluster, draft, letter)
     only_told = dry_run or not found.acted
     if only_told and as_json:
         print_json(_of_kind(draft, None) | {"records": records} | plan_row(found))
-    elif not found.count:
-        print_line(f"group {draft.group} has no matching open dead letters")
     elif not as_json:
-        print_plan(found, _WORDS)
+        _tell_plan(draft, found)
     if only_told or not confirm(question.format(counted(found.acted, "dead letter")), yes=yes):
         return
-    job = create(cluster, draft, by=user_name(), why=why, count=found.count)
+    runner = JobRunner(cluster)
+    # A console would begin with it too, and tell no outcomes here.
+    job = create(cluster, draft, by=user_name(), why=why, count=found.count, runner="" if detach else runner.name)
     if detach:
         _tell_detached(here, job)
         return
-    job, outcomes = run_in_foreground(cluster, job, quiet=as_json)
+    job, outcomes = run_in_foreground(cluster, runner, job, quiet=as_json)
     if as_json:
         print_json(_of_kind(draft, job) | {"records": _records(draft.kind, outcomes), **job_row(job, cluster.clock())})
     else:
         print_counts(job)
     if not is_whole(job):
         raise typer.Exit(1)
+
+
+def _tell_plan(draft: JobDraft, found: JobPlan) -> None:
+    if not found.count:
+        print_line(f"group {draft.group} has no such open dead letters")
+        return
+    print_statuses(found, _WORDS)
+    if draft.records is None:
+        print_histograms(found)
 
 
 def _tell_detached(here: Here, job: Job) -> None:

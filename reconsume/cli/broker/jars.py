@@ -117,6 +117,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock: int) -> None:
+    ivy = _ivy()
     progress(f"fetching {wanted.what} from Maven Central ({wanted.count} jars, {wanted.megabytes} MB, once)")
     cache = folder.parent
     with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
@@ -125,7 +126,7 @@ def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock
         new = Path(work) / "jars"
         _run_ivy(
             [
-                *(str(java), *_trust_store(), "-jar", str(_ivy()), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
+                *(str(java), *_trust_store(), "-jar", str(ivy), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
                 *("-types", "jar", "bundle"),
                 *("-retrieve", str(new / "[artifact]-[revision](-[classifier]).[ext]")),
             ],

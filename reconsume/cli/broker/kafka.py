@@ -57,12 +57,13 @@ _SETTINGS: Final = {
 }
 _PORT_TRIES: Final = 5
 _BIND_FAILED: Final = re.compile(r"failed to bind to \S*:(\d+)")
+_FOLDER_USED: Final = "Failed to acquire lock on file .lock"
 _VERSION_NOTE: Final = "kafka-version"
 _VERSION_WITHOUT_NOTE: Final = "4.3.0"
 _WRITTEN_CLASSES: Final = "classes.jsa"
 _ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
 _LAST_LINES: Final = 20
-_HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+_HEAP: Final = ("-Xms64m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
 
 
 class BrokerFailed(ReconsumeError):
@@ -131,17 +132,14 @@ class LocalKafka:
         """Download if necessary, format the data folder once, start, and wait until the broker answers.
 
         Raises:
-            JavaNotFound: no Java was found.
-            JarsNotFound: Kafka could not be downloaded.
-            BrokerFailed: the port is taken, or the broker did not come up.
+            JavaNotFound: no Java.
+            JarsNotFound: Kafka could not be fetched.
+            BrokerFailed: the port is taken, the data folder is used or cannot be, or the broker did not come up.
         """
         self._java = self._java or find_java()
         restarted = self._ports != (0, 0)
         if not restarted:
-            self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
-            self._folder.mkdir(parents=True, exist_ok=True)
-            if self._given_data_dir is None:
-                self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._make_folder()
         if self._classes is None:
             self._jars = kafka_jars(self._java, self._progress, self._version_of_data())
             self._classes = ClassArchive(self._jars, self._java)
@@ -150,6 +148,15 @@ class LocalKafka:
         except BaseException:
             self.stop()
             raise
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BrokerFailed(f"Kafka has no folder for its data: {error}; name one that can be written") from None
+        if self._given_data_dir is None:
+            self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
 
     def _version_of_data(self) -> str:
         """Return the Kafka version that formatted the folder: an older one does not start with it."""
@@ -296,6 +303,8 @@ class LocalKafka:
         last = self.log_file.read_bytes()[self._log_start :].decode(errors="replace")
         if not self.alive() and (bind := _BIND_FAILED.search(last)):
             raise _PortTaken(int(bind[1]))
+        if not self.alive() and _FOLDER_USED in last:
+            raise BrokerFailed(f"the data folder {self._folder} is used by another Kafka; stop it, or name another one")
         what = f"did not answer within {deadline_seconds:.0f} s" if self.alive() else "ended while it started"
         raise BrokerFailed(f"Kafka {what}; its last lines:\n{self.log_tail()}")
 

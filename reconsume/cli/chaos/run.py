@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import signal
 import sys
 import tempfile
 import threading
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +28,7 @@ from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.poison import MIXES, PoisonLoad, workload
 from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.workload import produce
+from reconsume.cli.common import exit_at_sigterm, need
 from reconsume.cli.judging.judge import TopicsVerdict
 from reconsume.cli.judging.reading import TopicReader
 from reconsume.cli.output import counted, print_json, print_line, print_table, tell
@@ -117,11 +116,10 @@ def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sideca
     """Run it and print the figures; return whether all promises were kept."""
     if brokers not in (1, 3):
         raise IllegalSetting(f"--brokers {brokers}: use 1, or 3, of which one fails at a time")
-    if sidecar and find_spec("uvicorn") is None:
-        raise IllegalSetting("--sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout")
-    # No process under test outlives this.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # Lost brokers are expected here.
+    if sidecar:
+        need("sidecar", "--sidecar")
+    exit_at_sigterm()
+    # That brokers go away is no news here.
     logging.getLogger("reconsume.bridge").setLevel(logging.CRITICAL)
     options = ChaosOptions(random.randrange(1, 1_000_000) if seed is None else seed, minutes, brokers, rate, sidecar)  # noqa: S311
     tell(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")

@@ -36,7 +36,6 @@ from reconsume.operations.jobs.letter_files import letter_file, moment, summary
 from reconsume.operations.jobs.selection import JobDraft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import REASONS, SEND, ResendVerdict, new_replay_id, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 
 app = typer.Typer()
@@ -200,37 +199,17 @@ def resend_letters(
     ] = None,
     detach: Detach = False,
 ) -> None:
-    """Resend dead letters, each once; with --all as a job, which Ctrl-C pauses."""
+    """Resend dead letters, each once, as a job: Ctrl-C pauses it."""
     places = _places(records, wanted, all_of_them=all_of_them)
     if to not in TARGETS:
         raise IllegalSetting(f"--to {to!r}: use {' or '.join(TARGETS)}")
-    edit = letter_edit(value_file, header or ())
-    if places is not None and to == "retry" and rate is None and edit is None and not detach:
-        _resend_named(here, group, places, max_replays, dry_run=dry_run, yes=yes)
-        return
     draft = JobDraft(
         *("resend", group, job_filter(wanted), places, rate, max_replays),
         target=to,
-        edit=edit,
+        edit=letter_edit(value_file, header or ()),
     )
     question = "Send {} of " + f"{group} {'to the origin topic' if to == 'origin' else 'again'}?"
     run_as_job(here, draft, question, why=why, dry_run=dry_run, yes=yes, detach=detach)
-
-
-def _resend_named(
-    here: Here, group: str, places: Sequence[RecordAddress], max_replays: int, *, dry_run: bool, yes: bool
-) -> None:
-    cluster, as_json = here
-    plan = plan_resend(cluster, group, places, max_replays=max_replays)
-    count = sum(one.status == SEND for one in plan)
-    only_told = dry_run or not count
-    if only_told or not as_json:
-        _tell(group, plan, None, as_json=as_json)
-    if only_told or not confirm(f"Send {counted(count, 'dead letter')} of {group} again?", yes=yes):
-        return
-    replay_id = new_replay_id("dlq", now_ms())
-    done = resend(cluster, group, places, replay_id=replay_id, by=user_name(), max_replays=max_replays)
-    _tell(group, done, replay_id, as_json=as_json)
 
 
 @on_kafka(app, "resolve", wanted=_wanted)
@@ -283,22 +262,6 @@ def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRec
         if page.older is None:
             return
         before = page.older
-
-
-def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
-    """Print the records that were sent, or would be."""
-    if as_json:
-        records = [
-            {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}
-            for one in verdicts
-        ]
-        print_json({"group": group, "replay_id": replay_id, "records": records})
-        return
-    counts = Counter(one.status for one in verdicts)
-    for status, reason in REASONS.items():
-        if counts[status]:
-            said = f"sent again, REPLAY_ID {replay_id}" if status == SEND and replay_id else reason
-            print_line(f"{counts[status]:>8,}  {said}")
 
 
 def _tell_changed(group: str, done: Sequence[Changed], word: str, *, as_json: bool) -> None:

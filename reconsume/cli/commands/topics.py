@@ -152,6 +152,9 @@ def show_acls(
     exactly_once: Annotated[
         bool, typer.Option("--exactly-once", help="for clients that send back in transactions (exactly_once)")
     ] = False,
+    max_waiting: Annotated[
+        bool, typer.Option("--max-waiting", help="for a group with a limit on what waits: count parked records too")
+    ] = False,
     principal: Annotated[str | None, typer.Option(help="principal; default: User:<role>")] = None,
 ) -> None:
     """Print exactly the rights that a role needs, as kafka-acls.sh commands. Contacts no broker."""
@@ -164,6 +167,7 @@ def show_acls(
         group=group or "",
         topics=topic or (),
         exactly_once=exactly_once,
+        max_waiting=max_waiting,
         allowed_real_topics=settings.allowed_real_topics,
     )
     principal = principal or f"User:{role}"

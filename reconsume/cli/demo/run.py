@@ -21,7 +21,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
-from reconsume.cli.common import has_spark
+from reconsume.cli.common import exit_at_sigterm, missing_of
 from reconsume.cli.demo.application import failures_of, flights_application
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.judging.judge import DEAD, LEVEL_TABLE, TopicsJudge
@@ -45,8 +45,9 @@ class DemoFailed(ReconsumeError):
 
 
 def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json: bool) -> bool:
-    """Run it and print the figures; return whether nothing was lost, early or twice."""
-    # The packaged rows have a column for the key.
+    """Run it and print the figures; whether nothing was lost, early or twice."""
+    exit_at_sigterm()
+    # Our own rows have a column for the key.
     key = "flight" if key is None and input_file is None else key
     # The listener fails on purpose thousands of times; its log would hide the progress.
     for module in (listener_call, send_back_log):
@@ -189,7 +190,7 @@ def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
     Raises:
         ReconsumeError: the command failed.
     """
-    if not has_spark():
+    if missing_of("spark"):
         tell("pip install '.[spark]' in the checkout adds a reconciliation to this demo")
         return None
     report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -90,7 +91,7 @@ def _shim(folder: Path, java: Path) -> Path:
     shim = folder / f"java-for-spark-{pyspark.__version__}" / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_JAVA.format(java=str(java.resolve())))
+    fresh.write_text(_JAVA.format(java=shlex.quote(str(java.resolve()))))
     fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     fresh.rename(shim)
     return shim.parent.parent

@@ -45,6 +45,8 @@ from reconsume.spark_connectors.session import local_rows
 logger = logging.getLogger(__name__)
 
 _PRINTED: Final = 20
+_TABLES: Final = ("ledger", "findings", "notes", "conservation", "summary")
+"""In the folder of `--out`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     """
     if options.language not in LANGUAGES:
         raise IllegalSetting(f"--lang {options.language!r} is unknown; use {' or '.join(LANGUAGES)}")
+    _check_folders(options)
     every = None if options.follow is None else _every(options)
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
@@ -131,7 +134,23 @@ def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
         return None
     if options.ledger is None:
         raise IllegalSetting("--ledger-keep needs --ledger FOLDER, whose old runs it removes")
-    return dt.timedelta(milliseconds=_milliseconds("--ledger-keep", options.ledger_keep))
+    if (keep := _milliseconds("--ledger-keep", options.ledger_keep)) == 0:
+        raise IllegalSetting("--ledger-keep 0s: write a longer time, such as 400d; leave it out to keep all runs")
+    return dt.timedelta(milliseconds=keep)
+
+
+def _check_folders(options: ReconcileOptions) -> None:
+    """Refuse tables that would be written over the ledger."""
+    _ledger_keep(options)
+    if options.out is None or options.ledger is None:
+        return
+    ledger, out = absolute(options.ledger), absolute(options.out)
+    for name in _TABLES:
+        if f"{ledger}/".startswith(f"{out}/{name}/"):
+            raise IllegalSetting(
+                f"--out {options.out} writes its table {name!r} over the ledger in {options.ledger}; "
+                "choose another folder for one of them"
+            )
 
 
 def _every(options: ReconcileOptions) -> float:
@@ -243,8 +262,8 @@ def _write(
             options.report.with_suffix(".json").write_text(text, encoding="utf-8")
     if options.out is not None:
         folder = absolute(options.out)
-        tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
-        for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
+        tables = (found.ledger, found.findings, found.notes, conservation(found.ledger))
+        for name, table in zip(_TABLES, tables, strict=False):
             table.write.mode("overwrite").parquet(f"{folder}/{name}")
         text = json.dumps(summary, ensure_ascii=False)
         figures = local_rows(found.ledger.sparkSession, [{"value": text}], "value STRING")

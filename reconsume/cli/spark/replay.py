@@ -30,7 +30,9 @@ from reconsume.spark_connectors.replay import (
     replay_stream,
     run_replay,
 )
+from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
 from reconsume.spark_connectors.replay.selection import SEND, STATUSES
+from reconsume.spark_connectors.session import literal_path
 
 _SHOWN: Final = ("cause", "group", "hour")
 
@@ -87,12 +89,15 @@ class _Replay:
 
     def batch(self) -> None:
         spark, servers, options, kafka = self.spark, self.servers, self.options, self.options.spark.kafka
-        with working(f"reading the dead letters for the plan in {self.folder}", quiet=self.as_json):
+        with (
+            working(f"reading the dead letters for the plan in {self.folder}", quiet=self.as_json),
+            explained(f"the plan in {self.folder} cannot be read"),
+        ):
             plan = open_plan(spark, self.folder)
             if plan is None:
                 plan = plan_replay(spark, servers, self.folder, options=kafka, **self.which)
             else:
-                _check_same(plan, self.which)
+                plan.check_same(self.which, {**PLAN_OPTIONS, "topic_prefix": "topic_prefix"})
             result: dict[str, Any] = {"plan_id": plan.plan_id, "folder": self.folder, "where": plan.where}
             result |= {"target": plan.target, "counts": dict(plan.counts), "dry_run": options.dry_run}
             for column in _SHOWN:
@@ -111,7 +116,7 @@ class _Replay:
             with explained(f"the report of plan {plan.plan_id} cannot be made"):
                 report = replay_report(spark, servers, plan, options=kafka)
                 report.write.mode("overwrite").parquet(f"{self.folder}/report")
-                counts = spark.read.parquet(f"{self.folder}/report").groupBy("outcome").count().collect()
+                counts = spark.read.parquet(literal_path(f"{self.folder}/report")).groupBy("outcome").count().collect()
         result["report"] = {row["outcome"]: row["count"] for row in counts}
         if self.as_json:
             print_json(result)
@@ -167,17 +172,6 @@ def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[st
         if topic not in found:
             raise TopicNotReady(f"topic {topic} does not exist: {remedy}")
     return range(read_groups(cluster).normal_partitions, found[lane])
-
-
-def _check_same(plan: ReplayPlan, which: Mapping[str, Any]) -> None:
-    """Check that the options are those of the folder's plan."""
-    for name, key, made in (("--where", "where", plan.where), ("--to", "target", plan.target)):
-        said = which.get(key, made)
-        if said != made:
-            raise IllegalSetting(
-                f"{name} {said!r}: the plan in {plan.folder} was made with {made!r}; "
-                f"leave {name} out to continue that plan, or choose another folder with --plan"
-            )
 
 
 def _ask(plan: ReplayPlan, options: ReplayOptions) -> bool:

@@ -28,6 +28,7 @@ from reconsume.console.api.models import (
     ShownReleased,
     ShownReport,
     ShownReports,
+    ShownResolved,
     ShownRetryHours,
     ShownVerdicts,
     ShownWaits,
@@ -255,7 +256,7 @@ def _add_changes(api: FastAPI, changes: Changes) -> None:
 def _add_quarantine(api: FastAPI, cluster: ConsoleCluster, changes: Changes) -> None:
     @api.get("/quarantine")
     def quarantine(request: Request, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> ShownQuarantine:
-        """Records in the quarantine, oldest first; for people with a role for all groups."""
+        """Open records of the quarantine, the oldest first; for people with a role for all groups."""
         require(request, ConsoleRole.VIEWER)
         records, has_more = cluster.quarantine(limit)
         return ShownQuarantine(records=[shown_quarantined(one) for one in records], has_more=has_more)
@@ -265,3 +266,9 @@ def _add_quarantine(api: FastAPI, cluster: ConsoleCluster, changes: Changes) -> 
         """Return records to the schedulers, all of them or none; for admins."""
         caller = require(request, ConsoleRole.ADMIN)
         return ShownReleased(released=changes.release(caller.name, places_of(asked.places)))
+
+    @api.post("/quarantine/resolve")
+    def resolve(request: Request, asked: AskedResolve) -> ShownResolved:
+        """Close records for good, all of them or none; for admins."""
+        caller = require(request, ConsoleRole.ADMIN)
+        return ShownResolved(resolved=changes.resolve_quarantined(caller.name, places_of(asked.places), asked.why))

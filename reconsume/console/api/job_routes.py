@@ -57,7 +57,7 @@ def add_job_routes(
     def job_plan(request: Request, asked: AskedJob) -> ShownPlan:
         """The plan of a job (a dry run): counts by cause, hour and origin topic; changes nothing."""
         require(request, ConsoleRole.OPERATOR, asked.group)
-        return shown_plan(changes.plan_job(draft(request, asked)))
+        return shown_plan(cluster.plan_job(draft(request, asked)))
 
     @api.post("/jobs", status_code=201)
     def job_create(request: Request, asked: AskedJob) -> ShownJob:

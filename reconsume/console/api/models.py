@@ -217,6 +217,8 @@ class ShownWaits(ShownModel):
 class ShownRetryHours(ShownModel):
     """Retries of a group by the hour of their delivery."""
 
+    first_ms: int
+    """When the oldest hour began."""
     by_hour: list[int]
     """For the last 72 hours, oldest first."""
     is_exact: bool
@@ -325,3 +327,9 @@ class ShownReleased(ShownModel):
     """The number of released records."""
 
     released: int
+
+
+class ShownResolved(ShownModel):
+    """How many records were resolved."""
+
+    resolved: int

@@ -101,7 +101,9 @@ def places_of(texts: list[str]) -> list[RecordAddress]:
         IllegalSetting: nothing or too much was picked, or a text is not a place.
     """
     if not texts:
-        raise IllegalSetting("no dead letter is chosen: go back and tick some")
+        raise IllegalSetting("nothing is chosen: go back and tick some records")
     if len(texts) > MOST_PLACES:
-        raise IllegalSetting(f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use a filter")
+        raise IllegalSetting(
+            f"{len(texts):,} records are chosen, and a form takes {MOST_PLACES:,}: choose fewer, or use a filter"
+        )
     return sorted({place_of(one) for one in texts})

@@ -22,10 +22,10 @@ from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import caller_of, require
 from reconsume.console.web.rendering import Links, Renderer
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.resend import SEND
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.selection import JobDraft
-from reconsume.operations.resend import SEND
 
 _KINDS: Final = ("resend", "resolve")
 _SHOWN_JOBS: Final = 200
@@ -68,7 +68,7 @@ class JobPages:
         group = group_of(request)
         require(request, ConsoleRole.OPERATOR, group)
         form, kind = FilterForm.of(request.query_params), _kind(request.query_params.get("kind", "resend"))
-        plan = self._changes.plan_job(self._draft(kind, group, form))
+        plan = self._cluster.plan_job(self._draft(kind, group, form))
         content = self._content(group, kind, plan) | {"form": form}
         return self._renderer.page(request, "job_plan.html", content)
 
@@ -88,7 +88,7 @@ class JobPages:
         def told(letter: DeadLetterRecord, status: str) -> None:
             rows.append(row_of(letter, hide=hide) | {"status": status})
 
-        plan = self._changes.plan_job(draft, told)
+        plan = self._cluster.plan_job(draft, told)
         content = self._content(group, "resend", plan) | {"rows": rows, "places": draft.records}
         if one is not None and draft.edit is not None:
             content |= {

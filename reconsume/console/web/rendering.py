@@ -29,6 +29,8 @@ _PACKAGE: Final = "reconsume.console"
 _COOKIE: Final = "lang"
 _REFRESH_SECONDS: Final = range(2, 3_601)
 _YEAR_SECONDS: Final = 31_536_000
+_LATE: Final = 0.85
+"""Behind that share of a chart the text of a tick would run over the edge of a phone."""
 _SIZES: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 _KEPT_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
 
@@ -47,6 +49,25 @@ def bars(numbers: Sequence[int]) -> str:
     most = max(numbers)
     heights = [max(1, round(20 * one / most)) if one else 0 for one in numbers]
     return "".join(f"M{4 * place} 20v-{high}h3v{high}z" for place, high in enumerate(heights) if high)
+
+
+def hour_ticks(first_ms: int, count: int) -> list[tuple[float, str]]:
+    """Return a tick for each noon and midnight (UTC) of a chart by hour.
+
+    Args:
+        first_ms: when its first hour began.
+        count: of hours.
+
+    Returns:
+        Where it stands, in percent, and its text, which is empty near the end.
+    """
+    ticks = []
+    for place in range(count):
+        moment = dt.datetime.fromtimestamp(first_ms / 1000, dt.UTC) + dt.timedelta(hours=place)
+        if moment.hour in (0, 12):
+            text = moment.strftime("%m-%d" if moment.hour == 0 else "%H:%M")
+            ticks.append((round(100 * place / count, 2), text if place < _LATE * count else ""))
+    return ticks
 
 
 class Links:
@@ -135,7 +156,8 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "bars": bars, "exact": exact}
+        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "exact": exact}
+        self._environment.filters |= {"bars": bars, "hour_ticks": hour_ticks}
         self._environment.globals |= {
             "settings": {
                 "read_only": self._console.read_only,

@@ -87,7 +87,7 @@ class LocalOffsets:
                 self._write(_as_text(offsets))
             except OSError as error:
                 raise OffsetStoreUnusable(
-                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; make room on its disk"
+                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; check the disk"
                 ) from error
             self._offsets = offsets
 

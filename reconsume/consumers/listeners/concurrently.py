@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,29 +74,35 @@ class ConcurrentlyService(ListenerService[Chunk]):
         return True
 
     def consume(self, chunk: Chunk) -> None:
-        """Call a plain listener.
+        """Call a plain listener for one chunk."""
+        self.consume_all(iter((chunk,)))
+
+    def consume_all(self, works: Iterator[Chunk]) -> None:
+        """Call a plain listener for each of these.
 
         Without hooks and circuit breaker, which is the usual case, this takes as few steps as possible.
         """
-        queue, listener = chunk.queue, self.listener
-        if not self._is_plain or self._room.held:
-            if (context := self._begin(chunk)) is not None:
-                self._settle(chunk, context, call_listener(listener, chunk, context, self.sender.hooks))
-            return
-        if not queue.start(chunk, self._seconds()):
-            return
-        context = ConsumeConcurrentlyContext(queue.message_queue)
-        try:
-            status = listener(chunk, context)
-            # Not by `==`: a listener may set or delete any attribute.
-            is_done = status is _SUCCESS and context.ack_index is ALL
-        except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
-            self._settle(chunk, context, called_with(error, chunk, None))
-        else:
-            if is_done:
-                queue.succeed(chunk)
+        listener, is_plain, held, seconds = self.listener, self._is_plain, self._room.held, self._seconds
+        for chunk in works:
+            queue = chunk.queue
+            if not is_plain or held:
+                if (context := self._begin(chunk)) is not None:
+                    self._settle(chunk, context, call_listener(listener, chunk, context, self.sender.hooks))
+                continue
+            if not queue.start(chunk, seconds()):
+                continue
+            context = ConsumeConcurrentlyContext(queue.message_queue)
+            try:
+                status = listener(chunk, context)
+                # Not by `==`: a listener may put anything there, and may delete it.
+                is_done = status is _SUCCESS and context.ack_index is ALL
+            except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
+                self._settle(chunk, context, called_with(error, chunk, None))
             else:
-                self._settle(chunk, context, Called(status, None, None))
+                if is_done:
+                    queue.succeed(chunk)
+                else:
+                    self._settle(chunk, context, Called(status, None, None))
 
     async def consume_async(self, chunk: Chunk) -> None:
         """Call an `async def` listener."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from operator import length_hint
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -34,6 +34,9 @@ class ListenerPool(Protocol[C_contra]):
     def submit_all(self, chunks: Iterator[C_contra]) -> None:
         """Run chunks in order; several threads take them from the iterator, which must be thread-safe."""
 
+    def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
+        """Give listeners time: until this is no longer so, which is asked again when one has nothing left to do."""
+
     def stop(self) -> None:
         """Start no more chunks."""
 
@@ -42,6 +45,30 @@ class ListenerPool(Protocol[C_contra]):
 
     def close(self, seconds: float) -> bool:
         """Start no more chunks, wait for the running ones; False if some still run after `seconds`."""
+
+
+class _IdleSignal:
+    """Wakes the thread that waits when a listener's thread has nothing left to do; that costs nothing otherwise."""
+
+    def __init__(self) -> None:
+        self._signals: SimpleQueue[None] = SimpleQueue()
+        self._is_waited_for = False
+
+    def give(self) -> None:
+        """Say that there is nothing left to do."""
+        if self._is_waited_for:
+            self._is_waited_for = False
+            self._signals.put(None)
+
+    def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
+        """Look again after each signal, for this long at most."""
+        end = time.monotonic() + seconds
+        self._is_waited_for = True  # before it looks: what ends after the look gives a signal
+        while is_full() and (left := end - time.monotonic()) > 0:
+            with suppress(Empty):
+                self._signals.get(timeout=left)
+            self._is_waited_for = True
+        self._is_waited_for = False
 
 
 class ThreadListenerPool(ListenerPool[T]):
@@ -53,11 +80,14 @@ class ThreadListenerPool(ListenerPool[T]):
 
     Args:
         threads: how many listeners run at once.
-        consume: calls the listener and handles the result. If it raises, the thread continues.
+        consume: calls the listener for each chunk and deals with the results. It has the chunks of one thread, as long
+            as that lives: a call for each would cost a tenth of single messages. If it raises all the same the thread
+            goes on.
     """
 
-    def __init__(self, threads: int, consume: Callable[[T], None]) -> None:
+    def __init__(self, threads: int, consume: Callable[[Iterator[T]], None]) -> None:
         self._consume = consume
+        self._idle = _IdleSignal()
         self._work: deque[Iterator[T]] = deque()
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._called = False
@@ -76,6 +106,10 @@ class ThreadListenerPool(ListenerPool[T]):
         """
         self._work.append(chunks)
         self._call()
+
+    def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
+        """Give listeners time."""
+        self._idle.wait_while(is_full, seconds)
 
     def stop(self) -> None:
         """Start no more chunks."""
@@ -103,21 +137,22 @@ class ThreadListenerPool(ListenerPool[T]):
             self._calls.put(None)
 
     def _run(self) -> None:
-        survive(self._work_off, lambda: self._closing)
+        survive(lambda: self._consume(self._chunks()), lambda: self._closing)
 
-    def _work_off(self) -> None:
-        consume = self._consume
+    def _chunks(self) -> Iterator[T]:
+        """Give one thread its chunks, until the pool is closed."""
         while not self._closing:
             try:
                 chunks = self._work[0]
             except IndexError:
+                self._idle.give()
                 self._calls.get()
                 self._called = False  # Reset before looking: work that arrives after the look wakes a thread again.
                 continue
             for chunk in chunks:
                 if not self._called and (length_hint(chunks, 1) or len(self._work) > 1):
                     self._call()
-                consume(chunk)
+                yield chunk
                 if self._closing:
                     return
             with suppress(ValueError):  # another thread has removed its sentinel
@@ -151,6 +186,7 @@ class AsyncListenerPool(ListenerPool[T]):
         self._closing = False
         self._running: set[asyncio.Task[None]] = set()
         self._is_over = False
+        self._idle = _IdleSignal()
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="reconsume-listeners", daemon=True)
         self._thread.start()
@@ -161,6 +197,10 @@ class AsyncListenerPool(ListenerPool[T]):
         if not self._called:
             self._called = True
             self._loop.call_soon_threadsafe(self._start)
+
+    def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
+        """Give listeners time."""
+        self._idle.wait_while(is_full, seconds)
 
     def stop(self) -> None:
         """Start no more chunks."""
@@ -190,6 +230,8 @@ class AsyncListenerPool(ListenerPool[T]):
             task = self._loop.create_task(self._consume(self._chunks.popleft()))
             self._running.add(task)
             task.add_done_callback(self._ended)
+        if not self._chunks:
+            self._idle.give()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -241,7 +283,7 @@ def is_cut_off(task: asyncio.Task[Any] | None) -> bool:
 def make_pool(
     listener: Callable[..., object],
     at_once: int,
-    consume: Callable[[T], None],
+    consume: Callable[[Iterator[T]], None],
     consume_async: Callable[[T], Coroutine[Any, Any, None]],
 ) -> ListenerPool[T]:
     """Make the pool that fits the listener: threads, or an event loop for `async def`.

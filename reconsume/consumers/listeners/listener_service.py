@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -28,8 +28,8 @@ class ListenerService(ABC, Generic[T]):
             in its place; None is forever (RocketMQ: OR-03).
         batch_size: messages in one call.
         dead_letter_on: exceptions that are not worth a retry.
-        clock: returns milliseconds.
-        pool: calls `consume` or `consume_async`; set by the code that makes the service.
+        clock: gives milliseconds.
+        pool: calls `consume_all` or `consume_async`; set by the maker of the service.
     """
 
     listener: Any
@@ -43,6 +43,11 @@ class ListenerService(ABC, Generic[T]):
     @abstractmethod
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
         """Hand out started messages of a partition in the order of their offsets."""
+
+    def consume_all(self, works: Iterator[T]) -> None:
+        """Call a plain listener for each."""
+        for work in works:
+            self.consume(work)
 
     @abstractmethod
     def consume(self, work: T) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName
-from reconsume.delay_levels.foreign_values import of_type
+from reconsume.delay_levels.foreign_values import of_type, shown
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 
 RETRY_PREFIX: Final = "%RETRY%"
@@ -252,21 +252,22 @@ class TopicNames:
             return self.dead_letter(name.removeprefix(DLQ_PREFIX))
         if not _LEGAL_TOPIC.fullmatch(name) or name in (".", "..") or len(name) > MAX_TOPIC_LENGTH:
             raise IllegalName(
-                f"topic {name!r} is illegal in Kafka; use at most {MAX_TOPIC_LENGTH} letters, digits, '.', '_', '-'"
+                f"topic {shown(name)} is illegal in Kafka; "
+                f"use at most {MAX_TOPIC_LENGTH} letters, digits, '.', '_', '-'"
             )
         return name
 
     def rocketmq_name(self, topic: str) -> str:
-        """Return the name that people see: `%RETRY%<group>` and `%DLQ%<group>`, any other topic unchanged."""
-        for kind, shown in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
+        """The name that people see: `%RETRY%<group>` and `%DLQ%<group>`, any other topic as it is."""
+        for kind, ours in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
             if topic.startswith(self.prefix + kind):
-                return shown + decode_name(topic.removeprefix(self.prefix + kind))
+                return ours + decode_name(topic.removeprefix(self.prefix + kind))
         return topic
 
     def _topic(self, rest: str, group: str | None = None) -> str:
         topic = self.prefix + rest
         if len(topic) > MAX_TOPIC_LENGTH:
-            what = f"group {group!r}" if group is not None else f"topic_prefix {self.prefix!r}"
+            what = f"group {shown(group)}" if group is not None else f"topic_prefix {self.prefix!r}"
             raise IllegalName(
                 f"{what} gives the topic {topic[:40]}… with {len(topic)} characters; Kafka allows "
                 f"{MAX_TOPIC_LENGTH}; shorten the name (each byte but letters, digits, '-' and '_' takes three)"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header, Headers
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -17,33 +18,61 @@ QUARANTINE_ORIGIN: Final = "QUARANTINE_ORIGIN"
 QUARANTINE_TIMESTAMP: Final = "QUARANTINE_TIMESTAMP"
 """When it was stored there, in milliseconds."""
 QUARANTINE_RELEASED: Final = "QUARANTINE_RELEASED"
-"""On a marker record in the same partition: the offset of a released record. The marker's value is the position
-(`<topic>/<partition>/<offset>`) that the record went to."""
+"""On a record of its own, in the same partition: the offset of one that was released. Its value is the position
+(`<topic>/<partition>/<offset>`) that it went to."""
+QUARANTINE_RESOLVED: Final = "QUARANTINE_RESOLVED"
+"""The same of one that a person has closed; the value is that of a `DeadLetterState`."""
+RELEASED: Final = "RELEASED"
 
+_LONGEST_REASON: Final = 1_000
+"""Characters. A reason may quote a header, whose sender chooses its size; the record must fit into the quarantine."""
+_MOST_DIGITS: Final = 19
 _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 
 
 def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
-    """Return the record's own headers unchanged, followed by reason and source."""
+    """The record's own headers untouched, then why it is here and where it came from.
+
+    Guarantees: they take a few kilobytes more than the record's own, whatever those hold.
+    Test: tests/unit/bridge/scheduler/targets/test_hostile_records.py.
+    """
     return [
         *headers,
-        (QUARANTINE_REASON, reason.encode(errors="replace")),
+        (QUARANTINE_REASON, reason[:_LONGEST_REASON].encode(errors="replace")),
         (QUARANTINE_ORIGIN, str(source).encode()),
         (QUARANTINE_TIMESTAMP, str(timestamp_ms).encode()),
     ]
 
 
-def release_marker(offset: int) -> list[Header]:
-    """Return the headers of the marker for the released record at this offset."""
-    return [(QUARANTINE_RELEASED, b"%d" % offset)]
+class QuarantineMark(NamedTuple):
+    """The note that a person has closed a record.
+
+    Attributes:
+        offset: of the record, in the partition of the mark.
+        state: `RELEASED` or `RESOLVED`.
+    """
+
+    offset: int
+    state: str
+
+    def headers(self) -> list[Header]:
+        """Return the headers of the record that is the mark."""
+        return [(name, b"%d" % self.offset) for name, state in _MARKS.items() if state == self.state]
 
 
-def released_offset(headers: Headers) -> int | None:
-    """Return the offset in a marker; None for other records."""
-    if len(headers) != 1 or headers[0][0] != QUARANTINE_RELEASED:
+_MARKS: Final = {QUARANTINE_RELEASED: RELEASED, QUARANTINE_RESOLVED: RESOLVED}
+
+
+def mark_of(headers: Headers) -> QuarantineMark | None:
+    """Return the mark with these headers; None for other records."""
+    if len(headers) != 1 or (state := _MARKS.get(headers[0][0])) is None:
         return None
-    value = headers[0][1] or b""
-    return int(value) if value.isdigit() else None
+    offset = _number(headers[0][1])
+    return None if offset is None else QuarantineMark(offset, state)
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) <= _MOST_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +102,9 @@ class Quarantined:
         if tuple(name for name, _ in ours) != _OURS:
             raise MalformedProperty(f"the record's last headers are not {', '.join(_OURS)}, so no scheduler wrote it")
         reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
-        if not stored.isdigit():
-            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored!r}")
-        return cls(own, reason, Position.parse(source), int(stored))
+        if (stored_ms := _number(ours[-1][1])) is None:
+            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored[:40]!r}")
+        return cls(own, reason, Position.parse(source), stored_ms)
 
     def back(self, names: TopicNames, changes: Mapping[str, str]) -> tuple[str, list[Header]]:
         """Return the destination of a release, and its headers.

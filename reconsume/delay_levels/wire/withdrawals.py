@@ -33,6 +33,7 @@ RANDOM_BYTES: Final = 10
 """Hash size of a `UNIQ_KEY` in bytes."""
 
 _FORM: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
+_DIGITS: Final = 19
 _PREFIX_BYTES: Final = 2
 _SEGMENTS: Final = 1 << 8 * _PREFIX_BYTES
 _ENTRY: Final = struct.Struct(f">{ID_BYTES - _PREFIX_BYTES}sI")
@@ -109,8 +110,13 @@ class PositionInCancel(NamedTuple):
         try:
             found = json.loads(value)
             return cls(int(key.removeprefix(b"read-")), str(found["topicId"]), max(0, int(found["offset"])))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
+
+
+def due_in(value: bytes) -> int | None:
+    """Return the due moment in the value of a record that `known_withdrawal` made, None for other values."""
+    return int(value) if len(value) <= _DIGITS and value.isdigit() else None
 
 
 class Withdrawals:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -80,7 +81,9 @@ class DeadLetterIndex:
                 self.look(stop)
                 looked()
                 self._refused = ""
-            except ReconsumeError as error:
+            except (ReconsumeError, sqlite3.Error) as error:
+                if isinstance(error, sqlite3.Error):
+                    self.is_complete = False  # a damaged file is made anew at the next start
                 if self._refused != str(error):
                     self._refused = str(error)
                     logger.warning("index of dead letters is not up to date: %s", error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from reconsume.bridge.groups.groups import Groups
@@ -18,14 +18,16 @@ from reconsume.operations.doctor.trip import check_clock, send_through
 from reconsume.operations.rights import Right
 
 
-def examine(cluster: Cluster, role: str, rights: Sequence[Right], *, send_record: bool = True) -> Report:
+def examine(
+    cluster: Cluster, role: str, rights: Callable[[Groups], Sequence[Right]], *, send_record: bool = True
+) -> Report:
     """Examine an installation as a client sees it.
 
     Args:
-        cluster: the cluster with the client's settings.
-        role: the client's role, for the texts.
-        rights: the rights of the role.
-        send_record: whether to send a record through the shortest level, to a retry topic without readers.
+        cluster: with the settings of the client.
+        role: what the client is, for the words.
+        rights: that the role needs, where the groups are these.
+        send_record: whether to put a record on the shortest level; it goes to a retry topic without readers.
     """
     report, inspected = Report(), InspectedCluster(cluster.settings, cluster.clock)
     if not check_connection(inspected, report):
@@ -38,18 +40,23 @@ def examine(cluster: Cluster, role: str, rights: Sequence[Right], *, send_record
 
 
 def _examine(
-    cluster: InspectedCluster, role: str, rights: Sequence[Right], report: Report, *, send_record: bool
+    cluster: InspectedCluster,
+    role: str,
+    rights: Callable[[Groups], Sequence[Right]],
+    report: Report,
+    *,
+    send_record: bool,
 ) -> None:
     with report.looking_at("settings of the brokers"):
         broker = cluster.admin.broker_settings()
         check_versions(versions_of(broker), report)
         check_coordinators(broker, cluster.admin.states().get("__consumer_offsets"), report)
-    check_rights(cluster, role, rights, report)
     groups = Groups()
     with report.looking_at("the GROUPS topic"):
         if cluster.names.groups in cluster.admin.partitions([cluster.names.groups]):
             groups = read_groups(cluster)
             check_groups(groups, report)
+    check_rights(cluster, role, rights(groups), report)
     groups = replace(groups, own_table=cluster.settings.own_table)
     check_topics(cluster, groups, report)
     with report.looking_at("open transactions"):

@@ -9,12 +9,12 @@ from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
+from reconsume.delay_levels.wire.resend import SEND
 from reconsume.operations.dead_letter_index.letters import Counted
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.dead_letters import DeadLetterRecord, require_letters
 from reconsume.operations.jobs.letters import LetterWindow
 from reconsume.operations.jobs.selection import JobDraft, Selection, fix
-from reconsume.operations.resend import SEND
 
 _HOUR_MS: Final = 3_600_000
 _MOST_VALUES: Final = 1_000
@@ -78,18 +78,21 @@ def plan(
     spec = fix(cluster, draft)
     selection, found = Selection(spec), JobPlan()
     causes, hours, origins = _Histogram(), _Histogram(), _Histogram()
+    missing = set(draft.records or ())
     for partition in sorted(spec.spans):
         for start, end in selection.windows(partition, 0):
             window = LetterWindow(cluster, spec, selection, partition, start, end, to_the_last=False)
             for one in window.letters():
                 status, is_acted = _status(spec.kind, window, one)
                 told(one, status)
+                missing.discard(one.place)
                 found.count += 1
                 found.acted += is_acted
                 found.statuses[status] += 1
                 causes.add(selection.label(one), one.stored_ms)
                 hours.add(str(one.stored_ms // _HOUR_MS * _HOUR_MS), one.stored_ms)
                 origins.add(one.letter.origin_topic or "", one.stored_ms)
+    require_letters(draft.group, missing)
     found.causes, found.origins = causes.counted(), origins.counted()
     found.hours = sorted(hours.counted(), key=lambda one: one.first_ms)
     return found

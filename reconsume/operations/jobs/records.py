@@ -10,7 +10,7 @@ from typing import Final, Self
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.jobs.job_records import (
     CANCEL,
     PAUSE,
@@ -20,9 +20,11 @@ from reconsume.delay_levels.wire.jobs.job_records import (
     decode_job_progress,
     decode_spec,
     decode_wish,
+    encode_job_progress,
     encode_spec,
     encode_wish,
     parse_job_key,
+    progress_key,
     spec_key,
     wish_key,
 )
@@ -191,15 +193,15 @@ def jobs_topic(cluster: Cluster) -> str:
     Raises:
         TopicNotReady: it does not exist.
     """
-    topic = cluster.names.jobs
-    if not cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; {cluster.names.remedy_if_missing(topic)}")
-    return topic
+    return cluster.require(cluster.names.jobs)
 
 
-def write_spec(cluster: Cluster, name: str, spec: JobSpec) -> None:
-    """Write the definition of a job."""
-    _write(cluster, [(spec_key(name), encode_spec(spec))])
+def write_new(cluster: Cluster, job: Job) -> None:
+    """Write what a job is, and who runs it, if that is known."""
+    records = [(spec_key(job.name), encode_spec(job.spec))]
+    if job.progress.runner:
+        records.append((progress_key(job.name), encode_job_progress(job.progress)))
+    _write(cluster, records)
 
 
 def write_wish(cluster: Cluster, job: Job, event: JobEvent) -> Job:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import TARGETS, JobFilter, JobSpec, LetterEdit, check_edit
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans, require_letters
 from reconsume.operations.record_address import RecordAddress
 
 MOST_PICKED: Final = 50_000
@@ -50,18 +50,15 @@ class JobDraft:
     form: str = "jsonl"
 
 
-def job_filter(
-    wanted: Filter, *, origin_topic: str | None = None, label_rules: dict[str, str] | None = None
-) -> JobFilter:
-    """Return the filter of a job that selects what a list shows.
+def job_filter(wanted: Filter, *, label_rules: dict[str, str] | None = None) -> JobFilter:
+    """Return the filter of a job that takes what a list shows.
 
     Args:
-        wanted: the filter of the list.
-        origin_topic: the topic of the first copy; None selects any.
-        label_rules: the setting `cause_labels`, which defines the filter's label.
+        wanted: of the list.
+        label_rules: the setting `cause_labels`, which the filter's label follows.
     """
     return JobFilter(
-        *(wanted.text, wanted.key, wanted.message_id, origin_topic, wanted.since_ms, wanted.until_ms),
+        *(wanted.text, wanted.key, wanted.message_id, None, wanted.since_ms, wanted.until_ms),
         *(wanted.state, wanted.label, label_rules or {}),
     )
 
@@ -117,13 +114,11 @@ def _check(draft: JobDraft) -> None:
 
 
 def _picked(group: str, records: Collection[RecordAddress], spans: dict[int, tuple[int, int]]) -> dict[int, list[int]]:
+    places = {RecordAddress(*one) for one in records}
+    empty = (0, 0)
+    require_letters(group, [one for one in places if one.offset not in range(*spans.get(one.partition, empty))])
     picked: dict[int, list[int]] = {}
-    for partition, offset in sorted(set(records)):
-        start, end = spans.get(partition, (0, 0))
-        if not start <= offset < end:
-            raise RecordNotFound(
-                f"{partition}/{offset} of group {group!r} is not a dead letter; `reconsume dlq list` shows which exist"
-            )
+    for partition, offset in sorted(places):
         picked.setdefault(partition, []).append(offset)
     return picked
 
@@ -141,11 +136,6 @@ class Selection:
         wanted = spec.wanted
         self._filter = Filter(wanted.text, wanted.key, wanted.message_id, wanted.since_ms, wanted.until_ms)
         self._labels = CauseLabels(wanted.label_rules)
-
-    @property
-    def needs_state(self) -> bool:
-        """Return whether the state of a letter matters here."""
-        return self._spec.wanted.state is not None
 
     def windows(self, partition: int, start: int) -> Iterator[tuple[int, int]]:
         """Yield the windows of a partition that may have letters: first offset, and the one after the last."""

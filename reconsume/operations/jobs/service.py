@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent
+from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent, JobProgress
 from reconsume.operations.dead_letter_states import states_topic
 from reconsume.operations.jobs.planning import JobPlan, plan
 from reconsume.operations.jobs.records import (
@@ -29,7 +29,7 @@ from reconsume.operations.jobs.records import (
     Job,
     JobsView,
     jobs_topic,
-    write_spec,
+    write_new,
     write_wish,
 )
 from reconsume.operations.jobs.selection import JobDraft, fix, job_filter
@@ -50,16 +50,18 @@ __all__ = [
 ]
 
 
-def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: int | None = None) -> Job:
-    """Create a job on the current dead letters; it waits for a runner.
+def create(
+    cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: int | None = None, runner: str = ""
+) -> Job:
+    """Create a job; it takes the dead letters that are there now, and waits for a runner.
 
     Args:
         cluster: the installation.
-        draft: the letters, and the action.
-        by: the name of the creator.
-        why: the reason; `resolve` writes it into the state of each letter.
-        count: `plan(...).count`, or the count of the index, for the progress in percent and the number of expired
-            letters.
+        draft: which letters, and what becomes of them.
+        by: who creates it.
+        why: for those who look later; `resolve` writes it into the state of each letter.
+        count: `plan(...).count`, or what the index counts: by it a job tells its share, and how many expired.
+        runner: that begins at once; others leave the job to it until its lease ends. Empty: any.
 
     Raises:
         IllegalSetting: the draft contradicts itself, or names too many records.
@@ -73,9 +75,9 @@ def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: 
     spec = fix(cluster, draft, by=by, why=why, count=count)
     if spec.records is not None:
         spec = replace(spec, count=sum(map(len, spec.records.values())))
-    name = new_replay_id(draft.kind, cluster.clock())
-    write_spec(cluster, name, spec)
-    return Job(name, spec)
+    job = Job(new_replay_id(draft.kind, cluster.clock()), spec, progress=JobProgress(runner))
+    write_new(cluster, job)
+    return job
 
 
 def list_jobs(cluster: Cluster, group: str | None = None) -> list[Job]:

@@ -69,14 +69,18 @@ class JobWork(Protocol):
         """Return the outcome for a letter, as known now."""
 
     def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Prepare the commit of these; return the size of the file, 0 without one."""
+        """Do what must be done before these count as done; returns the size of the file, 0 where there is none."""
+        del letters
+        return 0
 
     def close(self, *, is_done: bool) -> str:
-        """Release resources; return the path of the file, empty without one."""
+        """Let go; returns where the file is, empty where there is none."""
+        del is_done
+        return ""
 
 
-class Resending:
-    """Resends letters.
+class Resending(JobWork):
+    """Sends letters again.
 
     Args:
         cluster: the installation.
@@ -138,19 +142,9 @@ class Resending:
             return "not_allowed", f"the schedulers' allowed_real_topics do not match topic {topic}"
         return SENT, ""
 
-    def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Do nothing."""
-        del letters
-        return 0
 
-    def close(self, *, is_done: bool) -> str:
-        """Do nothing."""
-        del is_done
-        return ""
-
-
-class Resolving:
-    """Resolves open letters.
+class Resolving(JobWork):
+    """Resolves letters that are open.
 
     Args:
         cluster: the installation.
@@ -173,16 +167,6 @@ class Resolving:
         return LetterOutcome(
             place, message_id, "resolved_now", "", [state_record(self._states, one.key_of_state, state)]
         )
-
-    def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Do nothing."""
-        del letters
-        return 0
-
-    def close(self, *, is_done: bool) -> str:
-        """Do nothing."""
-        del is_done
-        return ""
 
 
 def with_outcomes(progress: JobProgress, outcomes: Sequence[LetterOutcome]) -> JobProgress:

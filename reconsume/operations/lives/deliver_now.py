@@ -14,7 +14,7 @@ from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
-from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     ORIGIN_UNIQ_KEY,
     REAL_TOPIC,
@@ -61,13 +61,9 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
     if not 0 < len(set(places)) <= _MOST:
         raise IllegalSetting(f"{len(places)} delayed messages are named; name between 1 and {_MOST}")
     names = cluster.names
-    lane = names.delay(0)
-    counts = cluster.admin.partitions([lane, names.cancel])
-    for topic in (lane, names.cancel):
-        if topic not in counts:
-            raise TopicNotReady(f"topic {topic} does not exist; create it: reconsume topics apply")
-    groups = read_groups(cluster)
-    choose = partial(LanePartitions(lambda: groups).choose, lane, counts[lane])
+    lane, groups = cluster.require(names.delay(0)), read_groups(cluster)
+    cluster.require(names.cancel)
+    choose = partial(LanePartitions(lambda: groups).choose, lane, cluster.admin.partitions([lane])[lane])
     with ExclusiveWriter(cluster, f"{names.prefix}deliver-now", "delivering delayed messages now") as writer:
         # First: from here on no other transaction can be committed.
         writer.take_over()

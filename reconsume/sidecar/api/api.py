@@ -54,6 +54,7 @@ _PROBLEMS: Final = {
     503: "Kafka has not acknowledged it; make the same call again after the header retry-after",
 }
 _JSON: Final = re.compile(r"\s*application/([\w.+-]+\+)?json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
+_NOT_READ: Final = 400
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
 
@@ -203,6 +204,8 @@ def _handle_errors(api: FastAPI) -> None:
 
     @api.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == _NOT_READ:  # no other one is made of it by the framework
+            return problem_response(Problem("no-json", "the body is not JSON in UTF-8, or is nested too deeply"))
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"
         answer = problem_response(Problem(kind, detail, status=error.status_code, title=str(error.detail)))

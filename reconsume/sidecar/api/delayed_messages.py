@@ -68,7 +68,7 @@ class DelayedMessages:
         sending = partial(self._threads.run, owner, partial(self._send, message))
         if idempotency_key is None:
             return await sending()
-        key, subject = (caller, idempotency_key), hash(message.model_dump_json())
+        key, subject = (caller, idempotency_key), hash(repr(message))
         return await self._once.run(owner, key, subject, lambda: asyncio.ensure_future(sending()))
 
     def close(self) -> None:

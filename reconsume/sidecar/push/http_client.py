@@ -114,7 +114,7 @@ class AppClient:
         Raises:
             ConnectionEnded: a header contains a line break or other illegal characters.
         """
-        target = quote(self._url.path + request.path, safe=_IN_A_PATH) or "/"
+        target = quote(self._url.path + request.path, safe=_IN_A_PATH, errors="replace") or "/"
         headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
         lines = [f"{name}: {value}\r\n" for name, value in headers]
         if method != "GET":

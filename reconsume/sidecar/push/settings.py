@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
@@ -25,6 +25,14 @@ _TEXT: Final = {"type": "string"}
 _TOPICS: Final = {"anyOf": [{"type": "object", "additionalProperties": _TEXT}, {"type": "array", "items": _TEXT}]}
 ErrorTypes = tuple[Annotated[str, Field(min_length=1)], ...]
 """Names of error types, such as `java.lang.IllegalArgumentException`."""
+
+
+def _port_of(url: SplitResult) -> int | None:
+    """Return the port, None without one, and 0 for an illegal one."""
+    try:
+        return url.port
+    except ValueError:
+        return 0
 
 
 class Profile(StrEnum):
@@ -117,6 +125,8 @@ class PushSettings(BaseModel):
     @field_validator("topics", mode="before")
     @classmethod
     def _topics_from_a_list(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"topics are a list or a table; write [{value!r}]")  # noqa: TRY004 - pydantic takes no TypeError
         return dict.fromkeys(value, "*") if isinstance(value, list | tuple) else value
 
     @field_validator("route", "probe_route")
@@ -136,7 +146,9 @@ class PushSettings(BaseModel):
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"url {self.url!r} must be http:// or https:// with a host, without query and fragment")
-        parts.netloc.encode("idna")  # raises ValueError for illegal host names
+        if _port_of(parts) == 0:
+            raise ValueError(f"url {self.url!r}: the port must be a number from 1 to 65535")
+        parts.netloc.encode("idna")  # raises ValueError for what no host can be called
         if parts.username is not None or parts.password is not None:
             raise ValueError("url must not hold a password; use token_file")
         is_here = is_loopback(parts.hostname) or parts.hostname.endswith(".localhost")

@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.spark_connectors.names import POSITION, place_of
 from reconsume.spark_connectors.reconcile.judged import SETTLED_MS
 from reconsume.spark_connectors.session import local_rows
@@ -87,9 +88,10 @@ class Fates:
 def follow_releases(pairs: DataFrame, now_ms: int, source: TopicSource, settled: Collection[str] = ()) -> DataFrame:
     """Return `pairs` without marks: a released record gets the row of its send-back, so that it has one state.
 
-    That row has the identity, due time and delivery of the new copy; place, level and time of the send-back; and the
-    new place in `…_released`. If a marked record is nowhere, its send-back keeps the place in the quarantine as
-    `arrived_…`, without `arrived_kind`.
+    That row then has the identity, the due time and the delivery of the record that was written again, place, level
+    and time of the one that was sent back, and in `…_released` where it went. A record that was marked and is nowhere
+    leaves its send-back with the place of the quarantine as `arrived_…`, but no `arrived_kind`. A record that a person
+    has resolved has the `arrived_kind` `resolved`.
 
     Args:
         pairs: the result of `pair_attempts`.
@@ -106,7 +108,7 @@ def follow_releases(pairs: DataFrame, now_ms: int, source: TopicSource, settled:
     )
     missing = {one.went_to for one in missed if there.is_missing(one.went_to, one.stamp)}
     fates = fates_of(releases, found, missing, settled)
-    return _apply(pairs.where(~F.col("arrived_kind").eqNullSafe("released")), fates)
+    return _apply(pairs, fates)
 
 
 def fates_of(
@@ -206,20 +208,24 @@ def _found(pairs: DataFrame) -> dict[str, int]:
 
 
 def _apply(pairs: DataFrame, fates: Fates) -> DataFrame:
-    rows, firsts = pairs, _firsts(pairs, fates)
+    rows, firsts = pairs.where(~F.col("arrived_kind").eqNullSafe("released")), _firsts(pairs, fates)
     for side in _SIDES:
         rows = _moved(rows, firsts, side)
+    resolved = pairs.where((F.col("arrived_kind") == "released") & (F.col("arrived_cause") == RESOLVED))
+    resolved = resolved.withColumnRenamed("origin_message_id", "held")
     marks = [
         *({"held": held, "fate": "passed"} for held in fates.passed),
         *({"held": held, "fate": "missing", "went_to": went_to} for held, went_to in fates.missing),
         *({"held": held, "fate": "stale"} for held in fates.stale),
+        *({"held": row.held, "fate": "resolved"} for row in resolved.select("held").distinct().collect()),
     ]
     known = local_rows(pairs.sparkSession, marks, "held STRING, fate STRING, went_to STRING")
     rows = rows.join(F.broadcast(known), _held() == F.col("held"), "left").where("fate IS NULL OR fate != 'passed'")
     stale, missing = (F.coalesce(F.col("fate") == fate, F.lit(False)) for fate in ("stale", "missing"))
     in_lane = F.col("sent_offset").isNotNull()
     changed = {name: F.when(~stale, F.col(name)) for name in pairs.columns if name.startswith("arrived_")}
-    changed["arrived_kind"] = F.when(~(stale | missing), F.col("arrived_kind"))
+    kind = F.when(F.col("fate") == "resolved", "resolved").otherwise(F.col("arrived_kind"))
+    changed["arrived_kind"] = F.when(~(stale | missing), kind)
     for side, is_there in (("sent", in_lane), ("inbox", ~in_lane)):
         name = f"{side}_released"
         changed[name] = F.when(missing & is_there, F.col("went_to")).otherwise(F.col(name))

@@ -106,35 +106,37 @@ def reconcile(
         committed: committed offsets by consumer group, read before this call. Those of the schedulers' group
             (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one; those of the
             groups fill `consumed`.
-        extents: called after the topics were read; returns the extents of their partitions. Without it, reconcile does
-            not notice partitions that lost all records, nor records that were deleted between two runs of a ledger.
-        delay_levels: a level table that replaces the one in the GROUPS topic.
-        tolerances: deviations that are not findings.
-        origins: read the origin topics too, and note missing messages.
-        ledger: a folder, which the first call creates. Later calls read only new records from Kafka, and judge them and
-            the open attempts; settled attempts are in the folder, see `read_ledger`. One run at a time may write to it.
-        ledger_keep: remove older runs from the ledger; by default none.
-        options: options of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
-        progress: called with the name of each step.
+        extents: asked what the partitions of our topics hold, after they were read. Without it a partition that has
+            lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
+        delay_levels: the level table, in place of what the GROUPS topic says.
+        tolerances: what is still taken for right.
+        origins: read the origin topics too, and note messages that are gone.
+        ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
+            judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
+            may write to it.
+        ledger_keep: runs of the ledger that are older are removed, but for those of the two days before the last one;
+            by default none.
+        options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
+        progress: told what is being done.
 
     Raises:
-        IllegalSetting: an empty window, a time without a zone, a window together with a ledger, or a ledger of another
-            installation.
+        IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
+            of another installation, or one that judged as far already.
         LedgerTaken: another run writes to the ledger.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), since=(dt.datetime, NoneType), until=(dt.datetime, NoneType), delay_levels=(str, NoneType))
     check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool, ledger=(str, os.PathLike, NoneType))
+    check_types(locals(), ledger_keep=(dt.timedelta, NoneType))
     now, since = _window(since, until, ledger)
+    keep_ms = _keep_ms(ledger_keep)
     now_ms, since_ms = _ms(now), None if since is None else _ms(since)
     with small_methods(spark), ExitStack() as kept:
         progress("reading the level table")
         tables = read_level_tables(source, delay_levels)
         log, grown = None, None
         if ledger is not None:
-            keep_ms = 0 if ledger_keep is None else ledger_keep // dt.timedelta(milliseconds=1)
-            log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms, keep_ms)
-            log.begin(now_ms, topic_prefix)
+            log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms)
         progress("reading the topics")
         run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, grown, kept, progress)
         ends = None if ledger is None or extents is None else extents(0)
@@ -288,6 +290,13 @@ def _window(
     if since is not None and ledger is not None:
         raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
     return now, since
+
+
+def _keep_ms(ledger_keep: dt.timedelta | None) -> int:
+    keep_ms = 0 if ledger_keep is None else ledger_keep // dt.timedelta(milliseconds=1)
+    if ledger_keep is not None and keep_ms <= 0:
+        raise IllegalSetting(f"ledger_keep {ledger_keep}: must be more than 0; leave it out to keep all runs")
+    return keep_ms
 
 
 def _has(ledger: DataFrame, wanted: Column) -> bool:

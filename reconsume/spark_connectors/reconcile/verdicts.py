@@ -66,7 +66,7 @@ class AttemptJudge:
         let_go = self.facts.is_handled(place_of("arrived_topic", "arrived_partition", "arrived_offset"))
         dropped = F.col("group").isin(list(self.tables.without_retries))
         return (
-            F.when(arrived == "quarantine", "quarantined")
+            F.when(arrived.isin("quarantine", "resolved"), "quarantined")
             .when(arrived == "parked", F.when(let_go, "lost").otherwise("waiting"))
             .when(_delivered() & ~(_has("sent") | _has("inbox") | F.col("parked")), "unexplained")
             .when(arrived == "retry", "moved")
@@ -106,7 +106,7 @@ class AttemptJudge:
             "REPEATED": (F.col("copy") > 0) & _has("sent"),
             "EXPIRED": _delivered() & ~_has("sent") & self._expired(),
             "PRODUCERS_TIME": _untimed(),
-            "QUARANTINED": F.col("outcome") == "quarantined",
+            "QUARANTINED": F.coalesce(F.col("arrived_kind") == "quarantine", F.lit(False)),
             "DROPPED": F.col("outcome") == "dropped",
         }
 

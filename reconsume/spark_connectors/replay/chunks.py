@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from reconsume.delay_levels.errors import IllegalSetting
+
 _LARGEST: Final = 200_000
+_SLOWEST: Final = 1e-5
+"""One a day is faster."""
 
 
 class ReplayChunk(NamedTuple):
@@ -14,6 +19,16 @@ class ReplayChunk(NamedTuple):
     first: int
     last: int
     size: int
+
+
+def check_rate(rate: float | None) -> None:
+    """Check the records per second that a user asks for.
+
+    Raises:
+        IllegalSetting: no run has this rate.
+    """
+    if rate is not None and not _SLOWEST <= rate < math.inf:
+        raise IllegalSetting(f"rate {rate}: use a number of records per second, {_SLOWEST:f} or more")
 
 
 def chunk_size(rate: float | None) -> int:

@@ -26,11 +26,11 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.names import group_of_name
-from reconsume.spark_connectors.replay.chunks import chunk_size, chunks_of, pause_seconds
+from reconsume.spark_connectors.replay.chunks import check_rate, chunk_size, chunks_of, pause_seconds
 from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, read_replays, records, write_in_order
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import state_records
-from reconsume.spark_connectors.session import local_rows, rows_if_there, runs_tasks_once
+from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there, runs_tasks_once
 from reconsume.spark_connectors.source import TopicSource
 
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
@@ -106,8 +106,7 @@ def run_replay(
     """
     check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
-    if rate is not None and not rate > 0:
-        raise IllegalSetting(f"rate {rate}: use a number of records per second above 0")
+    check_rate(rate)
     if not at_least_once:
         _check_retries(spark)
     events = _events(spark, plan)
@@ -159,13 +158,16 @@ def is_overtaken(events: Sequence[RunEvent], run: str) -> bool:
 
 
 def _add_event(spark: SparkSession, plan: ReplayPlan, run: str, what: str) -> None:
-    line = {"at": time.time_ns() // 1_000_000, "run": run, "what": what}
+    events = _events(spark, plan)
+    # After all others, though the clock of an earlier run may have been ahead.
+    at = max(time.time_ns() // 1_000_000, events[-1].at + 1 if events else 0)
+    line = {"at": at, "run": run, "what": what}
     local_rows(spark, [line], _EVENT).write.mode("append").json(f"{plan.folder}/events")
 
 
 def _events(spark: SparkSession, plan: ReplayPlan) -> list[RunEvent]:
-    """Return the plan's runs, from lines that are only appended to a file in its folder."""
-    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(f"{plan.folder}/events"))
+    """The plan's runs, from lines that are only ever added to its folder."""
+    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(literal_path(f"{plan.folder}/events")))
     return sorted(RunEvent(row["at"], row["run"], row["what"]) for row in rows or ())
 
 
@@ -180,7 +182,7 @@ def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
     if rows.join(sent, same, "left_semi").isEmpty():
         return rows
     write_in_order(rows.join(sent, same, "left_anti"), f"{plan.folder}/left/{run}")
-    return source.spark.read.parquet(f"{plan.folder}/left/{run}")
+    return source.spark.read.parquet(literal_path(f"{plan.folder}/left/{run}"))
 
 
 def _mark_sent(source: TopicSource, plan: ReplayPlan) -> None:

@@ -7,17 +7,17 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import NoneType
-from typing import Final
+from typing import Any, Final, Self
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import check_types
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.foreign_values import check_types, of_type, texts
 from reconsume.delay_levels.wire.names import check_group
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.readers import dead_letters
@@ -30,7 +30,14 @@ from reconsume.spark_connectors.replay.selection import (
 )
 from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.schema import typed
-from reconsume.spark_connectors.session import local_rows, rows_if_there, rows_to_read, small_methods, spread
+from reconsume.spark_connectors.session import (
+    literal_path,
+    local_rows,
+    rows_if_there,
+    rows_to_read,
+    small_methods,
+    spread,
+)
 from reconsume.spark_connectors.source import TopicSource
 
 _TARGETS: Final = ("retry", "origin")
@@ -40,7 +47,16 @@ _LARGEST: Final = 20
 """Rows of a histogram."""
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CLOCKS_DIFFER_MS: Final = 3_600_000
-"""The maximum difference between the clocks of two brokers."""
+"""At most, of two brokers."""
+PLAN_OPTIONS: Final = {
+    "where": "--where",
+    "target": "--to",
+    "groups": "--group",
+    "topics": "--topic",
+    "group": "--for-group",
+    "max_replays": "--max-replays",
+}
+"""The arguments of `plan_replay` on a command line."""
 _PLAN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}", re.ASCII)
 _KEPT: Final = (
     *("status", "group", "real_topic", "message_id", "kafka_topic", "partition", "offset", "appended", "attempt"),
@@ -59,7 +75,10 @@ class ReplayPlan:
         since_ms: a moment before any record of the plan is sent, by the brokers' clock.
         where: the filter, an SQL expression over the readers' schema.
         target: `retry` or `origin`.
-        counts: number of dead letters by status.
+        counts: dead letters by status.
+        groups: whose dead letters; None for those of all groups.
+        topics: dead-letter topics that were read in their place.
+        group: for dead letters that do not tell their group.
     """
 
     folder: str
@@ -71,6 +90,28 @@ class ReplayPlan:
     max_replays: int
     since_ms: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    groups: Sequence[str] | None = None
+    topics: Sequence[str] | None = None
+    group: str | None = None
+
+    def check_same(self, chosen: Mapping[str, Any], options: Mapping[str, str]) -> None:
+        """Check that what a command line chooses is what the plan was made with.
+
+        Args:
+            chosen: arguments of `plan_replay` that are given.
+            options: of the command line, by argument.
+
+        Raises:
+            IllegalSetting: one of them is not.
+        """
+        for name, option in options.items():
+            made = getattr(self, name)
+            said = chosen.get(name, made)
+            if said != made:
+                raise IllegalSetting(
+                    f"{option} {said!r}: the plan in {self.folder} was made with {made!r}; "
+                    f"leave {option} out to continue that plan, or choose another folder with --plan"
+                )
 
     @property
     def to_send(self) -> int:
@@ -84,6 +125,44 @@ class Histogram:
 
     column: str
     rows: list[tuple[str, str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """The dead letters that a plan sends, and their target, as given to `plan_replay`."""
+
+    where: str
+    target: str
+    group: str | None
+    max_replays: int
+    groups: list[str] | None
+    topics: list[str] | None
+
+    @classmethod
+    def of(
+        cls,
+        where: str,
+        target: str,
+        group: str | None,
+        max_replays: int,
+        groups: Iterable[str] | None,
+        topics: Iterable[str] | None,
+    ) -> Self:
+        """Check what a user chooses.
+
+        Raises:
+            IllegalSetting: an argument cannot work.
+        """
+        check_types(locals(), where=str, target=str, group=(str, NoneType), max_replays=int)
+        if target not in _TARGETS:
+            raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
+        if max_replays < 1:
+            raise IllegalSetting(f"max_replays must be 1 or more, not {max_replays}")
+        if group is not None:
+            check_group(group)
+        groups = None if groups is None else texts(groups, "groups", "['departures']")
+        topics = None if topics is None else texts(topics, "topics")
+        return cls(where, target, group, max_replays, groups, topics)
 
 
 def plan_replay(
@@ -122,13 +201,11 @@ def plan_replay(
         ReconsumeError: Spark failed; see `failures`.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
-    check_types(locals(), folder=(str, os.PathLike), where=str, target=str, max_replays=int)
-    check_types(locals(), group=(str, NoneType), plan_id=(str, NoneType))
-    dead, plan_id = dead_letters(source, groups, topics), plan_id or f"replay-{uuid.uuid4().hex[:12]}"
+    check_types(locals(), folder=(str, os.PathLike), plan_id=(str, NoneType))
+    which = PlanChoice.of(where, target, group, max_replays, groups, topics)
+    dead, plan_id = dead_letters(source, which.groups, which.topics), plan_id or f"replay-{uuid.uuid4().hex[:12]}"
     with explained(f"plan {plan_id} cannot be made"):
-        return plan_from(
-            source, folder, plan_id, dead, where=where, target=target, group=group, max_replays=max_replays
-        )
+        return plan_from(source, folder, plan_id, dead, which)
 
 
 def plan_from(
@@ -136,36 +213,35 @@ def plan_from(
     folder: str,
     plan_id: str,
     candidates: DataFrame,
+    which: PlanChoice,
     others: DataFrame | None = None,
-    *,
-    where: str,
-    target: str,
-    group: str | None,
-    max_replays: int,
 ) -> ReplayPlan:
-    """Write a plan for candidates, as `plan_replay` does.
+    """Write a plan for candidates.
 
     Other dead letters, which the filter may not select, show whether a candidate is superseded. They may include
     candidates.
     """
     created_ms = time.time_ns() // 1_000_000
-    _check(source.spark, folder, plan_id, target, group, max_replays)
+    if not _PLAN_ID.fullmatch(plan_id):
+        raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
+    if open_plan(source.spark, folder) is not None:
+        raise IllegalSetting(f"{folder} already has a plan; run that one, or choose another folder")
     size = rows_to_read(candidates)
-    dead = candidates.withColumn("chosen", _filter(candidates, where))
+    dead = candidates.withColumn("chosen", filter_of(candidates, which.where))
     if others is not None:
         dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
-    # Unsent records are listed without contents.
-    dead = with_identity(_contents_where(dead, F.col("chosen")), target, group)
+    # Unsent records are listed without their contents.
+    dead = with_identity(_contents_where(dead, F.col("chosen")), which.target, which.group)
     with small_methods(source.spark):
-        judged = with_status(dead, read_replays(source), read_states(source), max_replays, size)
+        judged = with_status(dead, read_replays(source), read_states(source), which.max_replays, size)
         planned = _contents_where(judged, F.col("status") == SEND)
-        write_in_order(with_message(planned, plan_id, target).select(*_KEPT), f"{folder}/records", size)
+        write_in_order(with_message(planned, plan_id, which.target).select(*_KEPT), f"{folder}/records", size)
         written = records(source.spark, folder).groupBy("status")
         rows = written.agg(F.count("*").alias("count"), F.unix_millis(F.max("appended")).alias("last_ms")).collect()
     counts = {row["status"]: row["count"] for row in rows}
     since_ms = _since_ms([row.last_ms for row in rows], created_ms)
-    prefix = source.names.prefix
-    plan = ReplayPlan(folder, plan_id, created_ms, where, target, prefix, max_replays, since_ms, counts)
+    known = asdict(which) | {"topic_prefix": source.names.prefix, "since_ms": since_ms, "counts": counts}
+    plan = ReplayPlan(folder, plan_id, created_ms, **known)
     facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
     local_rows(source.spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{folder}/plan")
     return plan
@@ -193,20 +269,26 @@ def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
     """Return the plan of a folder, None if it has none.
 
     Raises:
-        IllegalSetting: another version of reconsume made it.
+        IllegalSetting: another version of reconsume made it, or its file was changed.
     """
-    lines = rows_if_there(lambda: spark.read.text(f"{folder}/plan"))
+    lines = rows_if_there(lambda: spark.read.text(literal_path(f"{folder}/plan"), wholetext=True))
     if not lines:
         return None
-    facts = json.loads(lines[0]["value"])
-    if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
-        raise IllegalSetting(f"{folder} has a plan of another version of reconsume: make a new one in another folder")
+    try:
+        facts = of_type(json.loads("".join(row["value"] for row in lines)), "the plan", dict)
+        if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
+            raise ValueError("another version of reconsume made it")
+        check_types(facts, plan_id=str, created_ms=int, topic_prefix=str, since_ms=int, counts=dict)
+        check_types(facts["counts"], **dict.fromkeys(facts["counts"], int))
+        PlanChoice.of(**{name.name: facts[name.name] for name in fields(PlanChoice)})
+    except (ValueError, ReconsumeError) as error:
+        raise IllegalSetting(f"{folder}/plan cannot be read ({error}): make a new plan in another folder") from error
     return ReplayPlan(folder=folder, **facts)
 
 
 def records(spark: SparkSession, folder: str) -> DataFrame:
-    """Return the plan's table: one row for each selected dead letter."""
-    return spark.read.parquet(f"{folder}/records")
+    """The plan's table: one row for each dead letter that the filter took."""
+    return spark.read.parquet(literal_path(f"{folder}/records"))
 
 
 def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
@@ -244,20 +326,8 @@ def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
     )
 
 
-def _check(spark: SparkSession, folder: str, plan_id: str, target: str, group: str | None, max_replays: int) -> None:
-    if target not in _TARGETS:
-        raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
-    if max_replays < 1:
-        raise IllegalSetting(f"max_replays must be 1 or more, not {max_replays}")
-    if not _PLAN_ID.fullmatch(plan_id):
-        raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
-    if group is not None:
-        check_group(group)
-    if open_plan(spark, folder) is not None:
-        raise IllegalSetting(f"{folder} already has a plan; run that one, or choose another folder")
-
-
-def _filter(dead: DataFrame, where: str) -> Column:
+def filter_of(dead: DataFrame, where: str) -> Column:
+    """Return the filter that a user writes; raises `IllegalSetting`."""
     try:
         wanted = F.expr(where)
         _ = dead.where(wanted).schema  # Spark Connect analyses an expression only when it must

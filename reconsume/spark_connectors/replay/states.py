@@ -28,11 +28,11 @@ def read_states(source: TopicSource) -> DataFrame:
 
     return last.where(F.col("key").rlike(_KEY) & F.col("value").isNotNull()).select(
         part(1).alias("kafka_topic"),
-        part(2).cast("int").alias("partition"),
+        part(2).try_cast("int").alias("partition"),
         part(3).cast("long").alias("offset"),
         part(4).cast("long").alias("stored_ms"),
         F.get_json_object("value", "$.state").alias("state"),
-        F.get_json_object("value", "$.at").cast("long").alias("at"),
+        F.get_json_object("value", "$.at").try_cast("long").alias("at"),
         F.get_json_object("value", "$.job").alias("job"),
     )
 

@@ -11,10 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from reconsume.delay_levels.foreign_values import check_types, texts
+from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.readers import dead_letters
+from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.execution import run_replay
-from reconsume.spark_connectors.replay.plan import open_plan, plan_from
+from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
 from reconsume.spark_connectors.source import TopicSource
 
 
@@ -60,13 +61,10 @@ def replay_stream(
         topic_prefix: the prefix of the installation's topics.
         options: options of Spark's Kafka source; `maxOffsetsPerTrigger` limits a batch.
     """
-    check_types(
-        locals(), folder=(str, os.PathLike), name=str, where=str, target=str, group=(str, NoneType), max_replays=int
-    )
-    check_types(locals(), rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
-    groups = None if groups is None else texts(groups, "groups", "['departures']")
-    topics = None if topics is None else texts(topics, "topics")
-    which: dict[str, Any] = {"where": where, "target": target, "group": group, "max_replays": max_replays}
+    check_types(locals(), folder=(str, os.PathLike), name=str, rate=(int, float, NoneType))
+    check_types(locals(), at_least_once=bool, settle_seconds=(int, float))
+    check_rate(rate)
+    which = PlanChoice.of(where, target, group, max_replays, groups, topics)
     how: dict[str, Any] = {"rate": rate, "at_least_once": at_least_once, "settle_seconds": settle_seconds}
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
 
@@ -74,9 +72,10 @@ def replay_stream(
         here, at = replace(source.of_clients(), spark=batch.sparkSession), f"{folder}/plans/{number}"
         plan = open_plan(here.spark, at)
         if plan is None:
-            plan = plan_from(here, at, f"{name}-{number}", batch, dead_letters(here, groups, topics), **which)
+            plan = plan_from(here, at, f"{name}-{number}", batch, which, dead_letters(here, which.groups, which.topics))
         run_replay(here.spark, bootstrap_servers, plan, bulk_partitions=bulk_partitions, options=here.options, **how)
 
-    stream = dead_letters(source, groups, topics, streaming=True)
+    stream = dead_letters(source, which.groups, which.topics, streaming=True)
+    filter_of(stream, where)
     writer = stream.writeStream.foreachBatch(replay_batch).option("checkpointLocation", f"{folder}/checkpoint")
     return writer.trigger(availableNow=True).start()

@@ -137,6 +137,9 @@ class RunsNothing:
         for chunk in chunks:
             self.submit(chunk)
 
+    def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
+        """Nothing runs meanwhile."""
+
     def stop(self) -> None:
         """Nothing runs by itself."""
 
@@ -176,17 +179,13 @@ def given_again(service: ConcurrentlyService) -> list[Chunk]:
 
 
 @dataclass
-class Begun:
+class Begun(RunsNothing):
     """A pool that calls no listener: partition and offset of what would be consumed."""
 
     messages: list[tuple[int, int]] = field(default_factory=list)
 
-    def submit(self, chunk: Chunk) -> None:
-        self._take(chunk)
-
-    def submit_all(self, parts: Iterator[Chunk]) -> None:
-        for part in parts:
-            self._take(part)
+    def __post_init__(self) -> None:
+        self.submit = self._take
 
     def _take(self, messages: Iterable[Message]) -> None:
         self.messages += [(message.kafka.partition, message.kafka.offset) for message in messages]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
@@ -21,18 +22,21 @@ class Polled:
     Attributes:
         reset: partitions whose start was set.
         rebalance: called before `consume` returns, as librdkafka calls back.
+        asked: how many messages `consume` was called for.
     """
 
     first: KafkaMessage
     rest: list[KafkaMessage]
-    rebalance: Any = None
+    rebalance: Any = lambda: None
     reset: list[TopicPartition] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
 
     def poll(self, _timeout: float) -> KafkaMessage:
         return self.first
 
-    def consume(self, _count: int, _timeout: float) -> list[KafkaMessage]:
+    def consume(self, count: int, _timeout: float) -> list[KafkaMessage]:
         self.rebalance()
+        self.asked.append(count)
         return self.rest
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -61,7 +65,7 @@ def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -
         loop.partitions.assigned([FLIGHTS])
 
     polled.rebalance = away_and_back
-    loop._read(0)
+    loop._read(0, 0)
     loop._begin_fresh()
     assert begun.messages == [(0, 4), (0, 5)]
 
@@ -71,6 +75,18 @@ def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     polled = Polled(no_offset, [no_offset])
     loop, _ = assigned(polled)
     polled.rebalance = lambda: loop.partitions.lost([FLIGHTS])
-    loop._read(0)
+    loop._read(0, 0)
     loop._begin_fresh()
     assert polled.reset == []
+
+
+@pytest.mark.rule("FC-02")
+def test_an_empty_partition_is_filled_in_one_turn_and_a_fuller_one_in_smaller_steps() -> None:
+    polled = Polled(record(0), [record(offset) for offset in range(1, 701)])
+    loop, begun = assigned(polled)
+    loop.partitions.kept_progress.learn(loop.partitions.queues.values())
+    loop.run_once()
+    assert len(begun.messages) == 701
+    polled.first, polled.rest = record(701), []
+    loop.run_once()
+    assert polled.asked == [999, 499]

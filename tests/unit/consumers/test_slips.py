@@ -257,11 +257,11 @@ def closing() -> Iterator[list[Any]]:
 def test_no_thread_of_a_pool_dies_whatever_it_runs(closing: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     done = threading.Event()
 
-    def consume(work: BaseException | None) -> None:
-        if work is None:
+    def consume(works: Iterator[BaseException | None]) -> None:
+        for work in works:
+            if work is not None:
+                raise work
             done.set()
-        else:
-            raise work
 
     pool = ThreadListenerPool(2, consume)
     closing.append(pool)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import chain
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
-from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
 from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.errors import is_passing, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.process.polled_records import offset_of
+from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.writers import (
     DELIVERING,
@@ -23,7 +24,8 @@ from reconsume.bridge.scheduler.delivery.writers import (
     BatchAborted,
     WriterBroken,
 )
-from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
+from reconsume.bridge.scheduler.targets.routing import UNWRITTEN
 from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
 from reconsume.delay_levels.errors import KafkaNotReachable
 
@@ -38,8 +40,12 @@ _LAST_SECONDS: Final = 10.0
 class AtLeastOnceWriter:
     """For clusters without transactions: produce, wait for every acknowledgement, then commit.
 
-    A crash before the commit delivers the batch again; readers recognise copies by their identity. Positions are
-    written after the commit: the last one may be missing after a crash.
+    A crash between the two delivers the batch again; readers recognise copies by their identity. Positions follow the
+    commit: the last one may be missing after a crash.
+
+    Guarantees: a record that was acknowledged is not written again when another one of its batch was not, or the commit
+    failed, as long as the worker has its partition.
+    Test: tests/unit/bridge/scheduler/delivery/test_at_least_once_writer.py.
     """
 
     def __init__(
@@ -55,7 +61,8 @@ class AtLeastOnceWriter:
         self._settings = producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS}
         self._producer = make_producer(self._settings)
         self._topics = TopicsSeen()
-        self._stored: set[int] = set()
+        # Without a partition that went to another worker: its queue is gone, and a new one begins anew.
+        self._stored: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
         self._refused: list[KafkaError] = []
 
     def start(self) -> None:
@@ -69,24 +76,12 @@ class AtLeastOnceWriter:
     def recover(self) -> None:
         """Do nothing: unacknowledged records are written again."""
 
-    def write(
-        self,
-        batch: Sequence[Delivery],
-        offsets: Callable[[], Mapping[Partition, Commit]],
-        consumer: GroupConsumer,
-        more: Iterable[Sequence[Delivery]] = (),
-    ) -> None:
-        """Produce all, wait, commit."""
-        self._stored.clear()
+    def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
+        """Produce all that is not stored yet, wait, commit."""
         self._refused.clear()
         self._sent = monotonic_ms()
         try:
-            for index, one in enumerate(chain.from_iterable(chain((batch,), more))):
-                if one.outcome not in UNWRITTEN:
-                    record, note = (one.topic, one.value, one.key, one.partition), partial(self._note, index)
-                    produce_patiently(self._producer, *record, note, headers=list(one.headers))
-                if index % _SERVE_EVERY == 0:
-                    self._producer.poll(0)
+            self._produce(batch)
             self._producer.flush()
         except KafkaException as error:
             raise WriterBroken(translate(error, DELIVERING)) from error
@@ -94,17 +89,27 @@ class AtLeastOnceWriter:
             # See `fatal_errors`; delivery reports no longer count.
             raise WriterBroken(KafkaNotReachable(f"{DELIVERING}: {error.__cause__ or error}")) from error
         if self._refused:
-            why = translate(self._refused[0], DELIVERING)
-            raise BatchAborted(why, passing=is_passing(self._refused[0]), written=frozenset(self._stored))
-        commits = offsets()
+            raise BatchAborted(translate(self._refused[0], DELIVERING), passing=is_passing(self._refused[0]))
+        commits = batch.commits()
         if consumer.commit(commits, wait=True):
-            aborted = KafkaNotReachable("offsets of a batch were not committed")
-            raise BatchAborted(aborted, passing=True, written=frozenset(self._stored))
-        if self._topics.are_too_many(batch):
+            raise BatchAborted(KafkaNotReachable("offsets of a batch were not committed"), passing=True)
+        for run in batch.runs:
+            if (stored := self._stored.get(run.queue)) is not None:
+                stored.difference_update(offset_of(message) for _, message in run.records)
+        if self._topics.are_too_many(batch.deliveries):
             discard_producer(self._producer)
             self._producer = make_producer(self._settings)
         if self._positions is not None:
             self._produce_positions(self._positions.records(commits))
+
+    def _produce(self, batch: DueBatch) -> None:
+        # The deliveries may be fewer than their sources: a batch ends before a record that needs a question.
+        for index, (one, (queue, offset)) in enumerate(zip(batch.all(), batch.sources(), strict=False)):
+            if one.outcome not in UNWRITTEN and offset not in self._stored.get(queue, ()):
+                record, note = (one.topic, one.value, one.key, one.partition), partial(self._note, queue, offset)
+                produce_patiently(self._producer, *record, note, headers=list(one.headers))
+            if index % _SERVE_EVERY == 0:
+                self._producer.poll(0)
 
     def _produce_positions(self, records: Iterable[PositionRecord]) -> None:
         try:
@@ -114,9 +119,9 @@ class AtLeastOnceWriter:
             # The batch is committed; the next one gets the same error.
             logger.warning("%s", translate(error, WRITING_POSITIONS))
 
-    def _note(self, index: int, error: KafkaError | None, message: Message) -> None:
+    def _note(self, queue: PartitionQueue, offset: int, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            self._stored.add(index)
+            self._stored.setdefault(queue, set()).add(offset)
             if self._time is not None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
                 self._time.heard(message.timestamp()[1], self._sent)
         else:

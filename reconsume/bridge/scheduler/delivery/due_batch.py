@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.process.polled_records import offset_of
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 
@@ -45,11 +49,23 @@ class DueBatch:
         """Return the runs of the deliveries so far."""
         return first_of(self._due, len(self.deliveries))
 
+    def commits(self) -> dict[Partition, Commit]:
+        """Return the offsets to commit with the deliveries so far."""
+        return commits_of(self.runs)
+
+    def sources(self) -> Iterator[tuple[PartitionQueue, int]]:
+        """Return the queue and the offset of each delivery, also of those that `parts` may add."""
+        return ((run.queue, offset_of(message)) for run in self._due for _, message in run.records)
+
     def end(self) -> tuple[list[DueRun], list[Delivery]]:
         """Return the contents; nothing is added afterwards, even by an abandoned thread."""
         self._is_left = True
         deliveries = self.deliveries[:]
         return first_of(self._due, len(deliveries)), deliveries
+
+    def all(self) -> Iterator[Delivery]:
+        """Return the deliveries so far, then those that `parts` adds."""
+        return chain.from_iterable(chain((self.deliveries,), self.parts()))
 
     def parts(self) -> Iterator[Sequence[Delivery]]:
         """Add the rest, and yield what was added, part by part."""
@@ -66,6 +82,11 @@ class DueBatch:
                 if len(added) < len(records):
                     self.is_cut = True
                     return
+
+
+def commits_of(runs: Sequence[DueRun]) -> dict[Partition, Commit]:
+    """Return the offsets to commit when these are delivered."""
+    return {run.where: run.commit for run in runs}
 
 
 def first_part(runs: Sequence[DueRun]) -> list[DueRun]:

@@ -112,7 +112,6 @@ class Refusals:
         self._unwritable = unwritable
         self._compresses = compresses
         self._alone: dict[Where, str] = {}
-        self._written: set[Where] = set()
         self._targets: dict[str, _Refused] = {}
         self._searches: dict[str, _Search] = {}
         self._asked: set[str] = set()
@@ -121,7 +120,7 @@ class Refusals:
         self._not_before = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._alone or self._written or self._targets or self._searches)
+        return bool(self._alone or self._targets or self._searches)
 
     def overrule(self, runs: list[DueRun], batch: list[Delivery], now_ms: float) -> tuple[list[DueRun], list[Delivery]]:
         """Return the part of the batch that can be written now; refused records go to the quarantine."""
@@ -141,8 +140,6 @@ class Refusals:
         """Return the delivery of the record, None while the verdict is open."""
         message = record[1]
         where = *source, offset_of(message)
-        if where in self._written:
-            return one._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
         if (reason := self._alone.get(where)) is not None:
             return self._router.quarantine(message, reason)
         if one.outcome in _DECIDED:
@@ -193,7 +190,7 @@ class Refusals:
         concerned = [
             (record_batch_bytes(one), where, one)
             for where, one in zip(wheres_of(runs), batch, strict=True)
-            if one.topic == topic and one.outcome not in _DECIDED and where not in self._written
+            if one.topic == topic and one.outcome not in _DECIDED
         ]
         if not concerned or self._trials is None or topic in self._searches:
             return False
@@ -224,23 +221,14 @@ class Refusals:
         """Try the record unchanged next time."""
         self._alone.pop(where, None)
 
-    def stored(self, wheres: Iterable[Where]) -> None:
-        """Note records that are stored although their batch was aborted."""
-        self._written.update(wheres)
-
-    def is_stored(self, where: Where) -> bool:
-        """Return whether the record is stored already."""
-        return where in self._written
-
     def forget(self, wheres: Iterable[Where]) -> None:
         """Forget delivered and committed records."""
         for where in wheres:
             self._alone.pop(where, None)
-            self._written.discard(where)
 
     def revoke(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Forget partitions of another worker."""
-        self.forget([where for where in (*self._alone, *self._written) if where[:2] in partitions])
+        """These partitions went to another worker."""
+        self.forget([where for where in self._alone if where[:2] in partitions])
 
     def step(self, now_ms: float) -> None:
         """Take one step of the search: one request, or one trial."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final, Protocol
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
@@ -15,6 +14,7 @@ from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import Trials
 from reconsume.bridge.scheduler.targets.record_size import MessageSets
@@ -45,19 +45,15 @@ class BatchAborted(Exception):
     """The batch was aborted; its records are still to be delivered.
 
     Attributes:
-        error: the reason.
-        passing: True if the same batch may succeed later, False if a record was refused.
-        written: indexes of records that are stored nevertheless (never with a transaction).
-        topic: the Kafka topic that refused a request, empty if librdkafka does not name it.
+        error: why.
+        passing: True when the same batch may succeed later, False when one of its records was refused.
+        topic: the Kafka topic that refused a request, empty where librdkafka does not name it.
     """
 
-    def __init__(
-        self, error: ReconsumeError, *, passing: bool, written: frozenset[int] = frozenset(), topic: str = ""
-    ) -> None:
+    def __init__(self, error: ReconsumeError, *, passing: bool, topic: str = "") -> None:
         super().__init__(str(error))
         self.error = error
         self.passing = passing
-        self.written = written
         self.topic = topic
 
 
@@ -91,20 +87,12 @@ class BatchWriter(Protocol):
     def start(self) -> None:
         """Prepare; raise `KafkaNotReachable` or `KafkaRefused`."""
 
-    def write(
-        self,
-        batch: Sequence[Delivery],
-        offsets: Callable[[], Mapping[Partition, Commit]],
-        consumer: GroupConsumer,
-        more: Iterable[Sequence[Delivery]],
-    ) -> None:
-        """Write all of `batch` and commit the offsets.
+    def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
+        """Write all of a batch, with the parts that it gets meanwhile, and commit its offsets.
 
         Args:
-            batch: the records; grows with `more`.
-            offsets: called after everything was produced.
-            consumer: the consumer that has read the records.
-            more: further parts of the batch; may be called in another thread.
+            batch: may be asked for its parts in another thread.
+            consumer: that has read the records.
 
         Raises:
             BatchAborted, BatchInDoubt, WriterBroken: the batch was not committed, or that is unknown.
@@ -241,24 +229,18 @@ class TransactionalWriter:
 
         return stored
 
-    def write(
-        self,
-        batch: Sequence[Delivery],
-        offsets: Callable[[], Mapping[Partition, Commit]],
-        consumer: GroupConsumer,
-        more: Iterable[Sequence[Delivery]] = (),
-    ) -> None:
-        """Begin, produce all, send the offsets with current group metadata, commit."""
+    def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
+        """Begin, produce all, send the offsets with fresh group metadata, commit."""
         commits: dict[Partition, Commit] = {}
         metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
 
         def produce(producer: Producer) -> None:
-            # Prepared before the first record, so that librdkafka adds both partitions to the transaction at once.
-            positions, size = self._place(offsets, commits), len(batch)
-            self._produce(producer, chain.from_iterable(chain((batch,), more)))
-            if len(batch) > size:
-                positions = self._place(offsets, commits)
+            # Ready before the first record, so that librdkafka adds the partitions of both to the transaction at once.
+            positions, size = self._place(batch, commits), len(batch.deliveries)
+            self._produce(producer, batch.all())
+            if len(batch.deliveries) > size:
+                positions = self._place(batch, commits)
             self._produce_positions(producer, positions)
 
         try:
@@ -267,7 +249,7 @@ class TransactionalWriter:
             if self._position_refusal is not None:
                 # No record of the batch is to blame.
                 raise BatchAborted(translate(self._position_refusal, WRITING_POSITIONS), passing=True) from error
-            several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
+            several = sum(one.outcome not in UNWRITTEN for one in batch.deliveries) > 1
             refused = is_refusal_of_some(error.cause) and (several or self._first_refusal is not None)
             topic = refusing_topic(error.cause) if refused else ""
             raise BatchAborted(translate(error.cause, DELIVERING), passing=not refused, topic=topic) from error
@@ -280,14 +262,12 @@ class TransactionalWriter:
             if isinstance(why, KafkaNotReachable):
                 raise BatchAborted(why, passing=True) from error
             raise WriterBroken(why) from error
-        if self._topics.are_too_many(batch):
+        if self._topics.are_too_many(batch.deliveries):
             self._transactions.renew()
 
-    def _place(
-        self, offsets: Callable[[], Mapping[Partition, Commit]], commits: dict[Partition, Commit]
-    ) -> Sequence[PositionRecord]:
+    def _place(self, batch: DueBatch, commits: dict[Partition, Commit]) -> Sequence[PositionRecord]:
         """Set the offsets to commit, and return the positions to write with them."""
-        commits.update(offsets())
+        commits.update(batch.commits())
         return [] if self._positions is None else self._positions.records(commits)
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:

@@ -9,14 +9,19 @@ tests/integration/test_scheduler_faults.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from reconsume.bridge.kafka.admin import Commit, Partition
-from reconsume.bridge.scheduler.membership.earlier_owners import EarlierProgress, covers
+from reconsume.bridge.scheduler.delivery.writers import BatchWriter, WriterBroken
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress, covers
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.targets.routing import Delivery
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,30 @@ class UnknownOutcome:
     runs: Sequence[DueRun]
     batch: Sequence[Delivery]
     offsets: Mapping[Partition, Commit]
+
+    def resolve(
+        self, writer: BatchWriter, owners: EarlierOwners, read_ahead: ReadAhead
+    ) -> Sequence[CommittedRun] | None:
+        """Return the committed part, None while that is not known.
+
+        Raises:
+            WriterBroken: the brokers refuse an answer.
+        """
+        asked = self.partitions(read_ahead)
+        try:
+            writer.recover()
+            left, undecided = owners.ask(asked)
+        except KafkaNotReachable as error:
+            logger.warning("batch still in doubt: %s", error)
+            return None
+        except ReconsumeError as error:
+            raise WriterBroken(error) from error
+        if undecided:
+            return None
+        counted = self.committed_runs(asked, left)
+        delivered = sum(len(one.batch) for one in counted)
+        logger.warning("batch in doubt is resolved: %d of %d records were delivered", delivered, len(self.batch))
+        return counted
 
     def partitions(self, read_ahead: ReadAhead) -> list[Partition]:
         """Return the partitions to ask: those that the worker has owned all the time."""

@@ -39,8 +39,8 @@ class PartitionQueue:
     """
 
     __slots__ = (
-        *("_clock", "_done", "_end", "_next", "_paused", "_records", "bytes", "delay_ms", "held_until_ms"),
-        *("is_at_end", "partition", "topic"),
+        *("__weakref__", "_clock", "_done", "_end", "_next", "_paused", "_records", "bytes", "delay_ms"),
+        *("held_until_ms", "is_at_end", "partition", "topic"),
     )
 
     least_room = 0

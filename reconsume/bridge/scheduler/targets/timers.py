@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -12,6 +12,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.polled_records import PolledRecord, stored_ms
+from reconsume.bridge.scheduler.targets.targets import ListedTopics
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
 from reconsume.delay_levels.rules.cascade import next_delay_ms
 from reconsume.delay_levels.wire.names import TopicNames
@@ -40,27 +41,35 @@ class Cancels(Protocol):
 class DelayTopics:
     """The existing delay topics of the level table.
 
+    Guarantees: the worker's thread asks for them only while another thread lists no topics, after a change of the table
+    and after an aborted batch. Test: tests/unit/bridge/scheduler/targets/test_timers.py.
+
     Args:
         names: the installation's topics.
         admin: looks topics up.
         groups: the groups as known now, for the level table.
+        listed: the topics of the cluster.
     """
 
     names: TopicNames
     admin: KafkaAdmin
     groups: Callable[[], Groups]
+    listed: ListedTopics = field(default_factory=ListedTopics)
+    _taken: Mapping[str, int] = field(default_factory=dict)
     _delays: tuple[int, ...] = ()
     _wanted: tuple[int, ...] = ()
     _look_at: float = float("-inf")
 
     def delays_ms(self, now: float) -> tuple[int, ...]:
-        """Return their delays; a missing lane is not used, and looked for again within a minute."""
-        wanted = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0)
-        if wanted == self._wanted and now < self._look_at:
+        """Their delays; a lane that is missing is not used, and looked for again within a minute."""
+        wanted, listed = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0), self.listed
+        is_listed = bool(listed.topics) and listed.topics is not self._taken
+        if wanted == self._wanted and now < self._look_at and not is_listed:
             return self._delays
-        self._wanted = wanted
+        self._wanted, self._taken = wanted, listed.topics
         try:
-            existing = self.admin.partitions(self.names.delay(delay) for delay in wanted)
+            topics = [self.names.delay(delay) for delay in wanted]
+            existing = listed.topics if is_listed else self.admin.partitions(topics)
         except ReconsumeError as error:
             logger.warning("delay topics not listed: %s", error)
             self._delays = tuple(delay for delay in self._delays if delay in wanted)
@@ -71,8 +80,8 @@ class DelayTopics:
         return self._delays
 
     def forget(self) -> None:
-        """Look again: a known topic is gone."""
-        self._look_at = float("-inf")
+        """Look again: a topic that was known is gone."""
+        self._look_at, self._taken = float("-inf"), self.listed.topics
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ HEARD_WITHIN_MS: Final = 1_000
 
 _COMPARE_EVERY_SECONDS: Final = 0.25
 _AGAIN_SECONDS: Final = 2.0
+_COUNT_SECONDS: Final = 1.0
 
 
 class CancelsNotRead(KafkaNotReachable):
@@ -43,7 +44,7 @@ class CancelsFollower(TopicFollower):
     """
 
     def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock = now_ms) -> None:
-        super().__init__(base, names.cancel, "reconsume-cancels", _AGAIN_SECONDS)
+        super().__init__(base, names.cancel, "reconsume-cancels", _AGAIN_SECONDS, _COUNT_SECONDS)
         self._names = names
         self._clock = clock
         self._withdrawals = Withdrawals()
@@ -81,7 +82,9 @@ class CancelsFollower(TopicFollower):
                 if time.monotonic() >= compare_at:
                     compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS
                     asked_at = self._clock()
-                    # Open transactions may contain withdrawals, so the end of uncommitted records counts.
+                    if self._has_grown(admin, len(reader.partitions)):
+                        return
+                    # What a transaction that is open has withdrawn counts too, so its end is waited for.
                     if reader.has_reached(admin.end_offsets(reader.partitions, uncommitted=True)):
                         self._complete_at = asked_at
                     self._forget(reader)

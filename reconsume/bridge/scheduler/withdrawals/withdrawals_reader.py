@@ -20,7 +20,13 @@ from reconsume.bridge.scheduler.withdrawals.withdrawn_topic import WithdrawnTopi
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
-from reconsume.delay_levels.wire.withdrawals import ID_BYTES, PositionInCancel, Withdrawals, requested_withdrawal
+from reconsume.delay_levels.wire.withdrawals import (
+    ID_BYTES,
+    PositionInCancel,
+    Withdrawals,
+    due_in,
+    requested_withdrawal,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -149,8 +155,8 @@ class WithdrawalsReader:
                     self._writer.saw(position)
         elif value is None:
             self._withdrawals.discard(key)
-        elif not self.partitions and value.isdigit():  # later CANCEL itself is followed
-            self._add(key, min(int(value), int(now) + LONGEST_DELAY_MS), now)
+        elif not self.partitions and (due_ms := due_in(value)) is not None:  # later on CANCEL itself is followed
+            self._add(key, min(due_ms, int(now) + LONGEST_DELAY_MS), now)
 
     def _take_request(self, message: PolledRecord) -> None:
         """Handle a record of CANCEL."""

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.names import place_of
 from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partition
-from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog, write_rows
+from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog, shown_moment, write_rows
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
-from reconsume.spark_connectors.session import broadcast_if_few, local_rows, rows_if_there
+from reconsume.spark_connectors.session import broadcast_if_few, literal_path, local_rows, rows_if_there
 
 _OVERLAP_MS: Final = 60_000
 """Records that a transaction hid from the last run may be this much older than its end."""
@@ -25,7 +25,7 @@ _BUCKETS: Final = 1_024
 _LONGEST_RUN_MS: Final = DAY_MS
 """A run is named after its beginning; records it saw may be this much younger."""
 _OPEN: Final = ("waiting", "lost", "quarantined")
-"""A person may release quarantined records within this time."""
+"""A person may give back what is in the quarantine; what was resolved stays there."""
 _SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}
 _PLACE: Final = ("topic", "partition", "offset")
 
@@ -44,20 +44,21 @@ class GrownLedger:
 
     @classmethod
     def open(
-        cls, spark: SparkSession, folder: str, topic_prefix: str, now_ms: int, longest_ms: int = 0, keep_ms: int = 0
+        cls, spark: SparkSession, folder: str, topic_prefix: str, now_ms: int, longest_ms: int = 0
     ) -> tuple[LedgerLog, GrownLedger | None]:
-        """Read the runs and clean up; for the first run the ledger is None.
+        """Begin a run: read which runs there are, and tidy up; without a ledger before the first one.
 
         Args:
             spark: the session.
-            folder: the ledger's folder.
-            topic_prefix: the prefix of the installation's topics.
-            now_ms: the time of the new run; later runs are looked for too.
+            folder: where it is.
+            topic_prefix: of the installation.
+            now_ms: until when the run judges.
             longest_ms: the longest delay.
-            keep_ms: how long runs are kept; 0 means forever.
 
         Raises:
-            IllegalSetting: the ledger is of another installation, or the folder holds something else.
+            IllegalSetting: the ledger is of another installation, the folder holds something else, or its last run
+                judged as far already.
+            LedgerTaken: another process of this machine writes to it.
             ReconsumeError: the folder cannot be read; see `failures`.
         """
         reach_ms = max(_SHORTEST_RETENTION_MS, 2 * longest_ms) + _LONGEST_RUN_MS
@@ -66,23 +67,25 @@ class GrownLedger:
         others = {one.topic_prefix for one in log.runs} - {topic_prefix}
         if others:
             raise IllegalSetting(f"{folder} has the ledger of the topics {others.pop()}*; choose another folder")
-        if log.runs and log.tidy(max(0, now_ms - keep_ms) if keep_ms else 0):
+        if now_ms <= log.last_ms:
+            # Its rows would take the place of that run's, or settle the same once more.
+            raise IllegalSetting(
+                f"the ledger in {folder} judged until {shown_moment(log.last_ms)} and has nothing to add until "
+                f"{shown_moment(now_ms)}: leave `until` out, or check the clock of this machine"
+            )
+        log.begin(now_ms, topic_prefix)
+        if log.tidy():
             log = LedgerLog.open(spark, folder, today, reach_ms)
         return log, cls(log, reach_ms) if log.runs else None
 
     @property
-    def last_ms(self) -> int:
-        """Return the end of the time that the last run judged."""
-        return self.log.last.run
-
-    @property
     def from_ms(self) -> int:
-        """Return the moment from which Kafka must be read."""
-        return self.last_ms - _OVERLAP_MS
+        """From when on Kafka has to be read."""
+        return self.log.last_ms - _OVERLAP_MS
 
     def with_open(self, records: DataFrame) -> DataFrame:
-        """Return the new records and the open send-backs, without records that were read before."""
-        left = self.log.left_open(self.last_ms)
+        """New records without those that were read before, and with the send-backs that are open."""
+        left = self.log.left_open(self.log.last_ms)
         known = _places(self._recent().unionByName(left), self.from_ms)
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
             F.broadcast(known), place_of("kafka_topic", "partition", "offset") == F.col("place"), "left_anti"
@@ -96,7 +99,7 @@ class GrownLedger:
         """Return offsets before which all records were handled, as far as lost attempts prove it."""
         partition, offset = F.substring_index("place", "/", 2), F.substring_index("place", "/", -1).cast("bigint")
         lost = (
-            _places(self.log.left_open(self.last_ms).where("outcome = 'lost'"))
+            _places(self.log.left_open(self.log.last_ms).where("outcome = 'lost'"))
             .groupBy(partition)
             .agg(F.max(offset))
             .collect()
@@ -120,7 +123,7 @@ class GrownLedger:
         """
         surplus = F.col("sent_offset").isNull() & F.col("inbox_offset").isNull()
         wanted = pairs.where(surplus).select(*IDENTITY).distinct()
-        runs = [one for one in self.log.runs if one.run >= self.last_ms - self.reach_ms]
+        runs = [one for one in self.log.runs if one.run >= self.log.last_ms - self.reach_ms]
         settled = self.log.settled(runs)
         buckets = [row[0] for row in wanted.select(_bucket()).distinct().collect()]
         if settled is None:
@@ -136,8 +139,8 @@ class GrownLedger:
         return joined.withColumn("copies_sent", copies).select(*pairs.columns)
 
     def ends(self) -> dict[Partition, int] | None:
-        """Return the end offsets before the last run read the partitions; None if that run did not record them."""
-        path = self.log.path("ends", self.last_ms)
+        """Where the partitions of our topics ended before the last run read them; None where it did not say so."""
+        path = literal_path(self.log.path("ends", self.log.last_ms))
         rows = rows_if_there(lambda: self.log.spark.read.parquet(path))
         return None if rows is None else {(row.topic, row.partition): row["end"] for row in rows}
 
@@ -170,7 +173,8 @@ def append_run(
     Raises:
         LedgerTaken: another run was added meanwhile.
     """
-    still, seen = F.col("outcome").isin(*_OPEN), F.greatest(*map(F.unix_millis, _SIDES.values()))
+    resolved = (F.col("outcome") == "quarantined") & ~F.array_contains("notes", "QUARANTINED")
+    still, seen = F.col("outcome").isin(*_OPEN) & ~resolved, F.greatest(*map(F.unix_millis, _SIDES.values()))
     kept = ledger.withColumns({"run": F.lit(now_ms).cast("bigint"), "bucket": _bucket(), "seen_ms": seen})
     for name, rows in (("settled", kept.where(~still)), ("open", kept.where(still))):
         write_rows(rows, log.path(name, now_ms))
@@ -178,7 +182,7 @@ def append_run(
         places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
         ends = local_rows(log.spark, places, "topic STRING, partition INT, end BIGINT")
         ends.write.mode("overwrite").parquet(log.path("ends", now_ms))
-    log.end(now_ms, topic_prefix, max(0, now_ms - keep_ms) if keep_ms else 0)
+    log.end(now_ms, topic_prefix, keep_ms)
 
 
 def _bucket() -> Column:

@@ -7,8 +7,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
-from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED
+from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED, QUARANTINE_RESOLVED
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern, place_of
 from reconsume.spark_connectors.schema import typed
@@ -33,17 +34,18 @@ def read_records(source: TopicSource) -> DataFrame:
     headers; `stamp`, equal for all copies of a message; `released`, null; `by_producer`, whether `appended` is from
     the producer's clock. Delayed messages are left out, because they are not send-backs.
 
-    A mark that a record was released from the quarantine is a row of kind `released`: its `origin_message_id` is the
-    place of that record, and its `cause` is the record's destination.
+    A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
+    where that record stands, its `cause` where it went, or `RESOLVED`.
     """
     in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns.of(F.col("headers"))
-    # Computed first; otherwise key, value and all headers would be copied from step to step. The last three columns
-    # are computed only for records in the quarantine, which are few.
+    resolved, went_to = headers.integer(QUARANTINE_RESOLVED), F.make_valid_utf8(F.col("value").cast("string"))
+    # Made first: key, value and all headers would be copied from step to step. Of records that are not in the
+    # quarantine, which are nearly all, the last three are not computed.
     early = {
         "stamp": F.xxhash64("key", "value"),
         "source": F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN)),
-        "mark": F.when(in_quarantine, headers.integer(QUARANTINE_RELEASED)),
-        "went_to": F.when(in_quarantine, F.make_valid_utf8(F.col("value").cast("string"))),
+        "mark": F.when(in_quarantine, F.coalesce(headers.integer(QUARANTINE_RELEASED), resolved)),
+        "went_to": F.when(in_quarantine, F.when(resolved.isNotNull(), F.lit(RESOLVED)).otherwise(went_to)),
     }
     frame = typed(
         source.raw(pattern=_pattern(source)).withColumns(early), source.names.prefix, more=("timestampType", *early)

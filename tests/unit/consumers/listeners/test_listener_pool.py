@@ -55,7 +55,11 @@ MakePool = Callable[[Work, int], ListenerPool[Chunk]]
 
 
 def threads(work: Work, at_once: int) -> ListenerPool[Chunk]:
-    return ThreadListenerPool(at_once, work.plain)
+    def consume(chunks: Iterator[Chunk]) -> None:
+        for chunk in chunks:
+            work.plain(chunk)
+
+    return ThreadListenerPool(at_once, consume)
 
 
 def coroutines(work: Work, at_once: int) -> ListenerPool[Chunk]:
@@ -178,6 +182,22 @@ def test_closing_an_idle_pool_is_quick_and_ends_its_threads(work: Work, make: Ma
     before = threading.active_count()
     assert make(work, AT_ONCE).close(20)
     wait_until(lambda: threading.active_count() <= before, 10, "its threads are gone")
+
+
+@both
+def test_waiting_for_room_ends_when_a_listener_has_made_some_or_none_comes(work: Work, make: MakePool) -> None:
+    pool = make(work, AT_ONCE)
+    for _ in range(AT_ONCE):
+        pool.submit(chunk_of(1))
+    wait_until(lambda: work.running == AT_ONCE, 60, "all run")
+    pool.wait_while(lambda: not work.ended, 0.01)
+    assert not work.ended, "listeners that stay do not keep who waits"
+    waiting = threading.Thread(target=pool.wait_while, args=(lambda: len(work.ended) < AT_ONCE, 60))
+    waiting.start()
+    work.go.set()
+    waiting.join(20)
+    assert not waiting.is_alive(), "it waits no longer than needed"
+    assert pool.close(20)
 
 
 def plain_listener(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> None:

@@ -1,0 +1,1 @@
+"""The quarantine: read it, however large; release and resolve its records, each once."""
