@@ -57,9 +57,9 @@ def _wanted(
     text: Annotated[str | None, typer.Option(help="text in the reason")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="there since this time: 2026-11-22 10:00 (UTC), or an age: 2h"),
+        typer.Option(metavar="TIME", help="quarantined since this time: 2026-11-22 10:00 (UTC), or an age: 2h"),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="there since before this time")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="quarantined before this time")] = None,
 ) -> QuarantineFilter:
     since_ms, until_ms = (
         None if said is None else parse_point_in_time(option, said, now_ms())
