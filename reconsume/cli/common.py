@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -221,9 +222,30 @@ _COLLECT_EVERY = 200_000
 """Garbage-collection threshold; a batch of messages in progress has 60,000 objects, none of them garbage."""
 
 
+_SIGNAL_SECONDS = 1.0
+
+
+class _SignalEvent(threading.Event):
+    """An event that a signal's handler sets.
+
+    The kernel may deliver a signal to any thread, and handlers run in the main thread, when it wakes up. So no wait
+    for this event is long.
+    """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait as `threading.Event` does, and wake up once a second for a handler."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SIGNAL_SECONDS if end is None else end - time.monotonic()
+            if super().wait(max(0.0, min(left, _SIGNAL_SECONDS))):
+                return True
+            if left <= 0:
+                return False
+
+
 def stop_at_signals() -> threading.Event:
     """Return an event that SIGTERM and Ctrl-C set from now on."""
-    stop = threading.Event()
+    stop = _SignalEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
@@ -284,6 +306,12 @@ _MODULES: Final = {
     "spark": ("pyspark",),
 }
 
+_INSTALLED_BY: Final = {
+    "console": "pip install '.[cli,console]'",
+    "sidecar": "pip install '.[cli,sidecar]'",
+    "spark": "pip install '.[cli,spark]'",
+}
+
 
 def missing_of(extra: str) -> list[str]:
     """Return the modules of an extra that are not installed, without the time that importing them takes."""
@@ -293,4 +321,4 @@ def missing_of(extra: str) -> list[str]:
 def need(extra: str, what: str = "this command") -> None:
     """Raise `IllegalSetting`, which tells what to install, if a module of the extra is missing."""
     if missing := missing_of(extra):
-        raise IllegalSetting(f"{what} needs {', '.join(missing)}: pip install '.[cli,{extra}]' in the checkout")
+        raise IllegalSetting(f"{what} needs {', '.join(missing)}: {_INSTALLED_BY[extra]} in the checkout")

@@ -218,7 +218,7 @@ def clear_screen() -> None:
 
 @contextmanager
 def opened(file: Path | None) -> Iterator[TextIO]:
-    """Open a new file, or standard output if none is named.
+    """Open a new file, or standard output if none is named; remove a file that is not written to its end.
 
     Raises:
         IllegalSetting: the file exists already, or cannot be written.
@@ -230,5 +230,9 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         new = file.open("x", encoding="utf-8", newline="")
     except OSError as error:
         raise IllegalSetting(f"--file {file}: {error.strerror}; name a new file in a folder that exists") from None
-    with new:
-        yield new
+    try:
+        with new:
+            yield new
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise

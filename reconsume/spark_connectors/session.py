@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import type_name
+from reconsume.delay_levels.foreign_values import check_types, type_name
 
 _LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
 _LARGEST_BYTES: Final = "8000"
@@ -173,6 +174,17 @@ def looked_up(values: Mapping[Any, int], key: Column) -> Column:
         return F.lit(None).cast("bigint")
     entries = [F.lit(one) for pair in values.items() for one in pair]
     return F.try_element_at(F.create_map(*entries), key).cast("bigint")
+
+
+def check_folder(name: str, folder: object) -> None:
+    """Check the folder of an argument: of an empty one the files would be in the root, or anywhere.
+
+    Raises:
+        IllegalSetting: it is no path, or has no name.
+    """
+    check_types({name: folder}, **{name: (str, os.PathLike)})
+    if not str(folder).strip():
+        raise IllegalSetting(f"{name} must name a folder, got {folder!r}")
 
 
 def literal_path(path: str) -> str:

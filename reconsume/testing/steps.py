@@ -189,6 +189,8 @@ class Steps:
             # Send-backs are then stored in the order of the failures.
             self._settle(loop)
         self._settle(loop)
+        # What was full has room now, and the next turn reads it.
+        loop.partitions.pause_and_resume()
         return worked
 
     def _settle(self, loop: ConsumeLoop) -> None:

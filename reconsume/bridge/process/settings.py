@@ -164,7 +164,7 @@ class Settings(_Strict):
         for pattern in value:
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise IllegalName(f"{pattern!r} is not a regular expression: {error}") from None
         return value
 

@@ -79,7 +79,6 @@ class Worker:
         self._membership = membership
         self._member = member or GroupMember(consumer, names, is_static=False)
         self._router = router
-        self._names = names
         self._read_ahead = read_ahead
         self._stop = threading.Event()
         self._observer = observer
@@ -131,11 +130,9 @@ class Worker:
         self._read(longest_wait)
         delivered = self._resolve_doubt()
         if self._may_deliver():
-            if self._refusals:
-                self._refusals.step(self._clock())
+            self._refusals.step(self._clock())
             due = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
-            if due:
-                delivered += self._deliver(due)
+            delivered += self._deliver(due) if due else 0
         self._observer.look(self._read_ahead)
         return delivered
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -155,6 +156,10 @@ class LocalKafka:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BrokerFailed(f"Kafka has no folder for its data: {error}; name one that can be written") from None
+        if "," in str(self._folder):
+            raise BrokerFailed(
+                f"Kafka splits the name of its data folder {self._folder} at the comma; name another one"
+            )
         if self._given_data_dir is None:
             self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -246,7 +251,8 @@ class LocalKafka:
             "controller.quorum.voters": f"1@{_HOST}:{controller}",
             "log.dirs": str(self._folder / "log"),
         }
-        lines = [f"{name}={value}" for name, value in (settings | self._properties).items()]
+        # Java reads Latin-1 there, and the escapes of JSON.
+        lines = [f"{name}={json.dumps(value)[1:-1]}" for name, value in (settings | self._properties).items()]
         (self._folder / "server.properties").write_text("\n".join(lines) + "\n")
         (self._folder / "log4j2.properties").write_text(_LOG_CONFIG)
 
@@ -278,7 +284,7 @@ class LocalKafka:
             self._log_start = log.tell()
             # A separate session, so that the terminal's Ctrl-C does not reach the JVM and we can stop it in order.
             self._guard = subprocess.Popen(
-                [sys.executable, "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
+                [sys.executable, "-P", "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -65,7 +65,7 @@ class ChaosOptions:
     rate: float = 200.0
     sidecar: bool = False
     faults: Sequence[Fault] | None = None
-    worker: Sequence[str] = (sys.executable, "-m", "reconsume.cli.chaos.cluster.worker")
+    worker: Sequence[str] = (sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.worker")
     patience: float = 90.0
 
     def schedule(self) -> Sequence[Fault]:
@@ -193,7 +193,7 @@ def _processes(
         )
         for number, clock in enumerate(clocks)
     ]
-    command = [sys.executable, "-m", "reconsume.cli.chaos.cluster.consumer", cluster.proxied]
+    command = [sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.consumer", cluster.proxied]
     consumers = [UnderTest(f"consumer-{number}", command, folder) for number in range(_EACH)]
     bad = [UnderTest("consumer-poisoned", [*command, "poisoned"], folder)] if poisoned else []
     if not options.sidecar:

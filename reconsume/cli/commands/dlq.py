@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Final
 
 import typer
 
@@ -153,7 +152,7 @@ def export_letters(
     if form not in FORMATS:
         raise IllegalSetting(f"--format {form!r}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     count = 0
-    with _text_or_new(form, file) as out:
+    with opened(file) as out:
         letters = letter_file(form, out, file)
         for one in _all(here.cluster, group, wanted):
             letters.write(one)
@@ -162,16 +161,6 @@ def export_letters(
     # Standard output may be the file.
     exported = {"group": group, "exported": count}
     tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
-
-
-def _text_or_new(form: str, file: Path | None) -> AbstractContextManager[TextIO | None]:
-    """Open a text file; for Parquet only check that the file does not exist."""
-    if form != "parquet":
-        return opened(file)
-    if file is not None:
-        with opened(file):
-            """It can be written."""
-    return nullcontext()
 
 
 Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]

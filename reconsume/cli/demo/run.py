@@ -106,7 +106,7 @@ def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
     with tempfile.TemporaryFile() as log:
         worker = subprocess.Popen(
             [
-                *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
+                *(sys.executable, "-P", "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
                 *("--bootstrap-servers", bootstrap_servers, "--management", management),
             ],
             stdin=subprocess.DEVNULL,
@@ -198,7 +198,7 @@ def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
         # A separate process keeps the JVM's output out of the demo's.
         run = subprocess.run(
             [
-                *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
+                *(sys.executable, "-P", "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
                 *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
             ],
             stdin=subprocess.DEVNULL,

@@ -89,8 +89,9 @@ class ConcurrentlyService(ListenerService[Chunk]):
                 if (context := self._begin(chunk)) is not None:
                     self._settle(chunk, context, call_listener(listener, chunk, context, self.sender.hooks))
                 continue
-            if not queue.start(chunk, seconds()):
+            if queue.dropped:
                 continue
+            queue.running[chunk] = seconds()  # `start`, without a call
             context = ConsumeConcurrentlyContext(queue.message_queue)
             try:
                 status = listener(chunk, context)

@@ -80,9 +80,9 @@ class ThreadListenerPool(ListenerPool[T]):
 
     Args:
         threads: the maximum of listeners that run at once.
-        consume: calls the listener for each chunk and handles the results. It is called once for each thread, with an
-            iterator over its chunks, because a call for each chunk would cost a tenth of the rate with single messages.
-            If it raises, the thread goes on.
+        consume: calls the listener for each chunk and handles the results. It gets an iterator over the chunks that a
+            thread does until none is left, because a call for each chunk would cost a tenth of the rate with single
+            messages. If it raises, the thread goes on.
     """
 
     def __init__(self, threads: int, consume: Callable[[Iterator[T]], None]) -> None:
@@ -137,18 +137,22 @@ class ThreadListenerPool(ListenerPool[T]):
             self._calls.put(None)
 
     def _run(self) -> None:
-        survive(lambda: self._consume(self._chunks()), lambda: self._closing)
+        survive(self._work_off, lambda: self._closing)
+
+    def _work_off(self) -> None:
+        while not self._closing:
+            self._consume(self._chunks())  # whose end lets go of the last chunk: an idle thread keeps no message
+            self._idle.give()
+            self._calls.get()
+            self._called = False  # before it looks: what comes after the look calls again
 
     def _chunks(self) -> Iterator[T]:
-        """Yield the chunks for one thread, until the pool is closed."""
+        """Yield the chunks for one thread, until none is left or the pool is closed."""
         while not self._closing:
             try:
                 chunks = self._work[0]
             except IndexError:
-                self._idle.give()
-                self._calls.get()
-                self._called = False  # Reset before looking: work that arrives after the look wakes a thread again.
-                continue
+                return
             for chunk in chunks:
                 if not self._called and (length_hint(chunks, 1) or len(self._work) > 1):
                     self._call()

@@ -13,6 +13,7 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 
 from reconsume import __version__
@@ -31,7 +32,7 @@ from reconsume.sidecar.api.models import (
     SentMessage,
 )
 from reconsume.sidecar.guarding.callers import Caller
-from reconsume.sidecar.guarding.guard import problem_response
+from reconsume.sidecar.guarding.guard import problem_response, with_slashes
 from reconsume.sidecar.guarding.shares import Threads, group_owner
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
@@ -77,7 +78,7 @@ class Backend(NamedTuple):
     threads: Threads
 
 
-Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S")]
+Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S"), BeforeValidator(with_slashes)]
 IdempotencyKey = Annotated[
     str | None,
     Header(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
-from reconsume.spark_connectors.session import broadcast_if_few, small_methods, spread
+from reconsume.spark_connectors.session import broadcast_if_few, check_folder, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
 
 logger = logging.getLogger(__name__)
@@ -126,8 +125,10 @@ def reconcile(
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), since=(dt.datetime, NoneType), until=(dt.datetime, NoneType), delay_levels=(str, NoneType))
-    check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool, ledger=(str, os.PathLike, NoneType))
+    check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool)
     check_types(locals(), ledger_keep=(dt.timedelta, NoneType))
+    if ledger is not None:
+        check_folder("ledger", ledger)
     now, since = _window(since, until, ledger)
     keep_ms = _keep_ms(ledger_keep)
     now_ms, since_ms = _ms(now), None if since is None else _ms(since)
@@ -283,12 +284,14 @@ def _nowhere(*, scheduler_is_known: bool) -> Column:
 def _window(
     since: dt.datetime | None, until: dt.datetime | None, ledger: str | None
 ) -> tuple[dt.datetime, dt.datetime | None]:
-    now = _moment("until", until) or dt.datetime.now(dt.UTC)
-    since = _moment("since", since)
+    here = dt.datetime.now(dt.UTC)
+    now, since = _moment("until", until) or here, _moment("since", since)
     if since is not None and since >= now:
         raise IllegalSetting(f"the window is empty: since {since.isoformat()}, until {now.isoformat()}")
     if since is not None and ledger is not None:
         raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
+    if ledger is not None and now > here:
+        raise IllegalSetting(f"until {now.isoformat()} is to come: the next run of a ledger would begin there, not now")
     return now, since
 
 

@@ -167,7 +167,7 @@ def _add_event(spark: SparkSession, plan: ReplayPlan, run: str, what: str) -> No
 
 def _events(spark: SparkSession, plan: ReplayPlan) -> list[RunEvent]:
     """Return the events of the plan's runs, from files that are only added to its folder."""
-    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(literal_path(f"{plan.folder}/events")))
+    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(literal_path(f"{plan.folder}/events")).dropna())
     return sorted(RunEvent(row["at"], row["run"], row["what"]) for row in rows or ())
 
 

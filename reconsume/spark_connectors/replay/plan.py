@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import uuid
@@ -31,6 +30,7 @@ from reconsume.spark_connectors.replay.selection import (
 from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.session import (
+    check_folder,
     literal_path,
     local_rows,
     rows_if_there,
@@ -201,7 +201,8 @@ def plan_replay(
         ReconsumeError: Spark failed; see `failures`.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
-    check_types(locals(), folder=(str, os.PathLike), plan_id=(str, NoneType))
+    check_folder("folder", folder)
+    check_types(locals(), plan_id=(str, NoneType))
     which = PlanChoice.of(where, target, group, max_replays, groups, topics)
     dead, plan_id = dead_letters(source, which.groups, which.topics), plan_id or f"replay-{uuid.uuid4().hex[:12]}"
     with explained(f"plan {plan_id} cannot be made"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -45,6 +46,15 @@ def test_a_number_out_of_range_is_refused_with_the_range(name: str, low: int, hi
 def test_a_timeout_of_nothing_is_refused(timeout: timedelta) -> None:
     with pytest.raises(IllegalSetting, match=r"consume_timeout must be longer than 0, not "):
         PushConsumer("departures", consume_timeout=timeout)
+
+
+def test_a_shutdown_may_wait_for_ever_but_not_for_less_than_nothing() -> None:
+    longest = PushConsumer("departures", await_termination_when_shutdown=timedelta.max)._settings.limits
+    idle = threading.Thread(target=lambda: None)
+    idle.start()
+    idle.join(longest.await_termination_seconds)
+    with pytest.raises(IllegalSetting, match="await_termination_when_shutdown must be 0 or longer, not -1 day"):
+        PushConsumer("departures", await_termination_when_shutdown=timedelta(days=-1))
 
 
 @pytest.mark.rule("CC-18", "EX-01", "FC-01", "FC-02", "FC-03", "FC-05")

@@ -234,10 +234,11 @@ class TransactionalWriter:
         commits: dict[Partition, Commit] = {}
         metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
+        # Prepared first, so that librdkafka adds the partitions of both to the transaction in one request.
+        first, size = self._place(batch, commits), len(batch.deliveries)
 
         def produce(producer: Producer) -> None:
-            # Prepared first, so that librdkafka adds the partitions of both to the transaction in one request.
-            positions, size = self._place(batch, commits), len(batch.deliveries)
+            positions = first
             self._produce(producer, batch.all())
             if len(batch.deliveries) > size:
                 positions = self._place(batch, commits)
