@@ -94,7 +94,7 @@ def check_types(arguments: Mapping[str, object], /, **kinds: type | tuple[type, 
     """Check the types of several arguments: `check_types(locals(), topic=str)`.
 
     Raises:
-        IllegalSetting: the first one of another type, or a text that UTF-8 cannot hold.
+        IllegalSetting: an argument has another type, or is a text that UTF-8 cannot encode.
     """
     for name, allowed in kinds.items():
         value = of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))

@@ -56,7 +56,7 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """In how many partitions the session shuffles; Databricks has `auto` there too."""
+    """Return the number of shuffle partitions of the session; on Databricks the setting may be `auto`."""
     chosen = spark.conf.get("spark.sql.shuffle.partitions", None) or ""
     return int(chosen) if chosen.isdecimal() else 200
 
@@ -188,7 +188,7 @@ def check_folder(name: str, folder: object) -> None:
 
 
 def literal_path(path: str) -> str:
-    """Return a path as Spark's readers take it, which would look for all that match one with brackets or stars."""
+    """Return a path escaped for Spark's readers, which take brackets and stars as patterns."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 

@@ -254,7 +254,7 @@ class _Pool(Generic[T]):
             self.submit(chunk)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """None runs meanwhile."""
+        """Return False at once: no listener runs in between."""
 
     def stop(self) -> None:
         """Call no more listeners."""

@@ -68,13 +68,13 @@ def commit(producer: Producer, seconds: float) -> None:
 
 
 class ProducerLog:
-    """The log lines of one producer. A producer that was left is fenced; its fatal error is no news.
+    """The log lines of one producer. An abandoned producer is fenced, so its fatal error is not worth a warning.
 
     Args:
-        told: a logger.
+        told: the logger.
 
     Attributes:
-        is_left: whether the lines are only of use for a search of errors.
+        is_left: whether the producer is abandoned; its lines are then logged at debug level.
     """
 
     def __init__(self, told: Any) -> None:
@@ -82,7 +82,7 @@ class ProducerLog:
         self.is_left = False
 
     def log(self, level: int, *message: Any) -> None:
-        """Take a line of librdkafka's."""
+        """Log a line of librdkafka."""
         if self.is_left:
             logger.debug(*message)
         else:
