@@ -218,7 +218,7 @@ def clear_screen() -> None:
 
 @contextmanager
 def opened(file: Path | None) -> Iterator[TextIO]:
-    """Open a new file, or standard output if none is named; remove a file that is not written to its end.
+    """Open a new file, or standard output without a name; remove the file if it is not written completely.
 
     Raises:
         IllegalSetting: the file exists already, or cannot be written.
