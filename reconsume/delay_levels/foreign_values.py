@@ -54,7 +54,7 @@ def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | 
     """Return the headers of a message as a list of tuples, which confluent-kafka needs.
 
     Raises:
-        IllegalSetting: they are not pairs of a name and a value, or a text has no UTF-8.
+        IllegalSetting: the headers are not pairs of name and value, or a text cannot be encoded in UTF-8.
     """
     if isinstance(headers, Mapping | str | bytes) or not isinstance(headers, Iterable):
         raise IllegalSetting(f"headers must be a list of pairs, such as {_HEADERS}, got {type_name(type(headers))}")
@@ -69,9 +69,7 @@ def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | 
 
 
 def check_utf8(what: str, *texts: object) -> None:
-    """Check that texts can be encoded in UTF-8; other values pass.
-
-    confluent-kafka (2.16) crashes on a header with such a name.
+    """Check that texts can be encoded in UTF-8; confluent-kafka (2.16) crashes on header names that cannot.
 
     Raises:
         IllegalSetting: a text has half of a surrogate pair.
