@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import type_name
+from reconsume.delay_levels.foreign_values import check_types, type_name
 
 _LIMIT: Final = "spark.sql.codegen.hugeMethodLimit"
 _LARGEST_BYTES: Final = "8000"
@@ -55,7 +56,7 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """In how many partitions the session shuffles; Databricks has `auto` there too."""
+    """Return the number of shuffle partitions of the session; on Databricks the setting may be `auto`."""
     chosen = spark.conf.get("spark.sql.shuffle.partitions", None) or ""
     return int(chosen) if chosen.isdecimal() else 200
 
@@ -175,8 +176,19 @@ def looked_up(values: Mapping[Any, int], key: Column) -> Column:
     return F.try_element_at(F.create_map(*entries), key).cast("bigint")
 
 
+def check_folder(name: str, folder: object) -> None:
+    """Check the folder of an argument: of an empty one the files would be in the root, or anywhere.
+
+    Raises:
+        IllegalSetting: it is no path, or has no name.
+    """
+    check_types({name: folder}, **{name: (str, os.PathLike)})
+    if not str(folder).strip():
+        raise IllegalSetting(f"{name} must name a folder, got {folder!r}")
+
+
 def literal_path(path: str) -> str:
-    """Return a path as Spark's readers take it, which would look for all that match one with brackets or stars."""
+    """Return a path escaped for Spark's readers, which take brackets and stars as patterns."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 

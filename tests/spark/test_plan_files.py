@@ -44,7 +44,7 @@ def test_a_plan_is_read_though_an_editor_has_broken_its_lines(spark: SparkSessio
         ("{", "Expecting property name"),
         ("[]", "the plan must be a dict, got list"),
         ("\x00", "Expecting value"),
-        (json.dumps({"plan_id": "x"}), "another version of reconsume"),
+        (json.dumps({"plan_id": "x"}), "another version of reconsume made it"),
         (json.dumps(FACTS | {"since_ms": "soon"}), "since_ms must be an int, got str"),
         (json.dumps(FACTS | {"counts": {"send": "many"}}), "send must be an int, got str"),
         (json.dumps(FACTS | {"target": "elsewhere"}), "use retry or origin"),

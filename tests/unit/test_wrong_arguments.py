@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -16,6 +16,7 @@ import reconsume.spark_connectors as spark_api
 from reconsume import testing
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors import replay
+from reconsume.spark_connectors.reconcile import reconcile_stream
 from reconsume.testing import InMemoryKafka
 
 NO_CONF: Final = SimpleNamespace(isModifiable=lambda _name: False)
@@ -122,6 +123,8 @@ CONSTRUCTORS: Final[list[tuple[Callable[[], object], str]]] = [
     (lambda: c.reconsume_times(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]
     (lambda: c.origin("flights"), "message must be a Message, got str"),  # type: ignore[arg-type]
     (lambda: c.polled_from(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]
+    (lambda: c.polled_from(KafkaMessage()), r"message must be a record from poll\(\)"),
+    (lambda: c.origin(KafkaMessage()), r"message must be a record from poll\(\)"),
     (in_memory(message_delay_level=["1s"]), "message_delay_level must be a str, got list"),
     (in_memory(allowed_real_topics="orders"), "allowed_real_topics must be a list of str, such as .*, got str"),
     (in_memory(topic_prefix=5), "topic_prefix must be a str, got int"),
@@ -243,6 +246,7 @@ def test_one_text_in_place_of_a_list_is_refused_as_confluent_kafka_does(
         ({"message": None}, "message must be a Message from poll.., or a list of them, got NoneType"),
         ({"message": "flights"}, "message must be a Message from poll.., or a list of them, got str"),
         ({"message": ["flights"]}, "message must be a Message or a TopicPartition, got str"),
+        ({"message": KafkaMessage()}, "message must be a record from poll.., got one without topic"),
         ({"delay_level": "3"}, "delay_level must be an int, got str"),
         ({"cause": 5}, "cause must be an exception or a text, got int"),
     ],
@@ -291,14 +295,22 @@ SPARKS: Final[list[tuple[Callable[[], object], str]]] = [
     (read(spark_api.reconcile, delay_levels=["1s"]), "delay_levels must be a str or None, got list"),
     (read(spark_api.reconcile, tolerances=timedelta(1)), "tolerances must be a Tolerances or None"),
     (read(spark_api.reconcile, origins="yes"), "origins must be a bool, got str"),
-    (read(spark_api.reconcile, ledger=5), "ledger must be a str or a PathLike or None"),
+    (read(spark_api.reconcile, ledger=5), "ledger must be a str or a PathLike, got int"),
+    (read(spark_api.reconcile, ledger=""), "ledger must name a folder, got ''"),
+    (read(spark_api.reconcile, ledger="/l", ledger_keep=7), "ledger_keep must be a timedelta or None, such as"),
+    (read(spark_api.reconcile, ledger="/l", ledger_keep=timedelta(0)), "ledger_keep 0:00:00: must be more than 0"),
+    (read(spark_api.reconcile, ledger="/l", until=datetime(2999, 1, 1, tzinfo=UTC)), "until 2999.* is to come"),
+    (read(reconcile_stream, "/l", every=5), "every must be a timedelta or None, such as"),
+    (read(reconcile_stream, " "), "ledger must name a folder, got ' '"),
     (read(replay.plan_replay, "/plan", groups="departures"), "groups must be a list of str"),
     (read(replay.plan_replay, "/plan", topics="a.DLT"), "topics must be a list of str"),
+    (read(replay.plan_replay, ""), "folder must name a folder, got ''"),
     (read(replay.plan_replay, "/plan", where=["a"]), "where must be a str, got list"),
     (read(replay.plan_replay, "/plan", max_replays="2"), "max_replays must be an int, got str"),
     (read(replay.run_replay, "/plan"), "plan must be a ReplayPlan, got str"),
     (read(replay.run_replay, PLAN, rate="10"), "rate must be an int or a float or None, got str"),
     (read(replay.replay_stream, Path("/plan"), "name", groups="departures"), "groups must be a list of str"),
+    (read(replay.replay_stream, "", "name"), "folder must name a folder, got ''"),
     (read(replay.replay_stream, "/plan", "name", rate="10"), "rate must be an int or a float or None, got str"),
 ]
 

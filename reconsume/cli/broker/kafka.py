@@ -133,9 +133,9 @@ class LocalKafka:
         """Download if necessary, format the data folder once, start, and wait until the broker answers.
 
         Raises:
-            JavaNotFound: no Java.
-            JarsNotFound: Kafka could not be fetched.
-            BrokerFailed: the port is taken, the data folder is used or cannot be, or the broker did not come up.
+            JavaNotFound: Java is not installed.
+            JarsNotFound: Kafka could not be downloaded.
+            BrokerFailed: the port or the data folder is in use, or unusable, or the broker did not start.
         """
         self._java = self._java or find_java()
         restarted = self._ports != (0, 0)

@@ -109,7 +109,11 @@ def show_letter(
     record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
     schema_registry: Annotated[
         str | None,
-        typer.Option(envvar="RECONSUME_SCHEMA_REGISTRY_URL", metavar="URL", help="decode key and value by its schemas"),
+        typer.Option(
+            envvar="RECONSUME_SCHEMA_REGISTRY_URL",
+            metavar="URL",
+            help="URL of a schema registry, for decoding key and value",
+        ),
     ] = None,
 ) -> None:
     """Show one dead letter: cause, time, headers and value."""
@@ -184,7 +188,7 @@ def resend_letters(
     ] = None,
     detach: Detach = False,
 ) -> None:
-    """Send dead letters again, each once, as a job: Ctrl-C pauses it."""
+    """Resend dead letters, each once, as a job; Ctrl-C pauses it."""
     places = _places(records, wanted, all_of_them=all_of_them)
     if to not in TARGETS:
         raise IllegalSetting(f"--to {to!r}: use {' or '.join(TARGETS)}")

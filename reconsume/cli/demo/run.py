@@ -45,9 +45,9 @@ class DemoFailed(ReconsumeError):
 
 
 def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json: bool) -> bool:
-    """Run it and print the figures; whether nothing was lost, early or twice."""
+    """Run the demo and print its counts; return whether nothing was lost, early or delivered twice."""
     exit_at_sigterm()
-    # Our own rows have a column for the key.
+    # The built-in rows have a key column.
     key = "flight" if key is None and input_file is None else key
     # The listener fails on purpose thousands of times; its log would hide the progress.
     for module in (listener_call, send_back_log):

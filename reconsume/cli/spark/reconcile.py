@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 _PRINTED: Final = 20
 _TABLES: Final = ("ledger", "findings", "notes", "conservation", "summary")
-"""In the folder of `--out`."""
+"""The names of the tables in the folder of `--out`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,17 @@ def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
 
 
 def _check_folders(options: ReconcileOptions) -> None:
-    """Refuse tables that would be written over the ledger."""
+    """Refuse a report page that cannot be written, and output folders that would overwrite the ledger."""
     _ledger_keep(options)
-    if options.out is None or options.ledger is None:
-        return
-    ledger, out = absolute(options.ledger), absolute(options.out)
-    for name in _TABLES:
+    if options.report is not None:
+        try:
+            options.report.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IllegalSetting(f"--report {options.report}: {error}") from error
+        if options.report.is_dir():
+            raise IllegalSetting(f"--report {options.report} is a folder; name a file in it, such as report.html")
+    ledger, out = (None if folder is None else absolute(folder) for folder in (options.ledger, options.out))
+    for name in _TABLES if out else ():
         if f"{ledger}/".startswith(f"{out}/{name}/"):
             raise IllegalSetting(
                 f"--out {options.out} writes its table {name!r} over the ledger in {options.ledger}; "
@@ -255,7 +260,6 @@ def _write(
     if options.report is not None:
         where = {"bootstrap_servers": settings.bootstrap_servers, "topic_prefix": settings.topic_prefix}
         page = render_report(summary, shown, language=options.language, **where)
-        options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(page, encoding="utf-8")
         if options.report.suffix == ".html":  # the console lists reports with these figures
             text = json.dumps(summary, ensure_ascii=False)

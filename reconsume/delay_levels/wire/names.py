@@ -258,7 +258,7 @@ class TopicNames:
         return name
 
     def rocketmq_name(self, topic: str) -> str:
-        """The name that people see: `%RETRY%<group>` and `%DLQ%<group>`, any other topic as it is."""
+        """Return the name that people see: `%RETRY%<group>`, `%DLQ%<group>`, or the topic itself."""
         for kind, ours in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
             if topic.startswith(self.prefix + kind):
                 return ours + decode_name(topic.removeprefix(self.prefix + kind))

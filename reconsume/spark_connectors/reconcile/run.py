@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
-from reconsume.spark_connectors.session import broadcast_if_few, small_methods, spread
+from reconsume.spark_connectors.session import broadcast_if_few, check_folder, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
 
 logger = logging.getLogger(__name__)
@@ -106,28 +105,30 @@ def reconcile(
         committed: committed offsets by consumer group, read before this call. Those of the schedulers' group
             (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one; those of the
             groups fill `consumed`.
-        extents: asked what the partitions of our topics hold, after they were read. Without it a partition that has
-            lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
+        extents: called after the topics were read; returns the extents of their partitions. Without it a partition that
+            lost all its records is not noticed, nor are records that were deleted between two runs of a ledger.
         delay_levels: the level table, in place of what the GROUPS topic says.
-        tolerances: what is still taken for right.
+        tolerances: deviations that are not findings.
         origins: read the origin topics too, and note messages that are gone.
-        ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
-            judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
-            may write to it.
-        ledger_keep: runs of the ledger that are older are removed, but for those of the two days before the last one;
-            by default none.
-        options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
-        progress: told what is being done.
+        ledger: a folder, created by the first call. Later calls read from Kafka only what is new, and judge that and
+            what was left open; settled attempts are in the folder, see `read_ledger`. Only one run at a time may
+            write to it.
+        ledger_keep: older runs of the ledger are removed, except those of the two days before the last one; by
+            default none.
+        options: options of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
+        progress: called with the current step.
 
     Raises:
-        IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
-            of another installation, or one that judged as far already.
+        IllegalSetting: an empty window; a time without a zone; a window together with a ledger; a ledger of another
+            installation, or one that already judged until this time.
         LedgerTaken: another run writes to the ledger.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), since=(dt.datetime, NoneType), until=(dt.datetime, NoneType), delay_levels=(str, NoneType))
-    check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool, ledger=(str, os.PathLike, NoneType))
+    check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool)
     check_types(locals(), ledger_keep=(dt.timedelta, NoneType))
+    if ledger is not None:
+        check_folder("ledger", ledger)
     now, since = _window(since, until, ledger)
     keep_ms = _keep_ms(ledger_keep)
     now_ms, since_ms = _ms(now), None if since is None else _ms(since)
@@ -283,12 +284,14 @@ def _nowhere(*, scheduler_is_known: bool) -> Column:
 def _window(
     since: dt.datetime | None, until: dt.datetime | None, ledger: str | None
 ) -> tuple[dt.datetime, dt.datetime | None]:
-    now = _moment("until", until) or dt.datetime.now(dt.UTC)
-    since = _moment("since", since)
+    here = dt.datetime.now(dt.UTC)
+    now, since = _moment("until", until) or here, _moment("since", since)
     if since is not None and since >= now:
         raise IllegalSetting(f"the window is empty: since {since.isoformat()}, until {now.isoformat()}")
     if since is not None and ledger is not None:
         raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
+    if ledger is not None and now > here:
+        raise IllegalSetting(f"until {now.isoformat()} is to come: the next run of a ledger would begin there, not now")
     return now, since
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from types import NoneType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.records.deleted import ExtentsSince
 from reconsume.spark_connectors.reconcile.run import reconcile
+from reconsume.spark_connectors.session import check_folder, check_session
 
 
 def reconcile_stream(
@@ -49,11 +52,14 @@ def reconcile_stream(
     Raises:
         IllegalSetting: `every` is not positive, or the session is one of Spark Connect.
     """
+    check_session(spark)
     if type(spark).__module__.startswith("pyspark.sql.connect."):
         # Spark Connect caches plans by ids that restart in each batch's process: a run would see another run's files.
         raise IllegalSetting(
             "a stream of reconcile needs a Spark of its own; over Spark Connect call reconcile(ledger=…)"
         )
+    check_folder("ledger", ledger)
+    check_types(locals(), every=(dt.timedelta, NoneType))
     if every is not None and every <= dt.timedelta(0):
         raise IllegalSetting(f"every {every}: must be more than 0")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
@@ -16,6 +15,7 @@ from reconsume.spark_connectors.readers import dead_letters
 from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.execution import run_replay
 from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
+from reconsume.spark_connectors.session import check_folder
 from reconsume.spark_connectors.source import TopicSource
 
 
@@ -61,7 +61,8 @@ def replay_stream(
         topic_prefix: the prefix of the installation's topics.
         options: options of Spark's Kafka source; `maxOffsetsPerTrigger` limits a batch.
     """
-    check_types(locals(), folder=(str, os.PathLike), name=str, rate=(int, float, NoneType))
+    check_folder("folder", folder)
+    check_types(locals(), name=str, rate=(int, float, NoneType))
     check_types(locals(), at_least_once=bool, settle_seconds=(int, float))
     check_rate(rate)
     which = PlanChoice.of(where, target, group, max_replays, groups, topics)
