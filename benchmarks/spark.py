@@ -1,5 +1,7 @@
 """Reconcile and replay with Spark, against a count that reads the headers and a copy from topic to topic.
 
+    python -m benchmarks.spark reconcile|replay localhost:9092 20000 [local-cluster[3,1,1024]]
+
 Both sides run in the same Spark. Each size has a Spark of its own, so that its peak of memory is its own. The run of a
 replay is compared, which sends; its plan, which reads the dead letters and decides, is made once, when nobody waits.
 """
@@ -14,15 +16,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from benchmarks.harness.registry import RATE, Place, Sample, measurement
-from benchmarks.installation import fill, install, make_stamped, resident_mib
+from benchmarks.harness.registry import CPU, RATE, Place, Sample, measurement
+from benchmarks.installation import cpu_seconds, fill, install, make_stamped, resident_mib
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.settings import Settings
@@ -40,6 +43,17 @@ GROUPS: Final = 8
 _NEVER_LATE: Final = Tolerances(late=dt.timedelta(days=1))
 """The deliveries of a large history are written minutes after they are due."""
 Headers = list[tuple[str, bytes]]
+
+
+class Cost(NamedTuple):
+    """Seconds, and those of the CPU of all Java processes together."""
+
+    seconds: float
+    cpu: float
+
+
+_Pair = tuple[Cost, Cost]
+"""Of the baseline, and of this project."""
 
 
 def _attempts(count: int, *, skewed: bool = False) -> Iterator[tuple[str, Headers]]:
@@ -97,9 +111,7 @@ def spark(place: Place) -> Iterator[Sample]:
                 yield Sample(f"{work} of {records:,} records", figure, unit, value)
 
 
-def _reconcile(
-    spark: SparkSession, bootstrap_servers: str, records: int, *, skewed: bool = False
-) -> list[tuple[float, float]]:
+def _reconcile(spark: SparkSession, bootstrap_servers: str, records: int, *, skewed: bool = False) -> list[_Pair]:
     """Measure a history of so many records, two for each attempt."""
     settings = install(bootstrap_servers, "1s")
     history(settings, records // 2, skewed=skewed)
@@ -128,7 +140,7 @@ def _reconcile(
     return _in_turns(count, run)
 
 
-def _replay(spark: SparkSession, bootstrap_servers: str, records: int) -> list[tuple[float, float]]:
+def _replay(spark: SparkSession, bootstrap_servers: str, records: int) -> list[_Pair]:
     """Measure so many dead letters."""
     settings = install(bootstrap_servers)
     dead, copy = settings.names.dead_letter("bench"), settings.names.retry("copy")
@@ -154,7 +166,7 @@ def _replay(spark: SparkSession, bootstrap_servers: str, records: int) -> list[t
 
 _COUNT: Final = "a count that reads the headers"
 _SKEWED: Final = "reconcile with 90 % in one group"
-_Work = Callable[[SparkSession, str, int], list[tuple[float, float]]]
+_Work = Callable[[SparkSession, str, int], list[_Pair]]
 _WORKS: Final[dict[str, tuple[_Work, str]]] = {
     "reconcile": (_reconcile, _COUNT),
     _SKEWED: (partial(_reconcile, skewed=True), _COUNT),
@@ -162,25 +174,30 @@ _WORKS: Final[dict[str, tuple[_Work, str]]] = {
 }
 
 
-def _in_turns(baseline: Callable[[], None], work: Callable[[], None]) -> list[tuple[float, float]]:
-    """Return seconds of both; each ran once before, because the first compiles what the others use."""
+def _in_turns(baseline: Callable[[], None], work: Callable[[], None]) -> list[_Pair]:
+    """Return the costs of both; each ran once before, because the first compiles what the others use."""
     baseline()
     work()
     return [(_timed(baseline), _timed(work)) for _ in range(TURNS)]
 
 
-def _timed(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
+def _timed(work: Callable[[], None]) -> Cost:
+    java = spark_processes()
+    began, cpu = time.perf_counter(), cpu_seconds(*java)
     work()
-    return time.perf_counter() - began
+    return Cost(time.perf_counter() - began, cpu_seconds(*java) - cpu)
 
 
-def _peak_of_spark() -> float:
-    """Return the peak resident memory of the child that runs Spark, in MiB (Linux)."""
-    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-        if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return resident_mib(int(child))[1]
-    raise RuntimeError("Spark's JVM is no child of this process")
+def spark_processes() -> list[int]:
+    """Return the Java processes that this one has started: the driver, then its executors (Linux)."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found, new = set[int](), {os.getpid()}
+    while new := {pid for pid, parent in parents.items() if parent in new}:
+        found |= new
+    return sorted(pid for pid in found if b"org.apache.spark." in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def _spilled_mib(session: SparkSession) -> float:
@@ -202,8 +219,14 @@ def _main(work: str, bootstrap_servers: str, records: int, master: str = "local[
     run, baseline = _WORKS[work]
     told: list[tuple[str, str, float]] = []
     for other, own in run(session, bootstrap_servers, records):
-        told += [(f"rate to {baseline}", RATE, other / own), (work, "s", own), (baseline, "s", other)]
-    told += [("peak of Spark's JVM", "MiB", _peak_of_spark()), ("spilled", "MiB", _spilled_mib(session))]
+        told += [(f"rate to {baseline}", RATE, other.seconds / own.seconds)]
+        told += [(f"CPU to {baseline}", CPU, own.cpu / other.cpu)]
+        for name, cost in ((work, own), (baseline, other)):
+            told += [(name, "s", cost.seconds), (name, "s of CPU", cost.cpu)]
+    told += [
+        ("peak of Spark's JVM", "MiB", resident_mib(spark_processes()[0])[1]),
+        ("spilled", "MiB", _spilled_mib(session)),
+    ]
     session.stop()
     print(json.dumps(told))
 

@@ -2,11 +2,15 @@
 
 The history is simulated: the rows of a real run, moved to each day before it. The runs that are timed are real ones,
 with new records and a delivery that no send-back explains, so that earlier runs are searched for it.
+
+    python -m benchmarks.spark_ledger localhost:9092
 """
 
 from __future__ import annotations
 
 import json
+import os
+import statistics
 import sys
 import tempfile
 import time
@@ -17,15 +21,15 @@ from confluent_kafka import Producer
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.installation import install
-from benchmarks.spark import history
+from benchmarks.installation import cpu_seconds, install
+from benchmarks.spark import history, spark_processes
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.spark.session import local_session
 from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS
 
 RUNS: Final = (10, 365)
-TURNS: Final = 3
+TURNS: Final = int(os.environ.get("RECONSUME_BENCHMARK_TURNS", "5"))
 _A_DAY: Final = 5_000
 """Attempts of a simulated day."""
 _NEW: Final = 1_000
@@ -61,25 +65,32 @@ def _day() -> Column:
 
 def _produce_duplicate(settings: Settings, number: int) -> None:
     producer = Producer(settings.client_settings())
-    headers = [("ORIGIN_MESSAGE_ID", f"flights/0/{number * 8}".encode()), ("RECONSUME_TIME", b"1"), ("DELAY", b"1")]
+    headers = [
+        ("ORIGIN_MESSAGE_ID", f"flights/{number * 8 % 12}/{number * 8}".encode()),
+        ("RECONSUME_TIME", b"1"),
+        ("DELAY", b"1"),
+    ]
     producer.produce(settings.names.retry("group-0"), b"x" * 200, b"key", headers=cast("Any", headers))
     producer.flush(30)
 
 
 def _main(bootstrap_servers: str) -> None:
-    """Print seconds of a run for both ledgers, as the last line."""
+    """Print seconds of a run, and of its Java's CPU, for both ledgers, as the last line."""
     spark = local_session(
-        lambda line: print(line, file=sys.stderr), master="local[2]", settings={"spark.driver.memory": "2g"}
+        lambda line: print(line, file=sys.stderr),
+        master="local[2]",
+        settings={"spark.driver.memory": "2g"},
     )
     settings = install(bootstrap_servers, "1s")
     history(settings, _A_DAY)
-    seconds: dict[int, list[float]] = {runs: [] for runs in RUNS}
+    java = spark_processes()
 
-    def run(folder: Path) -> float:
-        began = time.perf_counter()
+    def run(folder: Path) -> tuple[float, float]:
+        began, cpu = time.perf_counter(), cpu_seconds(*java)
         reconcile(spark, settings.bootstrap_servers, topic_prefix=settings.topic_prefix, ledger=str(folder)).close()
-        return time.perf_counter() - began
+        return time.perf_counter() - began, cpu_seconds(*java) - cpu
 
+    measured: dict[int, list[tuple[float, float]]] = {runs: [] for runs in RUNS}
     with tempfile.TemporaryDirectory() as place:
         for runs in RUNS:
             run(Path(place, str(runs)))
@@ -88,9 +99,15 @@ def _main(bootstrap_servers: str) -> None:
             history(settings, _NEW)
             _produce_duplicate(settings, turn)
             for runs in RUNS if turn % 2 else RUNS[::-1]:
-                seconds[runs].append(run(Path(place, str(runs))))
+                measured[runs].append(run(Path(place, str(runs))))
+                print(runs, *measured[runs][-1], file=sys.stderr)
     spark.stop()
-    print(json.dumps({runs: values[1:] for runs, values in seconds.items()}))
+    told = {}
+    for number, figure in enumerate(("s", "s of CPU")):
+        by_runs = {runs: [one[number] for one in values[1:]] for runs, values in measured.items()}
+        few, many = (statistics.median(by_runs[runs]) for runs in RUNS)
+        told[figure] = by_runs | {"ratio of the medians": many / few}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from reconsume.sidecar.settings import ProcessSettings
 __all__ = ["values_schema"]
 
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+_OF_TEXTS: Final = ("labels", "annotations", "nodeselector")
 _OF_OTHERS: Final = {
     "global": {"type": "object", "description": "shared by the charts of a release"},
     "enabled": {"type": "boolean", "description": "for the condition of a chart that depends on this one"},
@@ -42,6 +43,8 @@ def _object(value: Value) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
+        # Helm takes away what is null, such as a section whose lines are all comments.
+        "required": [one.path[-1] for one in value.children if one.children or one.path == ("config",)],
         "properties": {one.path[-1]: _one(one) for one in value.children},
     }
 
@@ -55,6 +58,11 @@ def _one(value: Value) -> dict[str, Any]:
     schema: dict[str, Any] = {"description": value.text}
     if isinstance(value.default, dict):
         schema["type"] = "object"
+        if value.path[-1].lower().endswith(_OF_TEXTS):
+            # Kubernetes takes no numbers there; null takes a default away.
+            schema["additionalProperties"] = {"type": ["string", "null"]}
+        elif value.path[-1] == "resources":
+            schema["additionalProperties"] = {"type": ["object", "array", "null"]}
     elif "enum" not in value.schema:
         schema["type"] = _TYPES[type(value.default)] if value.default is not None else "null"
     return schema | value.schema

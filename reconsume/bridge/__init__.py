@@ -1,1 +1,1 @@
-"""The broker side: settings, Kafka access, topics, groups, the scheduler, metrics."""
+"""The broker side: settings, Kafka clients, topics, groups, the scheduler, metrics."""

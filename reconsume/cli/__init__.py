@@ -1,1 +1,1 @@
-"""The command line and the demo: at the top of the stair, it uses all and nothing uses it."""
+"""The command line and the demo: the top layer, which uses all others."""

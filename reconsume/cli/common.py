@@ -1,4 +1,4 @@
-"""The common parts of commands: their options, the settings they read, the questions they ask."""
+"""Common parts of commands: options, settings, questions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -49,7 +50,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
 class Here(NamedTuple):
-    """The options of all commands on Kafka: the installation, and whether to print JSON."""
+    """The options that all commands on Kafka share: the installation, and whether to print JSON."""
 
     cluster: Cluster
     as_json: bool
@@ -64,16 +65,17 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
     """Register a command that shares options with others.
 
     Args:
-        app: takes the command.
-        name: of the command.
-        made: for each parameter of the command that several options make: what makes it, with these options as its
-            parameters. They stand behind the command's own.
+        app: the application to extend.
+        name: the name of the command.
+        made: for each parameter that several options make: a function with these options as its parameters. They
+            follow the command's own options.
     """
     shared = {one: inspect.signature(make, eval_str=True).parameters for one, make in made.items()}
 
     def register(command: Command) -> Command:
         @wraps(command)
         def run(**given: Any) -> None:
+            _require_text(given)
             values = {one: make(**{option: given.pop(option) for option in shared[one]}) for one, make in made.items()}
             command(**values, **given)
 
@@ -87,16 +89,24 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
     return register
 
 
+def _require_text(given: Mapping[str, Any]) -> None:
+    """Refuse arguments that are not UTF-8; Python passes them with surrogates."""
+    for name, value in given.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and any(0xD800 <= ord(one) <= 0xDFFF for one in text):  # noqa: PLR2004 - see above
+                raise IllegalSetting(f"{name} {text[:80]!r}: use UTF-8")
+
+
 def on_kafka(
     app: typer.Typer, name: str, *, output: str = "table", **made: Callable[..., Any]
 ) -> Callable[[Command], Command]:
-    """Register a command with the options of all commands on Kafka; what they say is its parameter `here`.
+    """Register a command with the options of all commands on Kafka, as its parameter `here`.
 
     Args:
-        app: takes the command.
-        name: of the command.
+        app: the application to extend.
+        name: the name of the command.
         output: the default of `--output`.
-        made: as of `with_options`.
+        made: as for `with_options`.
     """
 
     def here(
@@ -114,13 +124,13 @@ def on_kafka(
 
 
 def as_process(app: typer.Typer, name: str, port: int, paths: str) -> Callable[[Command], Command]:
-    """Register a process; its parameter `settings` is called with what its own options say, by part of the settings.
+    """Register a process; its parameter `settings` is called with its own options, by section of the settings.
 
     Args:
-        app: takes the command.
-        name: of the process.
-        port: of its management.
-        paths: that are served there.
+        app: the application to extend.
+        name: the name of the process.
+        port: the default management port.
+        paths: the paths on that port.
     """
 
     def settings(
@@ -145,7 +155,7 @@ def as_process(app: typer.Typer, name: str, port: int, paths: str) -> Callable[[
 
 
 def settings_of(process: str) -> type[Settings]:
-    """The settings of a process.
+    """Return the class of a process's settings.
 
     Raises:
         IllegalSetting: the process does not exist.
@@ -172,7 +182,7 @@ def read_settings(
     kind: type[Settings] | None = None,
     **overrides: Any,
 ) -> Any:
-    """The settings of a process, with what the command line says over everything else; None: of a scheduler."""
+    """Read the settings of a process; the command line overrides. None means a scheduler."""
     from reconsume.bridge.process.settings import Settings, load_settings
 
     pairs = {}
@@ -186,15 +196,15 @@ def read_settings(
 
 
 def host_and_port(text: str | None, option: str, default: int) -> dict[str, object] | None:
-    """Return the settings of `HOST:PORT`, or None; an IPv6 address stands in brackets.
+    """Return the settings of `HOST:PORT`, or None; an IPv6 address needs brackets.
 
     Args:
-        text: of the command line.
-        option: such as `--listen`.
+        text: the text of the command line.
+        option: the option, such as `--listen`.
         default: the port of the example in the error.
 
     Raises:
-        IllegalSetting: it is something else.
+        IllegalSetting: the text has another form.
     """
     if text is None:
         return None
@@ -209,26 +219,52 @@ def host_and_port(text: str | None, option: str, default: int) -> dict[str, obje
 
 _SHOWN_BYTES = 2_000
 _COLLECT_EVERY = 200_000
-"""Objects more than were freed; a batch of messages in hand has 60,000, and none of them is garbage."""
+"""Garbage-collection threshold; a batch of messages in progress has 60,000 objects, none of them garbage."""
+
+
+_SIGNAL_SECONDS = 1.0
+
+
+class _SignalEvent(threading.Event):
+    """An event that is set by a signal handler.
+
+    The kernel may deliver a signal to any thread, but handlers run in the main thread once it wakes up. So no wait
+    lasts longer than a second.
+    """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait like `threading.Event`, but wake up once a second so that handlers can run."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SIGNAL_SECONDS if end is None else end - time.monotonic()
+            if super().wait(max(0.0, min(left, _SIGNAL_SECONDS))):
+                return True
+            if left <= 0:
+                return False
 
 
 def stop_at_signals() -> threading.Event:
-    """Return what SIGTERM and Ctrl-C set from now on."""
-    stop = threading.Event()
+    """Return an event that SIGTERM and Ctrl-C set from now on."""
+    stop = _SignalEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
 
 
+def exit_at_sigterm() -> None:
+    """Let SIGTERM end this process like Ctrl-C, so that no child process remains."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def ignore_known_warnings() -> None:
-    """Leave out what confluent-kafka (2.16) says of each producer that was shut out or left behind, and replaced."""
+    """Ignore warnings of confluent-kafka (2.16) about each fenced or abandoned producer that was replaced."""
     warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
 
 
 def keep_what_is_loaded() -> None:
-    """For a process that runs for long: modules and settings stay, so the garbage collector need not look at them.
+    """Exclude loaded modules and settings from garbage collection, in long-running processes.
 
-    It would with every few thousand messages, for longer than it takes to deliver one.
+    Otherwise every few thousand messages it visits them, for longer than the delivery of one takes.
     """
     gc.collect()
     gc.freeze()
@@ -243,12 +279,12 @@ def check_output(output: str) -> bool:
 
 
 def shown_text(value: bytes | None) -> str | None:
-    """Return bytes as text: escapes for invalid UTF-8, long values cut."""
+    """Return bytes as text, with escapes for invalid UTF-8; long values are shortened."""
     return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask at a terminal; elsewhere there is nobody to ask, so `--yes` is needed."""
+    """Ask at a terminal; without one `--yes` is required."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -257,19 +293,32 @@ def confirm(question: str, *, yes: bool) -> bool:
 
 
 def user_name() -> str:
-    """Return who runs the command, as the system knows it."""
+    """Return the system's name of the current user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # no entry for the uid, as in a container
         return f"uid {os.getuid()}"
 
 
-def has_spark() -> bool:
-    """Whether the extra `spark` is installed; without importing it, which takes a while."""
-    return importlib.util.find_spec("pyspark") is not None
+_MODULES: Final = {
+    "console": ("fastapi", "httptools", "jinja2", "joserfc", "starlette", "uvicorn"),
+    "sidecar": ("fastapi", "httptools", "uvicorn", "uvloop"),
+    "spark": ("pyspark",),
+}
+
+_INSTALLED_BY: Final = {
+    "console": "pip install '.[cli,console]'",
+    "sidecar": "pip install '.[cli,sidecar]'",
+    "spark": "pip install '.[cli,spark]'",
+}
 
 
-def need_spark() -> None:
-    """Say what to install where Spark is not."""
-    if not has_spark():
-        raise IllegalSetting("this command needs Spark: pip install '.[cli,spark]' in the checkout")
+def missing_of(extra: str) -> list[str]:
+    """Return the modules of an extra that are not installed, without the time that importing them takes."""
+    return [module for module in _MODULES[extra] if importlib.util.find_spec(module) is None]
+
+
+def need(extra: str, what: str = "this command") -> None:
+    """Raise `IllegalSetting`, which tells what to install, if a module of the extra is missing."""
+    if missing := missing_of(extra):
+        raise IllegalSetting(f"{what} needs {', '.join(missing)}: {_INSTALLED_BY[extra]} in the checkout")

@@ -1,6 +1,6 @@
-"""Logs of our processes: lines for people or JSON for machines, with the trace that they belong to.
+"""Logs of the processes: lines for people or JSON for machines, with trace ids.
 
-The library below only uses `logging`; its output is the program's affair. Here we are the program.
+The library only uses `logging` and leaves the output to the program. Here reconsume is the program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import structlog
 
 from reconsume.cli.common import ignore_known_warnings
-from reconsume.cli.output import indented
+from reconsume.cli.output import has_colours, indented
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text, visible
 
@@ -23,29 +23,29 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def level_named(name: str) -> str:
-    """The level; IllegalSetting names those that there are."""
+    """Return the level; IllegalSetting lists the valid names."""
     if name.upper() not in _LEVELS:
         raise IllegalSetting(f"log level {name!r}: use one of {', '.join(_LEVELS)}")
     return name.upper()
 
 
 class RootLevel:
-    """The level of everything that this process logs; may be changed while it runs."""
+    """The log level of this process, which may be changed while it runs."""
 
     def get(self) -> str:
-        """The name of the level in force."""
+        """Return the current level."""
         return logging.getLevelName(logging.getLogger().level)
 
     def set(self, name: str) -> None:
-        """Change it; raises `IllegalSetting`."""
+        """Change the level; raises `IllegalSetting`."""
         logging.getLogger().setLevel(level_named(name))
 
 
 def configure_logs(level: str, form: str) -> RootLevel:
-    """Send all logs of this process to standard error, and what Python warns of.
+    """Send all logs and Python warnings of this process to standard error.
 
     Args:
-        level: what is less is left out.
+        level: the lowest level to log.
         form: `console` for people, `json` for machines: one object in each line.
     """
     shared: list[Any] = [
@@ -60,7 +60,7 @@ def configure_logs(level: str, form: str) -> RootLevel:
         if form == "json"
         else [
             _make_visible,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_visible_traceback),
+            structlog.dev.ConsoleRenderer(colors=has_colours(sys.stderr), exception_formatter=_visible_traceback),
         ]
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -76,7 +76,7 @@ def configure_logs(level: str, form: str) -> RootLevel:
 
 
 def _make_visible(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Errors in a log line may quote records. The renderer puts colours around these texts, so it comes after."""
+    """Escape control characters, because errors may quote records. The renderer adds colours, so it comes later."""
     return {name: value if name == "exc_info" else _of_one_event(str(value)) for name, value in event.items()}
 
 
@@ -91,7 +91,7 @@ def _of_one_event(text: str) -> str:
 
 
 def _add_trace(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The ids of the current span, so that a log line is found from its trace."""
+    """Add the ids of the current span, so that a log line can be found from its trace."""
     if find_spec("opentelemetry") is None:
         return event
     from opentelemetry import trace

@@ -1,7 +1,8 @@
-"""`reconsume`: the command line. A command imports what it needs when it runs, so that `--help` is quick."""
+"""`reconsume`: the command line. A command imports its modules when it runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,34 +30,35 @@ from reconsume.cli.common import (
     host_and_port,
     ignore_known_warnings,
 )
-from reconsume.cli.output import make_stray_lines_visible, print_error, print_line
+from reconsume.cli.output import give_up_output, make_stray_lines_visible, print_error, print_line, tell
 from reconsume.delay_levels.errors import ReconsumeError
 
 _ERROR: Final = 2
-"""Exit code of a command that could not run, as of one with wrong options."""
+"""The exit code of a command that could not run, the same as for wrong options."""
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 class _LaterGroup(TyperGroup):
-    """The commands of a module that is imported when one of them is asked for, so that `reconsume --help` is quick."""
+    """Commands of a module that is imported on first use, so that `reconsume --help` is quick."""
 
     @property
     def commands(self) -> Any:
-        """By name."""
+        """Return the commands by name."""
         module = import_module(f"reconsume.cli.commands.{self.name}")
         return get_command(module.app).commands  # type: ignore[attr-defined]  # it is a group
 
     @commands.setter
     def commands(self, none: Any) -> None:
-        """Said by the class above, which has none."""
+        """Ignore the empty commands that the base class sets."""
 
 
 for _name, _help in {
     "topics": "The topics of reconsume.",
     "groups": "Subscription groups and the level table.",
     "dlq": "Inspect, export, resend and resolve a group's dead letters.",
-    "jobs": "Resends, resolutions and exports that go on after a crash.",
+    "jobs": "Resends, resolutions and exports that continue after a crash.",
     "delay": "Waiting records: list them, withdraw delayed messages.",
     "quarantine": "Undeliverable records.",
     "positions": "The positions of scheduler workers.",
@@ -100,7 +102,7 @@ def demo(
 
 @app.command()
 def broker(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0 takes a free one")] = 9092,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0 picks a free one")] = 9092,
     data: Annotated[Path | None, typer.Option(help="folder of the data; by default nothing is kept")] = None,
     output: Output = "table",
 ) -> None:
@@ -121,7 +123,7 @@ def chaos(
     sidecar: Annotated[bool, typer.Option("--sidecar", help="add a sidecar and its app, which fail too")] = False,
     output: Output = "table",
 ) -> None:
-    """Cause faults on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
+    """Cause faults on a temporary Kafka while messages flow; exit code 1 if a promise is broken."""
     from reconsume.cli.chaos.run import chaos as run
 
     if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
@@ -169,7 +171,7 @@ def console(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="file with the token of browsers; required beyond loopback")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="disable resending from the pages")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="disable all changes")] = False,
     hide_values: Annotated[
         bool, typer.Option("--hide-values", help="show only the sizes of keys, values and users' headers")
     ] = False,
@@ -196,9 +198,9 @@ add_spark(app)
 
 
 def main() -> None:
-    """Run the command line. Exit code 1 is a command's answer, such as findings; 2 is an error.
+    """Run the command line. Exit code 1 is a result, such as findings; 2 is an error.
 
-    An error of ours is one message; any other one has a traceback.
+    An error of reconsume is one message; any other one has a traceback.
     """
     make_stray_lines_visible()
     ignore_known_warnings()
@@ -207,6 +209,10 @@ def main() -> None:
     except ReconsumeError as error:
         print_error(error)
         sys.exit(_ERROR)
-    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which reads as findings
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - Python's own exit code would be 1, which reads as findings
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            give_up_output()
+            tell(f"error: the output is not complete: {error.strerror}; free some space, or write elsewhere")
+        else:
+            traceback.print_exc()
         sys.exit(_ERROR)

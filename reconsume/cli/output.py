@@ -1,18 +1,22 @@
-"""The only way out of the command line: what it prints is neither markup nor a control sequence.
+"""The output of the command line, in which printed data is neither markup nor a control sequence.
 
-Texts of records, topics, groups and brokers are foreign. Here each is made visible, and none is read as rich's markup.
+Texts of records, topics, groups and brokers are untrusted. They are escaped here, and never interpreted as markup.
 ruff refuses `rich`, `print`, `sys.stdout` and `sys.stderr` in all other modules of the command line.
 """
 
 from __future__ import annotations
 
+import codecs
+import json
 import logging
+import os
 import sys
 import textwrap
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TextIO
@@ -24,6 +28,8 @@ __all__ = [
     "Coloured",
     "clear_screen",
     "counted",
+    "give_up_output",
+    "has_colours",
     "indented",
     "make_stray_lines_visible",
     "one_line",
@@ -41,45 +47,61 @@ __all__ = [
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _WIDTH_OF_FILES: Final = 160
+_JSON_ESCAPES: Final = "reconsume.json"
 
 
 class Coloured(NamedTuple):
-    """A text in a colour of terminals, where there is one."""
+    """A text with a colour for terminals."""
 
     text: str
     colour: str
 
 
 def one_line(text: str) -> str:
-    """Return foreign text for a line that it shares with ours: a second line would look like one of ours."""
+    """Return foreign text for a part of a line: a second line would look like ours."""
     return " ".join(text.split())
 
 
 def print_line(text: str = "") -> None:
-    """Print a line, or several."""
+    """Print one or more lines."""
     sys.stdout.write(visible(text) + "\n")
     sys.stdout.flush()
 
 
 def tell(text: str | Coloured) -> None:
-    """Say to standard error what is no result: how far it is, what was left out."""
-    if not isinstance(text, Coloured):
-        sys.stderr.write(visible(text) + "\n")
-        sys.stderr.flush()
-        return
-    from rich.console import Console
-    from rich.text import Text
+    """Write to standard error, which has progress and no results.
 
-    Console(stderr=True).print(Text(visible(text.text), text.colour), soft_wrap=True)
+    If that fails, for example on a full disk, the command goes on; its exit code tells how it ended.
+    """
+    with suppress(OSError):
+        if not isinstance(text, Coloured):
+            sys.stderr.write(visible(text) + "\n")
+            sys.stderr.flush()
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        Console(stderr=True).print(Text(visible(text.text), text.colour), soft_wrap=True)
 
 
 def print_error(error: BaseException) -> None:
-    """Say in one message why the command ends."""
+    """Print one message with the reason why the command ends."""
     tell(f"error: {error}")
 
 
+def give_up_output() -> None:
+    """Discard unwritten standard output; otherwise Python would try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+
+
 def make_stray_lines_visible() -> None:
-    """Make tracebacks, and logs of commands that configure none, harmless too: they may quote a record."""
+    """Make tracebacks harmless, and logs of commands that configure none, because they may quote a record.
+
+    Characters that the output cannot encode become JSON escapes, so that JSON output keeps its meaning.
+    """
+    codecs.register_error(_JSON_ESCAPES, _as_escapes)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors=_JSON_ESCAPES)
 
     def show(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         tell("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))
@@ -90,28 +112,33 @@ def make_stray_lines_visible() -> None:
         logging.lastResort.setFormatter(_Visible())
 
 
+def _as_escapes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
 class _Visible(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return indented(visible(super().format(record)))
 
 
 def indented(text: str, spaces: int = 4) -> str:
-    """Return the text with its further lines indented: at the beginning of a line they would look like ours."""
+    """Return the text with its further lines indented, so that they do not look like ours."""
     return text.replace("\n", "\n" + " " * spaces)
 
 
 def print_json(value: Any) -> None:
-    """Print one document, for machines."""
+    """Print one JSON document."""
     print_line(json_text(value, indent=2))
 
 
 def print_json_line(value: Any) -> None:
-    """Print one document on one line, so that a reader of a stream has whole ones."""
+    """Print one JSON document on one line, for readers of a stream."""
     print_line(json_text(value))
 
 
 def print_json_list(values: Iterable[Any]) -> None:
-    """Print a list that may be long: each value as it comes."""
+    """Print a list that may be long, each value as it arrives."""
     before = "[\n"
     for value in values:
         sys.stdout.write(before + textwrap.indent(json_text(value, indent=2), "  "))
@@ -120,9 +147,9 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print name and value on each line; a list takes a line for each of its items, a pair of them as `name = value`.
+    """Print name and value on each line; lists take a line for each item, pairs as `name = value`.
 
-    Further lines of a value are indented, so none of them looks like a fact.
+    Further lines of a value are indented, so that they do not look like facts.
     """
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
@@ -132,7 +159,7 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print one thing: for programs, or as `print_facts` does."""
+    """Print one object, as JSON or as `print_facts` does."""
     if as_json:
         print_json(report)
     else:
@@ -143,9 +170,9 @@ def print_table(title: str, columns: Sequence[str] | None, rows: Iterable[Sequen
     """Print a table for people.
 
     Args:
-        title: above it.
-        columns: their names; None leaves the head out.
-        rows: numbers get separators, None is empty.
+        title: the title above it.
+        columns: their names; None omits the header.
+        rows: the rows; numbers get separators, None is empty.
     """
     from rich.console import Console
     from rich.table import Table
@@ -174,18 +201,27 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def has_colours(stream: TextIO) -> bool:
+    """Return whether a stream shows colours and its user wants them (https://no-color.org)."""
+    return _is_obedient(stream) and not os.environ.get("NO_COLOR")
+
+
+def _is_obedient(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def clear_screen() -> None:
-    """Make room on a terminal."""
-    if sys.stdout.isatty():
+    """Clear the screen of a terminal."""
+    if _is_obedient(sys.stdout):
         sys.stdout.write(_CLEAR)
 
 
 @contextmanager
 def opened(file: Path | None) -> Iterator[TextIO]:
-    """A new file, or standard output where none is named.
+    """Open a new file, or standard output without a name; remove the file if it is not written completely.
 
     Raises:
-        IllegalSetting: the file is there already, or cannot be written.
+        IllegalSetting: the file exists already, or cannot be written.
     """
     if file is None:
         yield sys.stdout
@@ -194,5 +230,9 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         new = file.open("x", encoding="utf-8", newline="")
     except OSError as error:
         raise IllegalSetting(f"--file {file}: {error.strerror}; name a new file in a folder that exists") from None
-    with new:
-        yield new
+    try:
+        with new:
+            yield new
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise

@@ -1,4 +1,4 @@
-"""Processing a message in a demo and in a run of faults: publishing it."""
+"""How demo and runs of faults process a message: they publish it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from reconsume.bridge.kafka.lasting_producer import LastingProducer
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord
 
 PROCESSED_ORIGIN: Final = "origin"
-"""Header of what was published: where the message first stood, `<topic>/<partition>/<offset>`."""
+"""Header of published messages: the place of the first copy, `<topic>/<partition>/<offset>`."""
 _SERVE_SECONDS: Final = 0.05
 
 
 class Processing:
-    """Done when Kafka has acknowledged it. Threads may share it, and many do: each waits for its own message.
+    """Publishes messages. Many threads share it; each waits for its own message.
 
     Args:
-        bootstrap_servers: host:port of Kafka, several with commas.
-        topic: where processed messages go.
-        may_repeat: whether it does no harm that a message is published twice. Then it is published again where nobody
-            knows, and without idempotence: librdkafka would spin while brokers that go wrong do not answer.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        topic: the topic for processed messages.
+        may_repeat: whether publishing twice is harmless. Then a message is repeated after an unknown outcome, and
+            without
+            idempotence: librdkafka would spin while failing brokers do not answer.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, *, may_repeat: bool = False) -> None:
@@ -36,10 +37,10 @@ class Processing:
         self._thread.start()
 
     def process(self, body: bytes | None, origin: str, key: bytes | None = None) -> None:
-        """Publish a message that first stood there (`<topic>/<partition>/<offset>`).
+        """Publish a message with this origin (`<topic>/<partition>/<offset>`).
 
         Raises:
-            KafkaRefused: Kafka does not take it; KafkaNotReachable: it may later.
+            KafkaRefused: Kafka refuses it; KafkaNotReachable: it may succeed later.
         """
         while (error := self._publish(body, origin, key)) is not None:
             if not self._may_repeat or not is_given_up(error):
@@ -62,7 +63,7 @@ class Processing:
                 return answer.result()
 
     def close(self) -> None:
-        """To be called when nothing is being processed any more."""
+        """Close the producer; call this when no message is being processed."""
         self._stop.set()
         self._thread.join()
         self._producer.close()

@@ -1,4 +1,4 @@
-"""The progress of a command on standard error; the lines may quote anything, so none is markup."""
+"""Progress on standard error; the lines may quote foreign text, so none is markup."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from reconsume.delay_levels.human_text import visible
 
 
 class _Description(ProgressColumn):
-    """The words before a bar."""
+    """The text before a bar."""
 
     def render(self, task: Task) -> Text:
         return Text(visible(task.description))
 
 
 def progress_bars() -> Progress:
-    """Bars with what is done, of how much, since when."""
+    """Make bars with progress, total and elapsed time."""
     columns = (SpinnerColumn(), _Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=Console(stderr=True))
 
 
 @contextmanager
 def working(begin: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line that tells what is done now, and goes away; gives the function that changes it."""
+    """Show the current step on a line that disappears; yield the function that changes it."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _line: None

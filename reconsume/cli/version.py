@@ -1,4 +1,4 @@
-"""`reconsume --version`: what a report of a problem has to name."""
+"""`reconsume --version`: the versions to name in a bug report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reconsume.operations.doctor.connection import versions_of
 
 
 def versions() -> str:
-    """One line: reconsume, Python, both Kafka clients, pyspark."""
+    """Return one line: reconsume, Python, both Kafka clients, pyspark."""
     found = versions_of(None)
     clients = ", ".join(f"{name} {found[name]}" for name in ("confluent-kafka", "librdkafka"))
     return f"reconsume {found['reconsume']} (Python {found['python']}, {clients}, {_pyspark()})"

@@ -1,1 +1,1 @@
-"""`reconsume console`: what waits and what is dead, in a browser; dead letters are sent again from there."""
+"""`reconsume console`: waiting records and dead letters in a browser, and resends."""

@@ -35,7 +35,7 @@ from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import ReconsumeError
 
 _TOLD: Final = frozenset({400, 401, 403, 404, 405, 413, 421, 500, 503})
-"""Statuses with a text of their own."""
+"""Statuses with their own text."""
 _NOT_NOW: Final = 503
 _AGAIN_SECONDS: Final = "5"
 
@@ -43,10 +43,10 @@ _AGAIN_SECONDS: Final = "5"
 def make_app(
     settings: ConsoleProcessSettings, cluster: ConsoleCluster, metrics: ConsoleMetrics, clock: Clock = now_ms
 ) -> ConsoleGuard:
-    """All pages, with the guard before them.
+    """Build the application: all pages behind the guard.
 
     Raises:
-        IllegalSetting: a token, a key or the schema registry cannot be used, or is missing.
+        IllegalSetting: a token, a key or the schema registry is unusable or missing.
     """
     console = settings.console
     sign_in = SignIn(console, clock)
@@ -110,6 +110,7 @@ def _job_routes(jobs: JobPages, quarantine: QuarantinePages) -> list[Route]:
         Route("/groups/{group}/jobs", jobs.create, methods=["POST"]),
         Route("/quarantine", quarantine.quarantine),
         Route("/quarantine/release", quarantine.release, methods=["POST"]),
+        Route("/quarantine/resolve", quarantine.resolve, methods=["POST"]),
     ]
 
 
@@ -123,7 +124,7 @@ def _sign_in_routes(pages: SignInPages) -> list[Route]:
 
 
 def _error_page(renderer: Renderer, request: Request, error: Exception) -> Response:
-    """Return a page with what failed, where, why and the way out; never a traceback."""
+    """Return a page with what failed, where, why and the way out, without a traceback."""
     if request.scope["path"].startswith(API):
         return fault_of(request, error)
     status, detail, headers = _told(error)
@@ -135,7 +136,7 @@ def _error_page(renderer: Renderer, request: Request, error: Exception) -> Respo
 
 
 def _text(error: Exception, status: int, method: str, path: str) -> str:
-    """The name of the sentence on top."""
+    """Return the name of the page's first sentence."""
     if status == _NOT_NOW and method == "POST" and path.endswith("/jobs"):
         return "error_job"
     if status == _NOT_NOW and isinstance(error, Refusal):
@@ -144,7 +145,7 @@ def _text(error: Exception, status: int, method: str, path: str) -> str:
 
 
 def _told(error: Exception) -> tuple[int, str, dict[str, str]]:
-    """Status, words and headers."""
+    """Return status, text and headers of an error."""
     if isinstance(error, Refusal):
         return error.status, error.detail, {}
     if isinstance(error, ReconsumeError):

@@ -1,15 +1,13 @@
-"""People's changes: jobs, resolutions, pauses, releases; each is logged with its caller."""
+"""Changes by people: jobs, resolutions, pauses, releases; each is logged with its caller."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from reconsume.console.cluster import WISHES, ConsoleCluster
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.dead_letters import DeadLetterRecord
-from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
@@ -24,7 +22,7 @@ class Changes:
     """Changes dead letters for pages and API.
 
     Args:
-        cluster: is changed.
+        cluster: the cluster to change.
     """
 
     def __init__(self, cluster: ConsoleCluster) -> None:
@@ -36,20 +34,11 @@ class Changes:
         Raises:
             IllegalSetting: the reason is missing.
         """
-        reason = why.strip()[:_WHY_CHARACTERS]
-        if not reason:
-            raise IllegalSetting("the reason is missing: say why these dead letters need no resend")
-        return self._logged("resolved", who, group, self._cluster.resolve(group, places, who, reason))
+        return self._logged("resolved", who, group, self._cluster.resolve(group, places, who, _reason(why)))
 
     def reopen(self, who: str, group: str, places: Collection[RecordAddress]) -> list[Changed]:
         """Open resolved dead letters again."""
         return self._logged("opened", who, group, self._cluster.reopen(group, places))
-
-    def plan_job(
-        self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
-    ) -> JobPlan:
-        """Return what a job would do; `told` is given each dead letter and its status."""
-        return self._cluster.plan_job(draft, told)
 
     def create_job(self, who: str, draft: JobDraft, why: str, count: int | None = None) -> Job:
         """Create a job."""
@@ -59,26 +48,36 @@ class Changes:
         return job
 
     def steer_job(self, who: str, name: str, wish: str, why: str = "") -> Job:
-        """Pause a job, have it go on, or end it.
+        """Pause, resume or cancel a job.
 
         Raises:
             IllegalSetting: an unknown request or job, or the job has ended.
         """
         if wish not in WISHES:
-            raise IllegalSetting(f"{wish[:80]!r} is no wish; use {', '.join(WISHES)}")
+            raise IllegalSetting(f"request {wish[:80]!r} is unknown; use {', '.join(WISHES)}")
         job = self._cluster.steer_job(name, wish, who, why.strip()[:_WHY_CHARACTERS])
         logger.info("job %s job=%s group=%r by=%s", wish, name, job.spec.group, who)
         return job
 
     def pause_retries(self, who: str, group: str, *, is_paused: bool) -> None:
-        """Have due retries of a group wait until they are resumed; or resume them."""
+        """Pause or resume due retries of a group."""
         self._cluster.pause_retries(group, is_paused=is_paused)
         logger.info("retries %s group=%r by=%s", "paused" if is_paused else "resumed", group, who)
 
     def release(self, who: str, places: Collection[RecordAddress]) -> int:
-        """Give records of the quarantine back to the schedulers; all of them, or none."""
+        """Return records of the quarantine to the schedulers; all of them, or none."""
         number = self._cluster.release(places)
         logger.info("quarantine released records=%d by=%s", number, who)
+        return number
+
+    def resolve_quarantined(self, who: str, places: Collection[RecordAddress], why: str) -> int:
+        """Close records of the quarantine for good, all or none.
+
+        Raises:
+            IllegalSetting: the reason is missing, or a record is not open.
+        """
+        number = self._cluster.resolve_quarantined(places, who, _reason(why))
+        logger.info("quarantine resolved records=%d by=%s", number, who)
         return number
 
     @staticmethod
@@ -86,3 +85,9 @@ class Changes:
         changed = sum(one.is_changed for one in done)
         logger.info("dead letters %s group=%r by=%s changed=%d of=%d", what, group, who, changed, len(done))
         return done
+
+
+def _reason(why: str) -> str:
+    if not (reason := why.strip()[:_WHY_CHARACTERS]):
+        raise IllegalSetting("the reason is missing: say why these records need no delivery")
+    return reason

@@ -1,4 +1,4 @@
-"""The pages' questions to Kafka. All of them block."""
+"""Kafka requests of the pages. All of them block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
@@ -32,7 +32,8 @@ from reconsume.operations.jobs.service import show as show_job
 from reconsume.operations.lives.group_hours import RetryHours, count_retry_hours
 from reconsume.operations.lives.group_waits import GroupWaits, count_group_waits
 from reconsume.operations.lives.message_life import MessageLife, read_life
-from reconsume.operations.quarantine import QuarantineRecord, read_quarantine, release
+from reconsume.operations.quarantine.changes import release, resolve_quarantined
+from reconsume.operations.quarantine.records import QuarantineCounter, QuarantineRecord, read_quarantine
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
@@ -44,44 +45,57 @@ _CHART_HOURS: Final = 72
 _COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
 _MOST_PLANNED: Final = 20_000
-"""Dead letters that a dry run reads from Kafka: a page must not wait for more."""
+"""Maximum of dead letters that a dry run reads from Kafka, because a page waits for it."""
 WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
-"""What may be done with a job."""
+"""The requests to a job."""
+
+
+class HourCounts(NamedTuple):
+    """Dead letters by hour.
+
+    Attributes:
+        first_ms: the start of the first hour.
+        by_hour: counts, the oldest hour first, the current hour last.
+    """
+
+    first_ms: int
+    by_hour: list[int]
 
 
 class ConsoleCluster:
-    """Kafka as the pages see it; every method may raise `ReconsumeError`."""
+    """Kafka, as the pages use it; every method may raise `ReconsumeError`."""
 
     def __init__(self, settings: Settings, index: DeadLetterIndex | None = None, clock: Clock = now_ms) -> None:
         self._settings = settings
         self._index = index
         self._clock = clock
         self._of_index: tuple[int, float, Mapping[str, OpenLetters], Mapping[str, Sequence[int]]] | None = None
-        self._jobs = JobsView(self._cluster)
+        self._jobs, self._quarantine = JobsView(self._cluster), QuarantineCounter()
         self.snapshots = Snapshots(self._read)
-        # Those who change dead letters at the same time are fenced; those of one console wait for each other instead.
+        # Simultaneous changes of dead letters fence each other; those of one console take turns instead.
         self._changing = threading.Lock()
 
     @property
     def _cluster(self) -> Cluster:
-        """A new one for each page: a client waits before it tells a second time that its login fails."""
+        """Return a new handle for each page: a client delays its second report of a failed login."""
         return Cluster(self._settings)
 
     def latest(self) -> Snapshot | None:
-        """The installation as it was seconds ago; None if nothing was read yet."""
+        """Return the installation as of a few seconds ago; None before the first reading."""
         return self.snapshots.latest()
 
     def fresh(self) -> Snapshot | None:
-        """The same, read anew where it is older than two seconds; waits for Kafka."""
+        """Return a reading at most two seconds old; waits for Kafka."""
         return self.snapshots.fresh()
 
     def _read(self) -> Snapshot:
         cluster = self._cluster
-        status, groups, jobs = collect_status(cluster), read_groups(cluster), self._read_jobs()
+        status = collect_status(cluster, self._quarantine)
+        groups, jobs = read_groups(cluster), self._read_jobs()
         return Snapshot(status, groups, *self._counts(), jobs, now_ms=cluster.clock(), schedulers=_schedulers(cluster))
 
     def _read_jobs(self) -> Sequence[Job]:
-        """The newest first; none where the topic is missing, or may not be read."""
+        """Return the jobs, newest first; none if the topic is missing, or may not be read."""
         try:
             found = self._jobs.look()
         except (TopicNotReady, KafkaRefused) as error:
@@ -90,7 +104,7 @@ class ConsoleCluster:
         return sorted(found.values(), key=lambda one: (one.spec.at_ms, one.name), reverse=True)
 
     def _counts(self) -> tuple[Mapping[str, OpenLetters] | None, Mapping[str, Sequence[int]] | None]:
-        """Open letters, and new ones by hour; counted again where the index has changed, or a minute has passed."""
+        """Return open letters, and new ones by hour; recounted after a change of the index, or a minute."""
         index = self._complete_index()
         if index is None:
             return None, None
@@ -101,16 +115,16 @@ class ConsoleCluster:
         return self._of_index[2:]
 
     def left_to_index(self) -> int | None:
-        """How many records the index has still to read; None if it has not begun."""
+        """Return the number of records that the index has left to read; None before it has begun."""
         return None if self._index is None else self._index.left
 
     def causes(self, group: str) -> list[Counted] | None:
-        """The causes of a group's open dead letters, the most frequent first; None where the index has none of it."""
+        """Return causes of a group's open dead letters, the most frequent first; None if the index lacks the group."""
         index = self._index_of(group)
         return None if index is None else index.store.count_by("label", LetterFilter(group=group, state=OPEN))
 
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
-        """Dead letters, newest first: from the index, or, where that has none of the group, from Kafka."""
+        """Return dead letters, newest first, from the index or, if it lacks the group, from Kafka."""
         index = self._index_of(group)
         if index is None or (before is not None and not is_index_cursor(before)):
             return read_page(self._cluster, group, wanted, before=before, limit=limit)
@@ -125,7 +139,7 @@ class ConsoleCluster:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let changes of dead letters run one after the other; one that waits for too long gives its thread back."""
+        """Serialize changes of dead letters; a change that waits too long gives up."""
         if not self._changing.acquire(timeout=_WAIT_SECONDS):
             raise KafkaNotReachable(
                 f"another change by this console has run for {_WAIT_SECONDS:.0f} s; nothing was changed, send the form "
@@ -139,14 +153,14 @@ class ConsoleCluster:
     def plan_job(
         self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
     ) -> JobPlan:
-        """Return the plan of a job; for very many dead letters from the index, without those left out.
+        """Return the plan of a job; for very many dead letters an estimate from the index.
 
         Args:
-            draft: of the job.
-            told: is given each dead letter and its status, where they are read from Kafka.
+            draft: the draft of the job.
+            told: called with each dead letter and its status, if they are read from Kafka.
         """
         index, wanted, cluster = self._index_of(draft.group), draft.wanted, self._cluster
-        # Nobody should learn that jobs are impossible after they have said why they want one.
+        # Report missing topics before a person writes a reason.
         jobs_topic(cluster)
         if index is None or draft.records is not None:
             return plan_job(cluster, draft, told)
@@ -166,15 +180,15 @@ class ConsoleCluster:
         return JobPlan(count, count, Counter(), causes, hours, origins)
 
     def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
-        """Create it; a runner begins within seconds."""
+        """Create a job; a runner starts it within seconds."""
         return self._changed(create_job(self._cluster, draft, by=by, why=why, count=count))
 
     def job(self, name: str) -> Job:
-        """One of them, as it is now."""
+        """Return the current state of a job."""
         return show_job(self._cluster, name)
 
     def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:
-        """Pause it, have it go on, or end it; `wish` is a key of `WISHES`."""
+        """Pause, resume or cancel a job; `wish` is a key of `WISHES`."""
         return self._changed(WISHES[wish](self._cluster, name, by=by, why=why))
 
     def _changed(self, job: Job) -> Job:
@@ -182,15 +196,22 @@ class ConsoleCluster:
         return job
 
     def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
-        """The records that wait in the quarantine, the oldest first, and whether there are more."""
-        waiting = (one for one in read_quarantine(self._cluster) if not one.is_released)
+        """Return the open records of the quarantine, the oldest first, and whether there are more."""
+        waiting = (one for one in read_quarantine(self._cluster) if one.state == OPEN)
         found = list(islice(waiting, limit + 1))
         return found[:limit], len(found) > limit
 
     def release(self, places: Collection[RecordAddress]) -> int:
-        """Give records of the quarantine back to the schedulers; all of them, or none."""
+        """Return records of the quarantine to the schedulers; all of them, or none."""
         try:
             return release(self._cluster, places, {})
+        finally:
+            self.snapshots.wake()
+
+    def resolve_quarantined(self, places: Collection[RecordAddress], by: str, why: str) -> int:
+        """Close records of the quarantine for good, all or none; return their number."""
+        try:
+            return resolve_quarantined(self._cluster, places, by=by, why=why)
         finally:
             self.snapshots.wake()
 
@@ -203,53 +224,53 @@ class ConsoleCluster:
         return count_retry_hours(self._cluster, group)
 
     def life(self, group: str, one: DeadLetterRecord) -> MessageLife:
-        """The records of a dead letter's message; reads Kafka."""
+        """Return the records of a dead letter's message; reads Kafka."""
         return read_life(self._cluster, group, one)
 
-    def hours(self, group: str) -> list[int] | None:
-        """How many died in each of the last 72 hours, the oldest first; None where the index has none of the group."""
+    def hours(self, group: str) -> HourCounts | None:
+        """Return the dead letters in each of the last 72 hours; None if the index does not have the group."""
         index = self._index_of(group)
         if index is None:
             return None
-        now_hour = int(self._clock()) // _HOUR_MS
-        wanted = LetterFilter(group=group, since_ms=(now_hour - _CHART_HOURS + 1) * _HOUR_MS)
+        first = int(self._clock()) // _HOUR_MS - _CHART_HOURS + 1
+        wanted = LetterFilter(group=group, since_ms=first * _HOUR_MS)
         counted = {int(one.value) // _HOUR_MS: one.number for one in index.store.count_by("hour", wanted)}
-        return [counted.get(now_hour - age, 0) for age in reversed(range(_CHART_HOURS))]
+        return HourCounts(first * _HOUR_MS, [counted.get(first + place, 0) for place in range(_CHART_HOURS)])
 
     def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
-        """The dead letters of a message, the newest first; none while the index is incomplete."""
+        """Return the dead letters of a message, newest first; none while the index is incomplete."""
         index = self._index_of(group)
         return [] if index is None else index.store.find(LetterFilter(group=group, message_id=message_id), limit=20)
 
     def label(self, group: str, one: DeadLetterRecord) -> str | None:
-        """The label of a dead letter's cause; None while the index is incomplete."""
+        """Return the label of a dead letter's cause; None while the index is incomplete."""
         index = self._index_of(group)
         return None if index is None else index.labels.label(one.letter.exception_class, one.letter.cause)
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
-        """One of them."""
+        """Return a dead letter."""
         return read_one(self._cluster, group, place)
 
     def pause_retries(self, group: str, *, is_paused: bool) -> None:
-        """Have due retries of a group wait, or deliver them again; the next page shows it."""
+        """Pause or resume due retries of a group; the next page shows it."""
         try:
             change_group(self._cluster, group, {"retryPaused": is_paused})
         finally:
             self.snapshots.look()
 
     def resolve(self, group: str, places: Collection[RecordAddress], by: str, why: str) -> list[Changed]:
-        """Resolve those that are open."""
+        """Resolve open dead letters."""
         with self._alone():
             return resolve(self._cluster, group, places, by=by, why=why)
 
     def reopen(self, group: str, places: Collection[RecordAddress]) -> list[Changed]:
-        """Open those that were resolved."""
+        """Reopen resolved dead letters."""
         with self._alone():
             return reopen(self._cluster, group, places)
 
 
 def _schedulers(cluster: Cluster) -> list[str] | None:
-    """The workers that are alive; None where no broker tells, or this client may not ask."""
+    """Return the live workers; None if unknown or forbidden."""
     try:
         return sorted(cluster.admin.member_names(cluster.names.scheduler_group))
     except ReconsumeError as error:

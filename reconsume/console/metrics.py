@@ -11,10 +11,10 @@ from reconsume.operations.jobs.work import LetterOutcome
 
 
 class ConsoleMetrics:
-    """Labels are of few values: a route is the name of a page, never an address.
+    """Metrics of a console. Labels have few values: a route is the name of a page, never an address.
 
     Args:
-        registry: where they are scraped from.
+        registry: the Prometheus registry.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -25,12 +25,12 @@ class ConsoleMetrics:
         self.oldest_open = metric("reconsume_oldest_open_dead_letter_timestamp_seconds").gauge(registry)
 
     def count_outcomes(self, outcomes: Sequence[LetterOutcome]) -> None:
-        """Count what a job has done."""
+        """Count the outcomes of jobs."""
         for one in outcomes:
             self.handled.labels(one.outcome).inc()
 
     def tell_oldest_open(self, oldest_ms: Mapping[str, int]) -> None:
-        """When the oldest open dead letter of each group was stored; a group that is left out has none."""
+        """Record when the oldest open dead letter of each group was stored; groups that are left out have none."""
         self.oldest_open.clear()
         for group, stored_ms in oldest_ms.items():
             self.oldest_open.labels(group).set(stored_ms / 1000)

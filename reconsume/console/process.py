@@ -1,4 +1,4 @@
-"""One console process: the pages, and the management port beside them."""
+"""The console process: the pages and the management port."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _JOBS_SECONDS: Final = 3.0
 
 
 class Console:
-    """The process of `reconsume console`; its address is taken at once, pages are served with `run`.
+    """The process of `reconsume console`. The constructor binds the address; `run` serves the pages.
 
     Args:
-        settings: of the process.
-        on_start: called with the addresses of the pages and of the management port when both are served.
-        log_level: what `/loglevel` of the management port shows and changes; None leaves that path out.
-        cluster: what the pages ask; None asks Kafka.
-        clock: gives the time in milliseconds.
+        settings: the settings of the process.
+        on_start: called with the addresses of the pages and the management port as soon as both answer.
+        log_level: serves `/loglevel` of the management port; None omits that path.
+        cluster: the source of the pages; None uses Kafka.
+        clock: returns milliseconds.
 
     Raises:
         IllegalSetting: an address or the token cannot be used.
@@ -63,7 +63,7 @@ class Console:
         self._server = PageServer(app, settings.console.listen)
 
     def run(self, stop: threading.Event) -> None:
-        """Serve until told to stop; a resend in hand is left to its transaction, and the same form goes on with it.
+        """Serve until told to stop. A running resend ends with its transaction; repeating the form continues it.
 
         Raises:
             IllegalSetting: the management address cannot be used.
@@ -91,13 +91,13 @@ class Console:
             finally:
                 watch.close()
                 if jobs is not None and _job_is_at_work():
-                    # What a job has in hand is committed; the rest is for the next runner.
+                    # A job commits its current transaction; the next runner does the rest.
                     jobs.join(_JOBS_SECONDS)
         finally:
             self._server.close()
 
     def _follow(self, index: DeadLetterIndex, stop: threading.Event) -> None:
-        """Follow dead letters in a daemon thread: the end of the process waits for no answer."""
+        """Follow dead letters in a daemon thread, so that the end of the process does not wait for Kafka."""
 
         def looked() -> None:
             self._metrics.tell_oldest_open(
@@ -108,11 +108,11 @@ class Console:
 
 
 def _job_is_at_work() -> bool:
-    """Whether a job has a thread; a runner that only waits for Kafka need not be waited for."""
+    """Return whether a thread runs a job; a runner that only waits for Kafka does not count."""
     return any(one.name.startswith(JOB_THREAD) for one in threading.enumerate())
 
 
 def make_index(settings: ConsoleProcessSettings) -> DeadLetterIndex:
-    """Open the index of dead letters; it is filled when it runs."""
+    """Open the index of dead letters; running it fills it."""
     store = DeadLetterStore(index_file(settings, settings.console.index_folder), settings.console.index_mib)
     return DeadLetterIndex(Cluster(settings), store, CauseLabels(settings.console.cause_labels))

@@ -1,4 +1,4 @@
-"""Reports of `reconsume reconcile` in a folder: which there are, what they found, and their pages."""
+"""Reports of `reconsume reconcile` in a folder: a list, their findings, and their pages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
 _PAGE: Final = ".html"
 _FIGURES: Final = ".json"
 _MOST: Final = 100
-"""Reports of a list, the newest ones."""
+"""Maximum of listed reports, the newest."""
 _NO_LINKS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""A name that has become a link or a pipe since it was listed leads nowhere, and holds up no thread."""
+"""Flags for opening a file: if it has become a link or a pipe since it was listed, the open fails and never blocks."""
 _PAGE_BYTES: Final = 32 * 1024 * 1024
 _FIGURES_BYTES: Final = 1024 * 1024
 
@@ -27,13 +27,13 @@ class ReconcileReport:
     """A report.
 
     Attributes:
-        name: of its page, without `.html`.
+        name: the name of its page, without `.html`.
         at_ms: when it was written.
-        verdict: `ok` or `findings`; None where no readable figures lie beside the page.
-        attempts: that were judged; None likewise.
-        findings: by their kinds.
-        since: the beginning of its window, as the figures have it; None: everything.
-        until: its end.
+        verdict: `ok` or `findings`; None without readable figures beside the page.
+        attempts: number of judged attempts; None without readable figures.
+        findings: number of findings by kind.
+        since: the beginning of its window; None without one.
+        until: the end of its window.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ReconcileReport:
 
 
 def list_reports(folder: Path) -> tuple[list[ReconcileReport], int]:
-    """Return the newest reports of a folder, and how many it has.
+    """Return the newest reports of a folder, and the total number.
 
     Raises:
         IllegalSetting: the folder cannot be read.
@@ -59,7 +59,7 @@ def list_reports(folder: Path) -> tuple[list[ReconcileReport], int]:
 
 
 def _pages(folder: Path) -> Iterator[tuple[int, str]]:
-    """When each page was written, and its name; links lead elsewhere, so they are none."""
+    """Yield the time and name of each page; symbolic links are skipped, because they may point outside the folder."""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name.removesuffix(_PAGE)
@@ -70,7 +70,7 @@ def _pages(folder: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a file's name can stand on a page; Linux allows any bytes."""
+    """Return whether a file name is text; Linux allows any bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -83,10 +83,10 @@ def read_page(folder: Path, name: str) -> bytes:
 
     Raises:
         IllegalSetting: the folder cannot be read, or the page is too large.
-        RecordNotFound: it has no such report.
+        RecordNotFound: the folder has no such report.
     """
     try:
-        # Only names that the folder itself has: no name leads out of it.
+        # Only listed names are opened, so no name can point outside the folder.
         is_there = name in {one for _, one in _pages(folder)}
         return _read(folder, name + _PAGE, _PAGE_BYTES) if is_there else _missing(name)
     except FileNotFoundError:

@@ -22,7 +22,7 @@ class _Strict(BaseModel):
 
 
 class ConsoleListenSettings(_Strict):
-    """Where the pages are served."""
+    """The address of the pages."""
 
     host: str = "127.0.0.1"
     """Address of the pages; any address beyond loopback needs a token."""
@@ -31,17 +31,17 @@ class ConsoleListenSettings(_Strict):
 
 
 class AccessSettings(_Strict):
-    """The rights of some people."""
+    """A role for some people."""
 
     role: Literal["viewer", "operator", "admin"]
     """`viewer` looks, `operator` also sends again, resolves and runs jobs, `admin` also releases from the
     quarantine."""
     people: Words = []
-    """Names of people who have signed in; `*` stands for all of them."""
+    """Names of people who have signed in; `*` means all of them."""
     teams: Words = []
-    """Teams, as the proxy or the provider tells them."""
+    """Teams, as the proxy or the provider names them."""
     groups: Annotated[Words, Field(min_length=1)] = ["*"]
-    """Consumer groups that the role holds for; `*` in a name stands for any text."""
+    """Consumer groups of the role; `*` in a name matches any text."""
 
 
 class ProxySettings(_Strict):
@@ -76,21 +76,21 @@ class OidcSettings(_Strict):
     """An OpenID Connect provider."""
 
     issuer: str
-    """The address of the provider; `/.well-known/openid-configuration` below it tells the rest."""
+    """Address of the provider, which serves `/.well-known/openid-configuration` below it."""
     client_id: str
-    """Of the console, as the provider knows it."""
+    """The console's client id at the provider."""
     client_secret: SecretStr | None = None
-    """Of the console; None for a public client."""
+    """The console's client secret; None for a public client."""
     client_secret_file: Path | None = None
-    """A file that holds it."""
+    """A file that holds the secret."""
     console_url: str
     """The address of the console as browsers see it, such as `https://console.example.com`; the provider must allow
     `/sign-in/callback` below it."""
     scopes: Words = ["openid", "profile", "email"]
-    """What is asked of the provider."""
+    """Scopes to request."""
     name_claim: str = "preferred_username"
-    """The claim with the name of the person. Take one that people cannot choose themselves, such as `sub`, where the
-    provider lets them change their user names. Of `email` only verified addresses count."""
+    """The claim with the name of the person. Use one that people cannot change, such as `sub`, if the provider lets
+    them change their user names. For `email`, only verified addresses count."""
     teams_claim: str = "groups"
     """The claim with their teams."""
 
@@ -104,7 +104,7 @@ class OidcSettings(_Strict):
 
 
 class ConsoleSettings(_Strict):
-    """Read by `reconsume console` alone."""
+    """Settings that only `reconsume console` reads."""
 
     listen: ConsoleListenSettings = ConsoleListenSettings()
     token: SecretStr | None = None
@@ -124,18 +124,18 @@ class ConsoleSettings(_Strict):
     """An OpenID Connect provider: `issuer`, `client_id`, `client_secret_file`, `console_url`, and `scopes`,
     `name_claim`, `teams_claim`."""
     access: list[AccessSettings] = []
-    """Who may do what: `{role = "operator", people = ["anna"], teams = ["sre"], groups = ["billing-*"]}`. Without it
+    """Roles of people: `{role = "operator", people = ["anna"], teams = ["sre"], groups = ["billing-*"]}`. Without it,
     people with tokens are admins. With `proxy` or `oidc` it is required."""
     session_key: SecretStr | None = None
-    """At least 32 characters that sign forms and sessions; several consoles behind one name need the same. None makes a
-    key that ends with the process. `RECONSUME_CONSOLE__SESSION_KEY_FILE` names a file that holds it."""
+    """Key of at least 32 characters that signs forms and sessions; several consoles behind one name need the same key.
+    By default the process makes one for its lifetime. `RECONSUME_CONSOLE__SESSION_KEY_FILE` names a file with it."""
     session_key_file: Path | None = None
     """The same, from a settings file."""
     session_hours: Annotated[float, Field(gt=0, le=720)] = 10
     """How long a sign-in with `oidc` lasts."""
     allowed_hosts: Words = []
-    """Further names, without a port, by which browsers may ask for a console that listens on this machine alone: those
-    of a proxy before it. `localhost` and the loopback addresses always may."""
+    """Further host names, without a port, of a console that listens on loopback only: those of a proxy before it.
+    `localhost` and loopback addresses are always allowed."""
     read_only: bool = False
     """Disable all changes from the pages and the API."""
     hide_values: bool = False
@@ -143,18 +143,18 @@ class ConsoleSettings(_Strict):
     hide_values_from_viewers: bool = True
     """The same for people who are only viewers of a group."""
     schema_registry: SecretStr | None = None
-    """URL of a Confluent Schema Registry, by whose schemas keys and values are decoded; it may hold a user and a
-    password. Needs the extra `schemas`. `RECONSUME_CONSOLE__SCHEMA_REGISTRY_FILE` names a file that holds it."""
+    """URL of a Confluent Schema Registry for decoding keys and values; it may contain a user and a password. Needs
+    the extra `schemas`. `RECONSUME_CONSOLE__SCHEMA_REGISTRY_FILE` names a file that holds it."""
     reports_folder: Path | None = None
     """Folder of the pages that `--report` of `reconsume reconcile` writes; by default the console shows no reports."""
     index_folder: Path | None = None
-    """Folder of the index of dead letters, a cache that is filled from Kafka again when it is lost. It holds keys,
-    headers and causes, no values. By default it is in the user's cache folder."""
+    """Folder of the index of dead letters, a cache that is refilled from Kafka after a loss. It holds keys, headers and
+    causes, but no values. By default it is in the user's cache folder."""
     index_mib: Annotated[int, Field(ge=16)] = 1_024
     """Largest size of the index; a dead letter takes about 400 bytes."""
     cause_labels: dict[str, str] = {}
-    """Labels of causes by regular expressions; the first that is found in class and text counts. Other causes are
-    labelled by their class, and their text without ids, numbers and host names."""
+    """Labels of causes by regular expressions; the first that matches class or text counts. Other causes get a label
+    from their class, and their text without ids, numbers and host names."""
 
     @field_validator("cause_labels")
     @classmethod
@@ -174,10 +174,10 @@ class ConsoleSettings(_Strict):
         return self
 
     def read_token(self) -> str | None:
-        """The token that browsers must show; None if the pages may be looked at without one.
+        """Return the token that browsers must send; None if none is needed.
 
         Raises:
-            IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the pages.
+            IllegalSetting: the token is unreadable, too short, or missing although other machines can reach the pages.
         """
         has_other_sign_in = bool(self.tokens or self.tokens_file or self.proxy or self.oidc)
         return read_token(

@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 _EVERY_SECONDS: Final = 2.0
 _IDLE_EVERY_SECONDS: Final = 15.0
 _IDLE_SECONDS: Final = 60.0
-"""After so long without a page the installation is read less often."""
+"""After this time without a page the installation is read less often."""
 _LOAD: Final = 2.0
-"""It rests so many times as long as a reading took: a large installation is read less often."""
+"""The pause as a multiple of the last reading's duration: a large installation is read less often."""
 _FIRST_SECONDS: Final = 0.2
-"""So long a page waits for the very first reading."""
+"""How long a page waits for the first reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Snapshot:
     """The installation at one moment.
 
     Attributes:
-        open_letters: by group; None while the index is incomplete.
-        new_by_hour: of each group, the dead letters of the last 24 hours by hour, the oldest first; None likewise.
-        jobs: the newest first.
-        now_ms: the brokers' time of it.
-        schedulers: names of the workers that are alive; None where no broker tells.
-        trouble: why it is not newer; empty where it is.
+        open_letters: open dead letters by group; None while the index is incomplete.
+        new_by_hour: dead letters of the last 24 hours by group and hour, oldest first; None while it is incomplete.
+        jobs: the jobs, newest first.
+        now_ms: the time of the reading, by the brokers' clock.
+        schedulers: names of live workers; None if unknown.
+        trouble: why it is not newer; empty if it is current.
     """
 
     status: Status
@@ -51,11 +51,11 @@ class Snapshot:
 
 
 class Snapshots:
-    """Reads the installation again and again, more often while someone looks.
+    """Reads the installation repeatedly, more often while pages are requested.
 
     Args:
-        read: asks Kafka and the index; may raise `ReconsumeError`.
-        clock: gives seconds that only grow.
+        read: reads Kafka and the index; may raise `ReconsumeError`.
+        clock: monotonic seconds.
     """
 
     def __init__(self, read: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,12 +80,12 @@ class Snapshots:
             self._wake.wait(max(_IDLE_EVERY_SECONDS if is_idle else _EVERY_SECONDS, _LOAD * took))
 
     def look(self) -> None:
-        """Read once; a reading that fails leaves the one before."""
+        """Read once; after a failure the previous reading stays."""
         with self._reading:
             self._look()
 
     def fresh(self) -> Snapshot | None:
-        """Return a reading that began at most two seconds ago: for what the last one did not have.
+        """Return a reading that began at most two seconds ago, for recent changes.
 
         Raises:
             ReconsumeError: no reading has succeeded.
@@ -103,14 +103,20 @@ class Snapshots:
             if str(error) != str(self._refused):
                 logger.warning("installation not read: %s", error)
             self._refused = error
+        except Exception as error:
+            # Without this thread the pages would show an old status as the current one.
+            logger.exception("installation not read")
+            self._refused = ReconsumeError(
+                f"the installation was not read: {type(error).__name__}: {error}; see the log"
+            )
         self._begun.set()
 
     def wake(self) -> None:
-        """Read again soon: something was changed, or the process ends."""
+        """Read again soon, after a change or at the end of the process."""
         self._wake.set()
 
     def latest(self) -> Snapshot | None:
-        """Return the last reading; None if the first has not ended yet.
+        """Return the last reading; None before the first one.
 
         Raises:
             ReconsumeError: no reading has succeeded.
@@ -121,6 +127,6 @@ class Snapshots:
         self._begun.wait(_FIRST_SECONDS)
         refused, latest = self._refused, self._latest
         if latest is None and refused is not None:
-            # A new one each time: threads that raise the same one would add to its traceback.
+            # A new error each time: threads that raise the same one would add to its traceback.
             raise type(refused)(str(refused))
         return latest if latest is None or refused is None else replace(latest, trouble=str(refused))

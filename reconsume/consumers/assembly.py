@@ -1,4 +1,4 @@
-"""Put a PushConsumer together from its parts."""
+"""Builds a PushConsumer from its parts."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Registration:
-    """A listener and the way it wants its messages.
+    """A listener and its options.
 
     Attributes:
         listener: None until one is registered.
-        orderly: one after the other.
-        per_key: of a key, not of a partition.
-        hooks: called around its calls.
+        orderly: call it for one message after the other.
+        per_key: keep the order within a key, not within a partition.
+        hooks: called before and after the listener.
     """
 
     listener: Any = None
@@ -67,11 +67,11 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class LoopBuilder:
-    """Makes the loop of a consumer with all its parts, one for each of its lives.
+    """Builds the loop of a consumer and its parts, anew for each restart of the loop.
 
     Attributes:
-        closing: closes the parts of a loop after it.
-        dropped: counts over all lives.
+        closing: closes the parts after the loop has ended.
+        dropped: counts over all restarts.
     """
 
     settings: ConsumeSettings
@@ -86,12 +86,12 @@ class LoopBuilder:
         """Make a loop.
 
         Raises:
-            IllegalSetting: librdkafka does not take its settings.
+            IllegalSetting: librdkafka refuses a setting.
             KafkaRefused: rights are missing.
-            OffsetStoreUnusable: of a broadcasting consumer.
+            OffsetStoreUnusable: the offsets of a broadcasting consumer cannot be used.
         """
         settings, conf = self.settings, self._conf()
-        # A broadcasting consumer keeps its offsets itself, so nothing has to be asked for it.
+        # A broadcasting consumer keeps its offsets itself, so the coordinator is not asked.
         membership = None if self._broadcasts else Membership(conf)
         known = KnownOffsets(
             lambda topics: {} if self._broadcasts else KafkaAdmin(settings.base, settings.client_id).topic_ids(topics),

@@ -1,4 +1,4 @@
-"""The partitions that the group has given to a consumer: where they go on, and how they are given away."""
+"""The partitions of a consumer: where they start, and what happens when they leave."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _MOMENT_SECONDS: Final = 0.005
 
 @dataclass(eq=False, kw_only=True)
 class AssignedPartitions:
-    """For the thread that polls alone: the consumer calls `assigned`, `revoked`, `lost` and `committed` in its polls.
+    """The partitions that the group has assigned. Only the polling thread may call this.
 
-    Guarantees: nothing is committed for a partition that was lost. What is finished is committed in a rebalance.
+    Guarantees: nothing is committed for a lost partition. A rebalance commits finished messages.
     Tests: tests/integration/test_push_consumer_rebalance.py, tests/integration/test_push_consumer_orderly.py,
     tests/chaos/test_rebalances.py.
 
     Attributes:
-        settings: of the consumer.
-        consumer: reads them.
-        service: has their messages.
-        sender: commits.
-        known: what the group is known to have committed.
-        queues: what was read of each.
-        kept_progress: tells what is done of them.
-        stop: ends questions to the group's coordinator.
-        finish_by: when a consumer that stops gives up its listeners; None before.
+        settings: the consumer's.
+        consumer: reads the partitions.
+        service: calls the listener for their messages.
+        sender: commits their offsets.
+        known: committed offsets of the group as last seen.
+        queues: the unfinished messages of each partition.
+        kept_progress: finds messages that earlier owners have finished.
+        stop: ends requests to the group's coordinator.
+        finish_by: deadline for running listeners after a stop; None before.
     """
 
     settings: ConsumeSettings
@@ -61,7 +61,7 @@ class AssignedPartitions:
         self._offset_reset = OffsetReset(self.consumer, retry_topic, consume_from, self._ask_committed)
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        """Begin with these."""
+        """Take over newly assigned partitions."""
         logger.info("assigned: %s", names_of(partitions))
         self.commit()
         self.known.meet(topic for topic, _ in partitions)
@@ -69,10 +69,10 @@ class AssignedPartitions:
             self._begin(where)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        """Results that come from now on are discarded; send-backs on their way are awaited, then committed.
+        """Give partitions up: discard later results, wait for send-backs in flight, then commit.
 
-        The partitions that stay are committed too, before and after the wait for listeners: librdkafka joins again
-        next, and brokers answer no commit of a member while it waits for the group (classic protocol), then refuse it.
+        The remaining partitions are committed too, before and after the wait for listeners. librdkafka rejoins next; in
+        the classic protocol, brokers do not answer a rejoining member's commit, and refuse it afterwards.
         """
         logger.info("revoked: %s", names_of(partitions))
         self.commit()
@@ -80,18 +80,18 @@ class AssignedPartitions:
         self.commit()
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """Forget partitions that other members own; committing for them would be refused."""
+        """Forget lost partitions. Other members own them, and brokers would refuse commits."""
         logger.warning("lost: %s; results of running listeners are discarded", names_of(partitions))
         dropped = self._drop(partitions)
         self.service.leave(dropped, 0)
         self.sender.forget(dropped)
 
     def commit(self) -> None:
-        """Commit what is finished, without waiting for it."""
+        """Commit finished messages without waiting for the answer."""
         self.sender.commit(self.queues.values())
 
     def committed(self, answers: Mapping[Partition, Answer]) -> None:
-        """The answer to a commit; refused offsets are tried again with the next one."""
+        """Note the answer to a commit; refused offsets go into the next commit."""
         self.known.note({where: answer for where, answer in answers.items() if isinstance(answer, Commit)})
         for where, answer in answers.items():
             if isinstance(answer, ReconsumeError) and where in self.queues:
@@ -99,9 +99,9 @@ class AssignedPartitions:
                 self.queues[where].committed = None
 
     def reset_offset(self, where: Partition, *, had_none: bool) -> None:
-        """No committed offset, or one that is no longer kept: each topic starts where it should.
+        """Choose a start for a partition without a committed offset, or with one that retention has deleted.
 
-        What was begun before is settled first, and what is committed then is not begun again.
+        Messages in progress are settled first, and the messages committed then are not started again.
         """
         if where not in self.queues:
             return
@@ -110,15 +110,15 @@ class AssignedPartitions:
         self.consumer.restart(where, start.offset)
         self._begin(where)
         if start.is_made_again:
-            # What stands beside the committed offset of a topic that was made again is about records that are no more.
+            # Metadata beside the offset of a recreated topic describes records that no longer exist.
             self.queues[where].held = None
 
     def pause_and_resume(self) -> None:
-        """Pause partitions that are full, and resume those that are so no more."""
+        """Pause full partitions, and resume those with room."""
         queues = self.queues.values()
         full = {queue for queue in queues if self._is_full(queue)}
         self._resume(queue for queue in queues if queue not in full)
-        # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment:
+        # Pausing discards fetched records, so a full queue first gets a moment to drain:
         # benchmarks/consumers.py.
         reading = [queue for queue in full if not queue.paused]
         if reading:
@@ -126,14 +126,14 @@ class AssignedPartitions:
         self.pause(queue for queue in full if self._is_full(queue))
 
     def pause(self, queues: Iterable[ProcessQueue]) -> None:
-        """Read nothing more of these."""
+        """Pause these partitions."""
         reading = [queue for queue in queues if not queue.paused]
         self.consumer.pause(queue.where for queue in reading)
         for queue in reading:
             queue.paused = True
 
     def seconds_left(self) -> float:
-        """For running listeners, once the consumer is to stop."""
+        """Return the seconds left for running listeners after a stop."""
         if self.finish_by is None:
             return min(self.settings.limits.await_termination_seconds, self.settings.limits.leave_seconds)
         return max(0.0, self.finish_by - time.monotonic())
@@ -170,7 +170,7 @@ class AssignedPartitions:
         self.sender.leave(dropped, self.settings.limits.settle_seconds)
 
     def _drop(self, partitions: Iterable[Partition]) -> list[ProcessQueue]:
-        """Forget these partitions; they are resumed, because librdkafka (2.16) keeps a pause over a rebalance."""
+        """Forget partitions; they are resumed first, because librdkafka (2.16) keeps a pause across a rebalance."""
         dropped = []
         for where in partitions:
             queue = self.queues.pop(where, None)
@@ -181,7 +181,7 @@ class AssignedPartitions:
         return dropped
 
     def _ask_committed(self, partitions: Collection[Partition], seconds: float) -> Mapping[Partition, Answer]:
-        """Return the group's committed offsets; offsets that its coordinator has lost are committed again."""
+        """Return the group's committed offsets; offsets that the coordinator has lost are committed again."""
         try:
             found = self.known.ask(lambda asked: self.consumer.committed(asked, seconds), partitions, self.stop)
             if found.restored:

@@ -30,20 +30,21 @@ _IDLE_SECONDS: Final = 0.2
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _SETTLE_SECONDS: Final = 0.5
-"""How librdkafka ends the reason for a reset of a partition without a committed offset."""
+"""The end of librdkafka's error text for a partition without a committed offset."""
 
 
 class ConsumeLoop:
-    """Reads, hands out, commits. Everything here happens in one thread, which alone calls the consumer.
+    """Polls, hands messages to listeners, and commits, all in the one thread that calls the consumer.
 
-    confluent-kafka (2.16) lets one thread at a time into a consumer, and who waits looks every millisecond: beside one
-    that polls all the time it waits for seconds or minutes. Test: tests/integration/test_push_consumer_exactly_once.py.
+    confluent-kafka (2.16) admits one thread at a time to a consumer, and waiting threads check every millisecond.
+    Beside a thread that polls all the time, another one waits for seconds or minutes.
+    Test: tests/integration/test_push_consumer_exactly_once.py.
 
     Guarantees:
         1. The committed offset is the smallest unfinished one; nothing is committed for a partition that was lost.
         2. No listener holds up the loop: a full partition is paused, so `max.poll.interval.ms` is never at risk.
         3. A retry topic without a committed offset is read from its beginning (RocketMQ: TN-06).
-        4. What is finished is committed, also in a rebalance or a shutdown: see `AssignedPartitions` and `finish`.
+        4. Finished messages are committed, also in a rebalance or a shutdown: see `AssignedPartitions` and `finish`.
     Tests: tests/unit/consumers/partitions/test_finish.py, tests/integration/test_push_consumer_rebalance.py,
     tests/integration/test_push_consumer_orderly.py, tests/chaos/test_rebalances.py.
     """
@@ -67,7 +68,7 @@ class ConsumeLoop:
         """Consume until told to stop, then let running listeners finish and commit.
 
         Raises:
-            MembershipLost: it will get no message any more.
+            MembershipLost: the consumer is no longer a member and gets no more messages.
         """
         self.partitions.stop = stop
         self.begin()
@@ -79,11 +80,11 @@ class ConsumeLoop:
             self.end()
 
     def begin(self) -> None:
-        """Subscribe; the partitions come in one of the next turns."""
+        """Subscribe; a later turn assigns the partitions."""
         self._consumer.subscribe([*self._subscriptions, self._reading.retry_topic])
 
     def run_once(self) -> None:
-        """One turn: read, hand out, try again what is due, pause, commit."""
+        """Run one turn: poll, hand out, retry due messages, pause or resume, commit."""
         queues = self.partitions.queues
         if self._membership is not None:
             self._membership.check(has_partitions=bool(queues))
@@ -101,9 +102,9 @@ class ConsumeLoop:
         self._commit_when_due(now)
 
     def _read(self, timeout: float, room: int) -> None:
-        """Read as many as each partition has room for.
+        """Read as many records as each partition has room for.
 
-        `consume(n, t)` alone would wait for n records or all of t.
+        `consume(n, t)` alone would wait for n records or for the whole time t.
         """
         self._consumer.follow()
         first = self._consumer.poll(timeout)
@@ -111,7 +112,7 @@ class ConsumeLoop:
             return
         owner = self._queue_of(first)
         rest = self._consumer.consume(min(max(room, _FEW_RECORDS), _MANY_RECORDS) - 1)
-        # A rebalance may have come with them: then the first one is read again by the partition's new owner.
+        # A rebalance may have happened with them: then the partition's new owner reads the first one again.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
         for topic, partition, failed, run in by_partition(polled):
             if failed:
@@ -121,7 +122,7 @@ class ConsumeLoop:
                 self._hand_out(queue, PolledBatch(run, self._reading))
 
     def _begin_fresh(self) -> None:
-        """Hand out the first messages of partitions of which it is known now what is done."""
+        """Hand out the first messages of partitions whose finished messages are now known."""
         for queue, messages in self.partitions.kept_progress.learn(self.partitions.queues.values()):
             self._hand_out(queue, messages)
 
@@ -151,28 +152,28 @@ class ConsumeLoop:
         if is_out_of_range(error) and partition is not None:
             self.partitions.reset_offset((topic, partition), had_none=has_no_offset(error))
         elif is_missing(error):
-            # RocketMQ: TN-09. The retry topic may come later: it is looked for every 10 s.
+            # RocketMQ: TN-09. The retry topic may appear later; librdkafka looks for it every 10 s.
             if topic != self._reading.retry_topic:
                 remedy = f"{self._subscriptions.remedy_if_missing(topic)}; it is then read from its beginning"
                 logger.warning("%s", translate(error, f"subscribing to {topic}", remedy))
         elif is_fatal(error):
-            # Nothing is read any more, and no commit is taken.
+            # The consumer reads nothing more, and brokers accept no commit.
             raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")
         else:
             logger.warning("%s", translate(error, f"consuming {topic}"))
 
     def settle(self, seconds: float) -> bool:
-        """Wait for send-backs on their way and commit what is finished; False if some are not acknowledged."""
+        """Wait for send-backs in flight and commit finished messages; False if some are not acknowledged."""
         return self._sender.settle(list(self.partitions.queues.values()), seconds)
 
     def next_due_ms(self) -> float | None:
-        """When something is given to its listener again, whatever Kafka has; None if nothing waits for that."""
+        """Return when a listener is called again without a new record; None if nothing is scheduled."""
         return self._service.next_due_ms()
 
     def finish(self) -> None:
-        """Start no listener any more, wait for the running ones and commit.
+        """Start no more listeners, wait for the running ones and commit.
 
-        It polls on, paused: a member that takes no part in a rebalance could not commit what its listeners finish.
+        The paused consumer keeps polling: a member that misses a rebalance could not commit its last messages.
         """
         self._service.pool.stop()
         self.partitions.finish_by = time.monotonic() + self._limits.await_termination_seconds
@@ -187,7 +188,7 @@ class ConsumeLoop:
         return self._sender.settle(queues, _SETTLE_SECONDS) and all(queue.to_commit is None for queue in queues)
 
     def _poll_on(self) -> None:
-        """A turn in which nothing begins: what is read now is left, its offset stays uncommitted."""
+        """Run a turn that starts nothing: records read now are ignored, and their offsets stay uncommitted."""
         self.partitions.pause(self.partitions.queues.values())
         polled = self._consumer.poll(_BUSY_SECONDS)
         if polled is not None and polled.error() is not None:
@@ -195,7 +196,7 @@ class ConsumeLoop:
         self._sender.serve()
 
     def end(self) -> None:
-        """A shutdown is never an outcome: unfinished messages stay uncommitted and are read again."""
+        """Discard unfinished messages: a shutdown is never an outcome, so they stay uncommitted and are read again."""
         left = self.partitions.seconds_left()
         with ExitStack() as closing:
             closing.callback(self._consumer.close)
@@ -209,7 +210,7 @@ class ConsumeLoop:
 
 
 def _subscribed(queue: ProcessQueue, messages: Sequence[Message], wanted: TagExpression) -> list[Message]:
-    """The messages whose tag is wanted; the others are finished at once (RocketMQ: TF-02, TF-07)."""
+    """Return the messages with a wanted tag; the others are finished at once (RocketMQ: TF-02, TF-07)."""
     kept: list[Message] = []
     for message in messages:
         (kept.append if wanted.wants(message.tags) else queue.finish)(message)

@@ -1,4 +1,4 @@
-"""The arguments of a PushConsumer, checked."""
+"""The checked arguments of a PushConsumer."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _END: Final = ("latest", "end", "largest")
 _MAX_POLL_INTERVAL_MS: Final = 300_000
 """Kafka's default."""
 _LEAVE_SHARE: Final = 0.8
-"""Of `max.poll.interval.ms`, so that waiting for a listener does not cost the membership."""
+"""Fraction of `max.poll.interval.ms` to wait for listeners, so that the wait does not cost the membership."""
 _SETTLE_SHARE: Final = 0.1
-"""The same for send-backs on their way, after the listener."""
+"""Fraction for send-backs in flight, after the listeners."""
 _SETTLE_SECONDS: Final = 5.0
 
 
@@ -45,13 +45,13 @@ class Limits:
     """Flow control and timeouts.
 
     Attributes:
-        queue_records: unfinished messages of one partition (`pull_threshold_for_queue`).
-        queue_bytes: their bodies in bytes (`pull_threshold_size_for_queue`).
-        max_span: from the smallest unfinished offset to the newest (`consume_concurrently_max_span`).
-        timeout_ms: of a listener (`consume_timeout`).
-        await_termination_seconds: for running listeners at shutdown.
-        leave_seconds: for running listeners that consume in order, when their partition is given away.
-        settle_seconds: after that, for send-backs on their way; both together are less than `max.poll.interval.ms`.
+        queue_records: maximum of unfinished messages per partition (`pull_threshold_for_queue`).
+        queue_bytes: maximum size of their bodies, in bytes (`pull_threshold_size_for_queue`).
+        max_span: maximum distance from the smallest unfinished offset to the newest (`consume_concurrently_max_span`).
+        timeout_ms: maximum time of a listener (`consume_timeout`).
+        await_termination_seconds: maximum wait for running listeners at shutdown.
+        leave_seconds: maximum wait for running orderly listeners when their partition is revoked.
+        settle_seconds: then, for send-backs in flight; both together are less than `max.poll.interval.ms`.
     """
 
     queue_records: int
@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumeSettings(GroupSettings):
-    """The arguments of a PushConsumer that its parts need; see there."""
+    """The arguments of a PushConsumer that its parts need; see `PushConsumer`."""
 
     consume_from: ConsumeFrom
     namespace: Namespace
@@ -79,10 +79,10 @@ class ConsumeSettings(GroupSettings):
 
 
 def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:
-    """The settings that the arguments of a PushConsumer make.
+    """Check the arguments of a PushConsumer and return its settings.
 
     Args:
-        given: all of them, by name.
+        given: all arguments, by name.
 
     Raises:
         IllegalSetting: an invalid argument.
@@ -158,10 +158,10 @@ def _whole(given: Mapping[str, Any], name: str, low: int, high: int) -> int:
 
 
 def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tuple[dict[str, Any], bool | None]:
-    """The user's librdkafka settings, and whether they start a topic without an offset at its beginning, if they say.
+    """Return the user's librdkafka settings, and whether they start at the beginning; None if they do not say.
 
     Raises:
-        IllegalSetting: one that would break a guarantee.
+        IllegalSetting: a setting would break a guarantee.
     """
     checked = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
     reset = checked.pop("auto.offset.reset", None)
@@ -174,5 +174,5 @@ def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tu
         raise IllegalSetting(f"partition.assignment.strategy {strategy!r}: only cooperative-sticky, or group.protocol")
     for forbidden in ("group.id", "enable.auto.commit"):
         if forbidden in checked:
-            raise IllegalSetting(f"{forbidden} is decided by the consumer itself; leave it out of conf")
+            raise IllegalSetting(f"{forbidden} is set by the consumer itself; leave it out of conf")
     return checked, None if reset is None else reset in _BEGINNING

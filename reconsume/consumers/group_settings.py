@@ -1,4 +1,4 @@
-"""The settings of a group, for every kind of consumer."""
+"""The settings that all kinds of consumers share."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _OF_CONSUMERS_ONLY: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
-    """The settings that a PushConsumer and the drop-in have in common.
+    """The settings that PushConsumer and the drop-in share.
 
     Attributes:
         group: the consumer group.
         names: the installation's topics.
         conf: the consumer's settings for librdkafka.
-        max_reconsume_times: the consumer's own maximum, None to take the group's.
+        max_reconsume_times: the consumer's own maximum; None uses the group's.
         own_table: a level table for this process alone.
         exactly_once: send-backs and offsets are written in transactions.
     """
@@ -41,19 +41,19 @@ class GroupSettings:
 
     @property
     def retry_topic(self) -> str:
-        """The Kafka topic of `%RETRY%<group>`."""
+        """Return the Kafka topic of `%RETRY%<group>`."""
         return self.names.retry(self.group)
 
     @property
     def client_id(self) -> str:
-        """Shown in the brokers' logs."""
+        """Return the client id that brokers log."""
         return str(self.conf.get("client.id", f"reconsume-{self.group}"))
 
     def groups_follower(self) -> GroupsFollower:
-        """Follows the group's settings; not started."""
+        """Return a follower of the group's settings; not started."""
         return GroupsFollower(self.base, self.names.groups, Groups(own_table=self.own_table))
 
     @property
     def base(self) -> dict[str, Any]:
-        """The settings without those that only a consumer, or only the user's consumer, may have."""
+        """Return the settings without those that only a consumer, or only the user's consumer, may have."""
         return {key: value for key, value in self.conf.items() if not key.startswith(_OF_CONSUMERS_ONLY)}

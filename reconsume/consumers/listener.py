@@ -26,12 +26,12 @@ class ConsumeConcurrentlyStatus(enum.Enum):
 
 @dataclass(slots=True)
 class ConsumeConcurrentlyContext:
-    """A new one for every call of the listener (RocketMQ: CC-05).
+    """The context of one call of the listener; each call gets a new one (RocketMQ: CC-05).
 
     Attributes:
-        message_queue: where the batch was read; a retry shows its `%RETRY%` topic here (RocketMQ: TN-04).
-        delay_level_when_next_consume: 0 lets the group's levels decide, a higher one is taken as it is, a negative
-            one asks for the dead-letter topic; for all failed messages of this batch (RocketMQ: CC-22).
+        message_queue: the partition of the batch; for retries that of the `%RETRY%` topic (RocketMQ: TN-04).
+        delay_level_when_next_consume: the level for all failed messages of this batch: 0 for the group's next level,
+            above 0 exactly this level, below 0 the dead-letter topic (RocketMQ: CC-22).
         ack_index: with CONSUME_SUCCESS, the last message that succeeded; those after it are sent back. -1 sends
             all back. Ignored with RECONSUME_LATER (RocketMQ: CC-06, CC-07, CC-08, CC-10).
     """
@@ -45,13 +45,13 @@ Listener = Callable[
     [Sequence[Message], ConsumeConcurrentlyContext],
     ConsumeConcurrentlyStatus | Awaitable[ConsumeConcurrentlyStatus | None] | None,
 ]
-"""A function or an `async def`."""
+"""A concurrent listener: a function or an `async def`."""
 
 
 class ConsumeOrderlyStatus(enum.Enum):
     """The outcome of a batch that is consumed in order; an exception or `None` means SUSPEND (RocketMQ: OR-01).
 
-    COMMIT and ROLLBACK are for contexts with `auto_commit` off; with it on they acknowledge (RocketMQ: OR-08, OR-09).
+    COMMIT and ROLLBACK are for `auto_commit=False`; with True both acknowledge the batch (RocketMQ: OR-08, OR-09).
     """
 
     SUCCESS = "SUCCESS"
@@ -62,13 +62,13 @@ class ConsumeOrderlyStatus(enum.Enum):
 
 @dataclass(slots=True)
 class ConsumeOrderlyContext:
-    """A new one for every call of the listener.
+    """The context of one call of an orderly listener; each call gets a new one.
 
     Attributes:
-        message_queue: where the batch was read.
-        auto_commit: False keeps what succeeded uncommitted until COMMIT, or gives it back at ROLLBACK.
-        suspend_current_queue_time_millis: how long to wait before the batch is given again; -1 takes 1,000, anything
-            else is cut to 10 to 30,000 (RocketMQ: OR-02).
+        message_queue: the partition of the batch.
+        auto_commit: False keeps successful messages uncommitted until COMMIT; ROLLBACK repeats them.
+        suspend_current_queue_time_millis: the wait before the next try of the batch, in milliseconds; -1 means 1,000,
+            other values are limited to 10 … 30,000 (RocketMQ: OR-02).
     """
 
     message_queue: MessageQueue
@@ -80,19 +80,19 @@ OrderlyListener = Callable[
     [Sequence[Message], ConsumeOrderlyContext],
     ConsumeOrderlyStatus | Awaitable[ConsumeOrderlyStatus | None] | None,
 ]
-"""A function or an `async def` for messages in order."""
+"""An orderly listener: a function or an `async def`."""
 
-# Listeners of ours may raise these to say more than a status can. Users' listeners do not: they have the context.
+# Internal listeners raise these to say more than a status can. Users' listeners use the context.
 
 
 class NotNow(Exception):
-    """No outcome: the messages are given again later, which counts as no attempt.
+    """No outcome: the messages are delivered again later, without counting an attempt.
 
-    Until then nothing else of their partition, or of their key, is begun.
+    Until then no other message of their partition, or of their key, is started.
 
     Attributes:
-        until_ms: no sooner than this moment.
-        acknowledged: so many messages from the front of the batch succeeded all the same.
+        until_ms: the earliest moment of the next try.
+        acknowledged: the number of messages at the front of the batch that succeeded.
     """
 
     def __init__(self, until_ms: float, acknowledged: int = 0) -> None:
@@ -102,14 +102,13 @@ class NotNow(Exception):
 
 
 class SendBack(Exception):
-    """The messages are sent back, also by an orderly listener: those behind them go on.
+    """Sends the messages back, also from an orderly listener; messages behind them are not held up.
 
     Attributes:
-        cause: what a dead letter shows.
-        level: 0 lets the group's levels decide, a higher one is taken as it is, a negative one asks for the
-            dead-letter topic.
-        acknowledged: so many messages from the front of the batch succeeded all the same.
-        one_by_one: the others are not sent back but given again at once, each alone.
+        cause: the cause that a dead letter shows.
+        level: 0 for the group's next level, above 0 exactly this level, below 0 the dead-letter topic.
+        acknowledged: the number of messages at the front of the batch that succeeded.
+        one_by_one: repeat the others at once, each alone, instead of sending them back.
     """
 
     def __init__(self, cause: Cause, level: int = 0, acknowledged: int = 0, *, one_by_one: bool = False) -> None:
@@ -126,10 +125,10 @@ _SUSPEND_LONGEST_MS: Final = 30_000
 
 
 def suspend_ms(asked: object = -1) -> int:
-    """How long a suspended queue waits (RocketMQ: OR-02).
+    """Return how long a suspended queue waits, in milliseconds (RocketMQ: OR-02).
 
     Raises:
-        IllegalSetting: it is no int.
+        IllegalSetting: not an int.
     """
     asked_ms = whole_number(asked, "suspend_current_queue_time_millis")
     if asked_ms == -1:
@@ -138,11 +137,11 @@ def suspend_ms(asked: object = -1) -> int:
 
 
 def acknowledged_count(status: object, ack_index: object, size: int) -> int:
-    """How many messages from the front of a batch succeeded; the others are sent back.
+    """Return how many messages at the front of a batch succeeded; the others are sent back.
 
     Raises:
-        IllegalSetting: `ack_index` below -1 (RocketMQ loses the batch until a timeout: CC-09) or no int, or a status
-            that is none.
+        IllegalSetting: `ack_index` is below -1 (RocketMQ loses the batch until a timeout: CC-09) or not an int, or
+            the status is unknown.
     """
     if status is ConsumeConcurrentlyStatus.RECONSUME_LATER or status is None:
         return 0
@@ -153,12 +152,14 @@ def acknowledged_count(status: object, ack_index: object, size: int) -> int:
         )
     index = whole_number(ack_index, "ack_index")
     if index < -1:
-        raise IllegalSetting(f"ack_index is {index}; -1 sends the whole batch back, {size - 1} or more acknowledges it")
+        raise IllegalSetting(
+            f"ack_index is {index}; use -1 to send the whole batch back, {size - 1} or more to acknowledge it"
+        )
     return min(index + 1, size)
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether calling it gives a coroutine; also for objects with an `async def __call__`."""
+    """Return whether a call returns a coroutine; also for objects with an `async def __call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - not asking whether it can be called
     )

@@ -1,4 +1,4 @@
-"""A message as listeners see it; what most listeners never ask for is made when it is first asked for."""
+"""A message as listeners see it. Properties that most listeners never read are computed on first use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801 - used as `property` is
-    """A property that is computed once, without a lock; threads that ask at the same time get equal values.
+    """A property that is computed once, without a lock; concurrent readers get equal values.
 
     `functools.cached_property` of Python 3.11 takes a lock that all objects of a class share, so listener threads wait
     for each other. Remove when Python 3.12 is the oldest that is supported: its `cached_property` has no lock.
@@ -50,7 +50,7 @@ class lazy(Generic[T]):  # noqa: N801 - used as `property` is
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
     def __get__(self, instance: object | None, owner: type) -> Self | T:
-        """Is not asked again: the value stands in the object from then on."""
+        """Compute the value and store it in the object, which then answers by itself."""
         if instance is None:
             return self
         value = instance.__dict__[self._name] = self._compute(instance)
@@ -58,14 +58,14 @@ class lazy(Generic[T]):  # noqa: N801 - used as `property` is
 
 
 class MessageQueue(NamedTuple):
-    """RocketMQ's word for a partition; `topic` is the RocketMQ name, `%RETRY%<group>` for a retry."""
+    """RocketMQ's name for a partition; `topic` is the RocketMQ name, `%RETRY%<group>` for a retry."""
 
     topic: str
     partition: int
 
 
 class KafkaRecord(NamedTuple):
-    """Where and when the record stood that was polled; `timestamp` in milliseconds."""
+    """The place and time of the polled record; `timestamp` in milliseconds."""
 
     topic: str
     partition: int
@@ -77,11 +77,11 @@ class Message:
     """One message.
 
     Attributes:
-        key: bytes, or None.
-        body: bytes; None is a tombstone.
-        kafka: where it was polled.
+        key: the key as bytes, or None.
+        body: the value as bytes; None is a tombstone.
+        kafka: the place and time of this copy.
         topic: the origin topic, also on a retry (RocketMQ: TN-02).
-        reconsume_times: how often it was sent back.
+        reconsume_times: how often the message was sent back.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Message:
 
     @property
     def offset(self) -> int:
-        """Where it was polled. Listeners cannot set it: it decides what is committed."""
+        """The offset of this copy. Read-only, because it decides what is committed."""
         return self._offset
 
     @property
@@ -116,18 +116,18 @@ class Message:
 
     @lazy
     def kafka(self) -> KafkaRecord:
-        """Where and when this copy stood."""
+        """The place and time of this copy."""
         polled = self._polled
         return KafkaRecord(polled.topic() or "", polled.partition() or 0, self.offset, polled.timestamp()[1])
 
     @property
     def is_retry(self) -> bool:
-        """Whether it came from this group's own retry topic."""
+        """Whether the message came from this group's own retry topic."""
         return self.kafka.topic == self._retry_topic
 
     @property
     def all_headers(self) -> list[Header]:
-        """The record's headers as they were polled, ours among them; a new list each time."""
+        """The record's headers as polled, including reconsume's; a new list each time."""
         return list(self._headers)
 
     @lazy
@@ -136,12 +136,12 @@ class Message:
 
     @lazy
     def headers(self) -> list[Header]:
-        """The user's headers: order, duplicates and None values as they were produced."""
+        """The user's headers, with order, duplicates and None values as produced."""
         return user_headers(self._headers)
 
     @lazy
     def properties(self) -> dict[str, str]:
-        """All headers that are text, RocketMQ's among them, by name; of duplicates the last."""
+        """All text headers by name, including RocketMQ's; the last one of duplicates."""
         found = {}
         for name, value in self._headers:
             if value is not None:
@@ -150,7 +150,7 @@ class Message:
 
     @lazy
     def stored(self) -> Stored:
-        """The record's own history; a malformed count is taken as 0 and logged."""
+        """The history in the record's headers; a malformed count is taken as 0 and logged."""
         position = Position(*self.kafka[:3])
         if not self.is_retry:
             return Stored.first_copy(position, self.kafka.timestamp)
@@ -170,14 +170,14 @@ class Message:
     def topic(self) -> str:
         """The origin topic, without its namespace (RocketMQ: TN-10).
 
-        A retry that names none keeps the name that it was polled from (RocketMQ: TN-03).
+        A retry without an origin shows the name of the topic that it was polled from (RocketMQ: TN-03).
         """
         topic = self.kafka.topic if not self.is_retry else self.stored.origin_topic or self.kafka.topic
         return topic.removeprefix(self._namespace_prefix)
 
     @property
     def origin(self) -> Position:
-        """Topic, partition and offset of the first copy; of this one where the origin is not known."""
+        """Topic, partition and offset of the first copy; of this one if the origin is unknown."""
         try:
             return Position.parse(self.stored.origin_message_id)
         except MalformedProperty:
@@ -185,15 +185,15 @@ class Message:
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was sent back, and failed to be, since it was first published (RocketMQ: CC-11)."""
+        """How often the message was sent back, including failed send-backs (RocketMQ: CC-11)."""
         return (self.stored.reconsume_times if self.is_retry else 0) + self._locally_failed
 
     @property
     def delay_time_level(self) -> int:
-        """The level that it waited on; 0 for none.
+        """The level that the message waited on; 0 without one.
 
-        A record of an ordinary topic waited only if it was sent there with a delay (RocketMQ: SC-06), which the
-        target in its headers tells; on any other its `DELAY` is the left-over of a copy.
+        A record of an ordinary topic waited only if it was sent with a delay (RocketMQ: SC-06), which the target in
+        its headers shows; otherwise its `DELAY` is the remainder of a copied record.
         """
         if not self.is_retry and self._text(REAL_TOPIC) != self.kafka.topic:
             return 0
@@ -204,7 +204,7 @@ class Message:
 
     @property
     def msg_id(self) -> str:
-        """The same over all retries: the producer's UNIQ_KEY, else the origin message id (RocketMQ: SB-12)."""
+        """The id, the same over all retries: the producer's UNIQ_KEY, else the origin message id (RocketMQ: SB-12)."""
         return self._text(UNIQ_KEY) or self.stored.origin_message_id
 
     @property
@@ -223,7 +223,7 @@ class Message:
         return self.stored.born_ms if self.is_retry else self.kafka.timestamp
 
     def failed_again_locally(self, times: int = 1) -> Message:
-        """The same message for another local try; its stored count stays (RocketMQ: BR-18, CC-11)."""
+        """Return the same message for another local try; its stored count stays (RocketMQ: BR-18, CC-11)."""
         return Message(self._polled, self._retry_topic, self._locally_failed + times, self._namespace_prefix)
 
     def _text(self, name: str) -> str | None:

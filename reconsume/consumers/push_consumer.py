@@ -41,7 +41,7 @@ OL = TypeVar("OL", bound=OrderlyListener)
 
 
 class PushConsumer:
-    """Calls a listener for every message of the subscribed topics, and again for failed ones.
+    """Calls a listener for every message of the subscribed topics, and again for failed messages.
 
     A message fails when the listener raises, or returns `RECONSUME_LATER` or None. It then waits on the delay topic
     of its level, returns with `reconsume_times` one higher, and after `max_reconsume_times` goes to `%DLQ%group`.
@@ -51,9 +51,9 @@ class PushConsumer:
         bootstrap_servers: `host:port`, comma-separated.
         conf: librdkafka settings, passed through; `auto.offset.reset` holds for the subscribed topics, the retry
             topic always starts at its beginning.
-        message_model: BROADCASTING gives all messages to every member; failed ones are dropped (RocketMQ: BP-01).
-        offset_store: the directory for the offsets of a broadcasting consumer, `~/.reconsume/offsets` by default; they
-            are kept by cluster, `client.id` and group (RocketMQ: BP-02).
+        message_model: with BROADCASTING every member gets all messages, and failed ones are dropped (RocketMQ: BP-01).
+        offset_store: the directory for the offsets of a broadcasting consumer, `~/.reconsume/offsets` by default, with
+            a folder for each cluster, `client.id` and group (RocketMQ: BP-02).
         consume_from_where: where a partition without a committed offset starts; None uses `auto.offset.reset`, else
             the last offset. Partitions and topics that appear after the start are read from their beginning.
         consume_timestamp: for CONSUME_FROM_TIMESTAMP: `yyyyMMddHHmmss` in local time, or a datetime; by default half
@@ -72,12 +72,12 @@ class PushConsumer:
         pull_threshold_size_for_queue: the same for their bodies, in MiB.
         consume_concurrently_max_span: offsets between the smallest unfinished message of a partition and the newest
             at which reading it waits: one stuck message stops its partition only there (RocketMQ: FC-03).
-        exactly_once: a failed message is sent back and done in one transaction: no crash and no rebalance sends it
-            back twice.
-        circuit_breaker: when the listener fails nearly always, consumption pauses and probes; None never pauses.
+        exactly_once: one transaction sends a failed message back and commits its offset, so no crash and no rebalance
+            sends it back twice.
+        circuit_breaker: pause and probe while nearly every call of the listener fails; None never pauses.
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`, whose delay topics are created at
             the start; None uses the cluster's.
-        await_termination_when_shutdown: how long `shutdown` waits for running listeners.
+        await_termination_when_shutdown: the longest wait of `shutdown` for running listeners.
         topic_prefix: the prefix of the installation's topics.
 
     Raises:
@@ -120,10 +120,10 @@ class PushConsumer:
         self._closing = ExitStack()
 
     def subscribe(self, topic: str, sub_expression: str | None = "*") -> Self:
-        """Consume a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
+        """Subscribe to a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
 
-        May be called for several. A topic that begins with `^` is a pattern (Python's `re`) of whole names; topics
-        that match it later are found within 10 s. It never matches a topic of the installation.
+        Call this for each topic. A topic that begins with `^` is a pattern (Python's `re`) of whole names; topics
+        that match it later are found within 10 s. It never matches a topic of reconsume.
 
         Raises:
             IllegalSetting: an invalid topic or expression, or the consumer has started.
@@ -148,16 +148,16 @@ class PushConsumer:
     def register_message_listener(
         self, listener: Listener | OrderlyListener, *, orderly: bool = False, per_key: bool = False
     ) -> Self:
-        """The function that gets the messages: `listener(messages, context)`, plain or `async def`.
+        """Set the function that gets the messages: `listener(messages, context)`, plain or `async def`.
 
         Args:
-            listener: called concurrently, unless:
-            orderly: one batch of a partition after the other; one that fails is given again after a moment, and the
-                partition waits (RocketMQ's MessageListenerOrderly).
-            per_key: the messages of one key in order, the other keys of the partition go on.
+            listener: the function; called concurrently by default.
+            orderly: call it for one batch of a partition after the other. A failed batch is repeated after a moment,
+                and the partition waits (RocketMQ's MessageListenerOrderly).
+            per_key: keep the order of each key only; other keys of the partition do not wait.
 
         Raises:
-            IllegalSetting: it is not a function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
+            IllegalSetting: not a function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
                 consumer has started.
         """
         self._must_not_run("register_message_listener")
@@ -175,10 +175,10 @@ class PushConsumer:
         return self
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> Self:
-        """Tell a hook of every call of the listener and of every send-back; several are told one after the other.
+        """Add a hook for every call of the listener and every send-back; hooks run in order.
 
         Raises:
-            IllegalSetting: it is no hook, or the consumer has started.
+            IllegalSetting: not a hook, or the consumer has started.
         """
         self._must_not_run("register_consume_message_hook")
         self._registration.hooks.append(check_hook(hook))
@@ -203,10 +203,10 @@ class PushConsumer:
         return register if function is None else register(function)
 
     def start(self) -> None:
-        """Begin to consume, in threads of its own. Waits for a broker that is away, and says so in the log.
+        """Start to consume in background threads. Waits for an unreachable broker, and logs that.
 
         Raises:
-            IllegalSetting: no listener or no subscription.
+            IllegalSetting: the listener or the subscription is missing.
             SubscriptionGroupNotExist: the group must be registered first.
             KafkaRefused: rights are missing.
             TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
@@ -247,7 +247,7 @@ class PushConsumer:
         """Stop: running listeners may finish, finished messages are committed, the rest is read again.
 
         Raises:
-            ReconsumeError: what had ended the consumer before.
+            ReconsumeError: the error that had ended the consumer before.
         """
         self._stop.set()
         if self._thread is not None:
@@ -271,17 +271,17 @@ class PushConsumer:
 
     @property
     def running(self) -> bool:
-        """Whether it consumes; False after a failure, which `shutdown` then raises."""
+        """Whether the consumer is running; False after a failure, which `shutdown` then raises."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def groups(self) -> Groups:
-        """The groups and the level table as far as they are known; the defaults before it has started."""
+        """The groups and the level table as known now; the defaults before the start."""
         return Groups(own_table=self._settings.own_table) if self._follower is None else self._follower.groups
 
     @property
     def dropped(self) -> int:
-        """How many messages failed and were dropped; only a broadcasting consumer drops."""
+        """The number of failed messages that were dropped; only a broadcasting consumer drops."""
         return self._dropped.count
 
     def __enter__(self) -> Self:
@@ -297,7 +297,7 @@ class PushConsumer:
         return thread
 
     def _run(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
-        """Run one life after the other; the next one reads again what the last did not finish."""
+        """Run the loop, and restart it if it asks for that; the new loop reads unfinished messages again."""
         try:
             while True:
                 try:

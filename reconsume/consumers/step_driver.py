@@ -1,6 +1,6 @@
-"""How a PushConsumer runs where nothing runs by itself: in the unit tests of its users.
+"""How a PushConsumer runs without threads: in the unit tests of its users.
 
-A Kafka in memory (`reconsume.testing`) has the loop, the listeners and the clock go step by step, in the test's thread.
+The in-memory Kafka (`reconsume.testing`) steps the loop, the listeners and the clock in the test's thread.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ L = TypeVar("L", bound=Callable[..., Any])
 
 
 class LoopThread(Protocol):
-    """The thread of a PushConsumer's loop, as the consumer needs it."""
+    """The thread of a PushConsumer's loop, as the consumer uses it."""
 
     def is_alive(self) -> bool:
-        """Whether it consumes."""
+        """Return whether the loop runs."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended."""
+        """Wait for the end of the loop."""
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class StepDriver(Protocol):
     """Runs loops and listeners in steps."""
 
     def recorded(self, group: str, listener: L) -> L:
-        """The listener; what it is called with and what it answers is written down."""
+        """Wrap the listener so that its calls and results are recorded."""
 
     def pool(
         self,
@@ -39,13 +39,13 @@ class StepDriver(Protocol):
         consume: Callable[[T], None],
         consume_async: Callable[[T], Awaitable[None]],
     ) -> ListenerPool[T]:
-        """A pool whose work is done in a later step, one call after the other."""
+        """Make a pool that does its work in later steps, one call after the other."""
 
     def adopt(self, loop: ConsumeLoop, shutdown: Callable[[], None]) -> LoopThread:
-        """Run this loop from now on; `shutdown` ends its consumer if nobody did before the Kafka goes."""
+        """Run this loop from now on; `shutdown` ends its consumer when the Kafka is closed."""
 
 
 def step_driver_of(settings: Mapping[str, Any]) -> StepDriver | None:
-    """Return the driver of loops for the address in these settings; None if they run in threads, as they should."""
+    """Return the driver for the address in these settings; None if loops run in threads, as usual."""
     clients = clients_of(settings)
     return clients if isinstance(clients, StepDriver) else None

@@ -5,18 +5,18 @@ ReconsumeError
 │   ├── IllegalDelayLevels    the level table or a retry policy
 │   ├── IllegalName           a group or topic that Kafka cannot hold
 │   ├── TopicNotAllowed       schedulers may not deliver to this topic: allow it in their settings
-│   └── RecordNotFound        no record stands at a position: it is no longer kept, or not there yet
-├── MalformedProperty         a header of one record is not what it must be: quarantine that record
+│   └── RecordNotFound        no record is at a position: it was deleted, or does not exist yet
+├── MalformedProperty         a header of one record is malformed: quarantine that record
 ├── SubscriptionGroupNotExist RocketMQ's code 26: register the group
-├── TopicNotReady             one of our topics is missing or set up wrongly: apply the topic plan
+├── TopicNotReady             a topic of reconsume is missing or has wrong settings: apply the topic plan
 ├── KafkaNotReachable         no broker answered: wait, then try again
-│   └── KafkaLoginFailed      login or certificate are not accepted: change the settings
+│   └── KafkaLoginFailed      login or certificate was refused: change the settings
 ├── KafkaRefused              the cluster refused (rights, limits): ask its operator
-│   ├── WriterReplaced        another process writes under the same id: read what it wrote, then go on
-│   └── RecordTooLarge        a record is larger than its topic takes: make it smaller, or raise the limit
+│   ├── WriterReplaced        another process writes under the same id: read its records, then continue
+│   └── RecordTooLarge        a record exceeds its topic's limit: make it smaller, or raise the limit
 ├── SendBackFailed            not acknowledged: the record must stay uncommitted
-│   └── GroupIsFull           the group has as many messages waiting as it may: mend what fails, or raise the limit
-├── OffsetStoreUnusable       the offsets of a broadcasting consumer are in use or unreadable: see to the file
+│   └── GroupIsFull           the group has reached its limit of waiting messages: fix the failures, or raise it
+├── OffsetStoreUnusable       the offsets of a broadcasting consumer are in use or unreadable: check the file
 ├── PartitionLost             the group has rebalanced: nothing was sent, the record is read again
 └── WorkerFenced              another worker took this one's identity
 """
@@ -63,19 +63,19 @@ class IllegalName(IllegalSetting):
 
 
 class TopicNotAllowed(IllegalSetting):
-    """A delayed message is for a topic that the schedulers' `allowed_real_topics` does not match."""
+    """A delayed message for a topic that the schedulers' `allowed_real_topics` does not match."""
 
 
 class RecordNotFound(IllegalSetting):
-    """No committed record stands at a position (RocketMQ: BR-09)."""
+    """No committed record exists at a position (RocketMQ: BR-09)."""
 
 
 class MalformedProperty(ReconsumeError, ValueError):
-    """A header that carries one of our properties does not hold what it must."""
+    """A header of reconsume with an invalid value."""
 
 
 class SubscriptionGroupNotExist(ReconsumeError, LookupError):
-    """The group is not registered and may not be created by itself (RocketMQ: BR-01, code 26)."""
+    """The group is not registered and may not be created automatically (RocketMQ: BR-01, code 26)."""
 
 
 class TopicNotReady(ReconsumeError):
@@ -87,26 +87,26 @@ class KafkaNotReachable(ReconsumeError):
 
 
 class KafkaLoginFailed(KafkaNotReachable):
-    """The brokers do not accept the user, or this client not their certificate; only other settings help."""
+    """The brokers refuse the user, or this client refuses their certificate; change the settings."""
 
 
 class KafkaRefused(ReconsumeError):
-    """The cluster answered and said no: missing rights, a policy, a limit."""
+    """The cluster refused the request: missing rights, a policy, a limit."""
 
 
 class RecordTooLarge(KafkaRefused):
-    """A record is larger than its topic, or the producer, takes; the same one never fits."""
+    """A record exceeds the limit of its topic or producer; it never fits."""
 
 
 class WriterReplaced(KafkaRefused):
-    """Another process has begun to write what only one may write at a time; nothing of this one was committed."""
+    """Another process has taken over a task for a single writer; nothing of this one was committed."""
 
 
 class SendBackFailed(ReconsumeError):
     """The brokers did not acknowledge a send-back; its record must not be committed.
 
     Attributes:
-        failed: of several, the positions of those that failed.
+        failed: of several send-backs, the indexes of the failed ones.
     """
 
     def __init__(self, message: str, failed: tuple[object, ...] = ()) -> None:
@@ -115,7 +115,7 @@ class SendBackFailed(ReconsumeError):
 
 
 class GroupIsFull(SendBackFailed):
-    """The group has as many messages waiting as its `maxWaiting` allows; the record must not be committed."""
+    """The group has reached its `maxWaiting`; the record must not be committed."""
 
 
 class OffsetStoreUnusable(ReconsumeError):
@@ -123,7 +123,7 @@ class OffsetStoreUnusable(ReconsumeError):
 
 
 class PartitionLost(ReconsumeError):
-    """A send-back with its offset came too late: the group has rebalanced. Nothing was sent, nothing committed."""
+    """The group rebalanced before a send-back with its offset was committed; nothing was sent or committed."""
 
 
 class WorkerFenced(ReconsumeError):

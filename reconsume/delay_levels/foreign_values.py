@@ -1,4 +1,4 @@
-"""Look at values that user code hands in: none of this raises what the value raises."""
+"""Safe access to values from user code: no function here raises an exception of the value."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _EXAMPLES: Final = {"timedelta": "timedelta(seconds=10)", "datetime": "datetime.
 
 
 def plain_text(say: Callable[[], str], longest: int = _LONGEST_TEXT) -> str:
-    """Return the call's text, cut and fit for UTF-8; empty if it raises or returns something else."""
+    """Return the call's text, shortened and valid as UTF-8; empty if it raises or returns something else."""
     try:
-        # `str()` gives a subclass of str as it is, with its own methods; a slice by str's own never is one.
+        # `str()` returns a subclass of str unchanged, with its own methods; str's own slice is always a plain str.
         return str.__getitem__(say(), slice(longest)).encode(errors="replace").decode()
     except BaseException:  # noqa: BLE001 - a `__str__` may raise SystemExit
         return ""
 
 
 def type_name(kind: type) -> str:
-    """The name of a type, whatever its metaclass says."""
+    """Return the name of a type, without calling its metaclass."""
     return str(type.__dict__["__name__"].__get__(kind))
 
 
 def shown(value: object) -> str:
-    """A value in an error message."""
+    """Return a value for an error message."""
     return plain_text(lambda: repr(value), _LONGEST_SHOWN) or f"an object of type {type_name(type(value))}"
 
 
 def whole_number(value: object, name: str) -> int:
-    """The value as an int of RocketMQ's 32 bits; others are cut to that.
+    """Return the value as an int within RocketMQ's 32 bits; larger values are limited.
 
     Raises:
-        IllegalSetting: it is a bool, or nothing that counts as an int.
+        IllegalSetting: a bool, or not an int.
     """
     try:
         if type(value) is not bool:
@@ -54,7 +54,7 @@ def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | 
     """Return the headers of a message as a list of tuples, which confluent-kafka needs.
 
     Raises:
-        IllegalSetting: they are not pairs of a name and a value, or a text has no UTF-8.
+        IllegalSetting: the headers are not pairs of name and value, or a text cannot be encoded in UTF-8.
     """
     if isinstance(headers, Mapping | str | bytes) or not isinstance(headers, Iterable):
         raise IllegalSetting(f"headers must be a list of pairs, such as {_HEADERS}, got {type_name(type(headers))}")
@@ -69,23 +69,24 @@ def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | 
 
 
 def check_utf8(what: str, *texts: object) -> None:
-    """Check that texts have UTF-8; the others pass. confluent-kafka (2.16) crashes on such a name of a header.
+    """Check that texts can be encoded in UTF-8; confluent-kafka (2.16) crashes on header names that cannot.
 
     Raises:
-        IllegalSetting: a text with half of a surrogate pair.
+        IllegalSetting: a text has half of a surrogate pair.
     """
     for text in texts:
         try:
             if isinstance(text, str):
                 str.encode(text)
-        except UnicodeEncodeError:
-            raise IllegalSetting(f"{what} must be UTF-8, got {shown(text)}; pass bytes for other encodings") from None
+        except UnicodeEncodeError as error:
+            half = f"character {error.start} is half of a pair: {error.object[error.start]!r}"
+            raise IllegalSetting(f"{what} must be text that UTF-8 can hold; {half}") from None
 
 
 def check_range(name: str, value: int, low: int, high: int) -> int:
     """Return an int argument; raises `IllegalSetting` if it is another type or out of range."""
     number = whole_number(value, name)
-    if number != value or not low <= number <= high:  # it was cut to 32 bits
+    if number != value or not low <= number <= high:  # the value was limited to 32 bits
         raise IllegalSetting(f"{name} must be from {low} to {high}, not {value}")
     return number
 
@@ -94,19 +95,20 @@ def check_types(arguments: Mapping[str, object], /, **kinds: type | tuple[type, 
     """Check the types of several arguments: `check_types(locals(), topic=str)`.
 
     Raises:
-        IllegalSetting: the first one of another type.
+        IllegalSetting: an argument has another type, or is a text that UTF-8 cannot encode.
     """
     for name, allowed in kinds.items():
-        of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
+        value = of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
+        check_utf8(name, value)
 
 
 def of_type(value: T, name: str, *kinds: type, such_as: str = "") -> T:
-    """Return an argument whose type is one of these; a bool is no int.
+    """Return an argument of one of these types; a bool does not count as an int.
 
     Args:
         value: the argument.
-        name: of it, for the error.
-        kinds: what is allowed; `type(None)` for None.
+        name: its name, for the error.
+        kinds: the allowed types; `type(None)` for None.
         such_as: an example, for the error.
 
     Raises:
@@ -120,10 +122,10 @@ def of_type(value: T, name: str, *kinds: type, such_as: str = "") -> T:
 
 
 def texts(values: Iterable[str], name: str, such_as: str = "['flights']") -> list[str]:
-    """Return several texts as a list; one text alone, whose letters would be taken for them, is refused.
+    """Return several texts as a list; a single str is refused, because its letters would count as texts.
 
     Raises:
-        IllegalSetting: not several, or one of them is not a text.
+        IllegalSetting: not a collection, or one element is not a text.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise IllegalSetting(f"{name} must be a list of str, such as {such_as}, got {type_name(type(values))}")

@@ -1,4 +1,4 @@
-"""Text that people look at: numbers with their nouns, and foreign text, which holds whatever someone wrote."""
+"""Text for people: numbers with nouns, and foreign text made harmless."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return the text with every control and every invisible character as a JSON escape, such as `\u001b`.
+    r"""Return the text with control and invisible characters as JSON escapes, such as `\u001b`.
 
-    Terminals obey the former; the latter rearrange or hide what is beside them. Tabs and the ends of lines stay.
-    JSON is still the same JSON.
+    Terminals obey control characters, and invisible ones rearrange or hide their neighbours. Tabs and line ends stay.
+    JSON keeps its meaning.
     """
     if text.isprintable():
         return text
@@ -27,14 +27,14 @@ def json_text(value: Any, **how: Any) -> str:
     """Return the value as JSON that is readable in any language and harmless on a terminal.
 
     Args:
-        value: of types that JSON has.
+        value: a value of JSON types.
         how: further arguments of `json.dumps`.
     """
     return visible(json.dumps(value, **(how | {"ensure_ascii": False})))
 
 
 def _visible_character(one: str) -> str:
-    # Of all spaces Python calls only the ASCII one printable.
+    # The ASCII space is the only space that Python calls printable.
     if one.isprintable() or one in "\n\t" or unicodedata.category(one) == "Zs":
         return one
     return json.dumps(one)[1:-1]

@@ -1,1 +1,1 @@
-"""People's operations on an installation."""
+"""Operations by people on an installation."""

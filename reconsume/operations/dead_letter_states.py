@@ -1,4 +1,4 @@
-"""The topic of the states of dead letters."""
+"""Reads and writes states of dead letters."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _FIRST_STEP_MS: Final = 3_600_000
 
 
 class StatesReader:
-    """States of dead letters; reads backwards, no further than the oldest dead letter that is asked for needs.
+    """Reads states of dead letters backwards, only as far as the oldest requested letter needs.
 
-    A state is written after its dead letter, so what is older than a dead letter does not tell of it.
+    A state is written after its dead letter, so records older than the letter do not concern it.
 
     Args:
         cluster: the installation.
-        to_the_last: wait for transactions that are open now.
-        wanted: which dead letters may be asked for; states of others are not held in memory.
-        alive: called again and again while it reads.
+        to_the_last: wait for the end of open transactions.
+        wanted: the letters that may be requested; states of others are not kept in memory.
+        alive: called repeatedly during the read.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StatesReader:
         self._step_ms = _FIRST_STEP_MS
 
     def of(self, letter: DeadLetterKey) -> DeadLetterState | None:
-        """Return the state of a dead letter, None while it is open.
+        """Return the state of a dead letter; None while it is open.
 
         Raises:
             KafkaNotReachable: no answer.
@@ -70,7 +70,7 @@ class StatesReader:
     def _read_since(self, stored_ms: int) -> None:
         admin, where = self._cluster.admin, self._where
         if not admin.partitions([where[0]]):
-            # An installation of an earlier version; `topics apply` makes it.
+            # An installation of an earlier version; `topics apply` creates it.
             self._start, self._since_ms = 0, 0
             return
         since_ms = max(0, stored_ms - (self._step_ms if self._start is not None else 0))
@@ -84,7 +84,7 @@ class StatesReader:
         self._start, self._since_ms, self._step_ms = min(start, end), since_ms, 2 * self._step_ms
 
     def catch_up(self) -> None:
-        """Read what was written since."""
+        """Read new records."""
         if self._start is None:
             return
         end = self._cluster.admin.end_offsets([self._where], uncommitted=self._to_the_last).get(self._where, 0)
@@ -106,17 +106,17 @@ class StatesReader:
 
 
 def state_name(state: DeadLetterState | None) -> str:
-    """Return its name, `OPEN` for None."""
+    """Return the name of a state, `OPEN` for None."""
     return OPEN if state is None else state.state
 
 
 def resend_id(cluster: Cluster, group: str) -> str:
-    """Return the transactional id of all who change the state of a group's dead letters."""
+    """Return the transactional id of all writers that change states of a group's dead letters."""
     return f"{cluster.names.prefix}dlq-resend.{encode_name(group)}"
 
 
 def state_record(topic: str, key: DeadLetterKey, state: DeadLetterState | None) -> NewRecord:
-    """Return the record that writes a state down; None opens a dead letter."""
+    """Return the record of a state; None opens a dead letter."""
     value = None if state is None else encode_state(state).encode()
     return NewRecord(topic, value, str(key).encode(), _ONLY_PARTITION)
 

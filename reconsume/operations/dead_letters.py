@@ -1,8 +1,9 @@
-"""Dead letters of a group: look through them, newest first."""
+"""Reads dead letters of a group, newest first."""
 
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,25 +21,26 @@ from reconsume.operations.dead_letter_states import StatesReader, state_name
 from reconsume.operations.record_address import RecordAddress
 
 _LOOKED_AT: Final = 20_000
-"""Records that one page looks at."""
+"""Maximum of records read for one page."""
 _PAGE_BYTES: Final = 32 * 1024 * 1024
-"""Of keys and values, on one page: records may have a megabyte each."""
+"""Maximum of bytes of keys and values on one page: a record may have a megabyte."""
 _THESE_BYTES: Final = 256 * 1024 * 1024
-"""Of those that are read by their places, all together."""
+"""Maximum of bytes for letters that are read by their places, in all."""
 _WINDOWS: Final = (16, 512)
-"""Offsets that are read in one go, backwards: the fewest, and the most where records are small."""
+"""Offsets per backward read: the minimum, and the maximum for small records."""
+_END_OF_PAGE: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,18})", re.ASCII)
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRecord:
-    """One of them.
+    """A dead letter.
 
     Attributes:
-        headers: all, in their order.
+        headers: all headers in order.
         stored_ms: when it became a dead letter.
-        letter: what the headers tell.
-        state: what became of it, None while it is open; also None where nobody has asked.
+        letter: the parsed headers.
+        state: its state; None while it is open, or if it was not read.
     """
 
     topic: str
@@ -52,12 +54,12 @@ class DeadLetterRecord:
 
     @property
     def key_of_state(self) -> DeadLetterKey:
-        """Under which the topic of states tells of it."""
+        """Its key in the topic of states."""
         return DeadLetterKey(self.topic, *self.place, self.stored_ms)
 
     @property
     def at(self) -> tuple[int, int, int]:
-        """The order of age: of two dead letters of a message, the newer one is greater."""
+        """A sort key by age: of two dead letters of a message, the newer one is greater."""
         return self.stored_ms, self.place.partition, self.place.offset
 
     @property
@@ -68,16 +70,16 @@ class DeadLetterRecord:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters are wanted; None takes any.
+    """A filter of dead letters; None selects any.
 
     Attributes:
-        text: is in the cause, the exception's class or the stack trace; the case does not matter.
+        text: a part of the cause, the exception's class or the stack trace; case does not matter.
         key: the record's key, as UTF-8.
         message_id: the origin message id.
         since_ms: it became a dead letter then or later.
-        until_ms: before that.
+        until_ms: it became a dead letter earlier.
         state: a key of `STATES`.
-        label: of its cause, as the index of dead letters gives it; without the index it takes any.
+        label: the label of its cause in the index; without an index it is ignored.
     """
 
     text: str | None = None
@@ -89,7 +91,7 @@ class Filter:
     label: str | None = None
 
     def takes(self, record: DeadLetterRecord) -> bool:
-        """Whether this one is wanted."""
+        """Return whether the filter selects a record."""
         letter = record.letter
         told = "\n".join(filter(None, (letter.cause, letter.exception_class, letter.stacktrace)))
         return (
@@ -108,9 +110,9 @@ class Page:
 
     Attributes:
         records: newest first.
-        looked_at: so many records were read for it; a filter may have left out most.
-        older: where the next page begins; None when the first dead letter was reached.
-        found: how many the filter takes in all; None where nobody has counted.
+        looked_at: the number of records read for it; a filter may have dropped most.
+        older: the cursor of the next page; None after the first dead letter.
+        found: the number of matching letters in all; None if unknown.
     """
 
     records: list[DeadLetterRecord]
@@ -122,19 +124,19 @@ class Page:
 def read_page(
     cluster: Cluster, group: str, wanted: Filter | None = None, *, before: str | None = None, limit: int = 50
 ) -> Page:
-    """The newest dead letters, or those that are older than a page.
+    """Return the newest dead letters, or those older than a page.
 
-    At most 20,000 records are looked at for one page, and large ones end it earlier; `older` goes on behind them.
+    At most 20,000 records are read for one page, fewer if they are large; `older` continues behind them.
 
     Args:
         cluster: the installation.
-        group: whose.
-        wanted: which; None takes all.
-        before: `older` of the page before.
-        limit: of the page.
+        group: the group.
+        wanted: the filter; None selects all.
+        before: `older` of the previous page.
+        limit: the size of the page.
 
     Raises:
-        IllegalSetting: `before` is not what a page gave, or the group's name is illegal.
+        IllegalSetting: `before` is not the `older` of a page, or the group's name is illegal.
         TopicNotReady: the group has no dead-letter topic.
         KafkaNotReachable: no answer.
         KafkaRefused: rights are missing.
@@ -164,10 +166,10 @@ def read_page(
 
 
 def read_one(cluster: Cluster, group: str, place: RecordAddress) -> DeadLetterRecord:
-    """The dead letter at this place.
+    """Return the dead letter at this place.
 
     Raises:
-        RecordNotFound: there is none.
+        RecordNotFound: no dead letter is at this place.
         TopicNotReady: the group has no dead-letter topic.
     """
     [one] = read_these(cluster, group, [place])
@@ -175,10 +177,10 @@ def read_one(cluster: Cluster, group: str, place: RecordAddress) -> DeadLetterRe
 
 
 def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
-    """The partitions of the group's dead-letter topic.
+    """Return the partitions of the group's dead-letter topic.
 
     Raises:
-        TopicNotReady: the group has none.
+        TopicNotReady: the group has no dead-letter topic.
     """
     topic = cluster.names.dead_letter(group)
     if not (found := all_partitions(cluster.admin.partitions([topic]))):
@@ -192,7 +194,7 @@ def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
 def find_spans(
     admin: KafkaAdmin, partitions: Collection[Partition], wanted: Filter
 ) -> dict[Partition, tuple[int, int]]:
-    """Where those of the wanted time stand: dead-letter topics have the brokers' time, so it rises with the offset."""
+    """Return the offsets of the wanted time; the brokers' timestamps increase with the offset."""
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
     if wanted.since_ms is not None:
         starts |= admin.offsets_at(partitions, wanted.since_ms)
@@ -202,7 +204,7 @@ def find_spans(
 
 
 def _backwards(reader: RangeReader, group: str, where: Partition, start: int, end: int) -> Iterator[DeadLetterRecord]:
-    """Newest first, window by window; more in one where records are small, for all of it is in memory."""
+    """Yield records newest first, in larger windows if records are small, because a window is in memory."""
     fewest, most = _WINDOWS
     width = fewest
     while end > start:
@@ -215,11 +217,11 @@ def _backwards(reader: RangeReader, group: str, where: Partition, start: int, en
 
 
 def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) -> list[DeadLetterRecord]:
-    """Those that are named, in the order of their places.
+    """Return the letters at these places, in order.
 
     Raises:
-        IllegalSetting: they are too large for the memory, all together.
-        RecordNotFound: one is not there.
+        IllegalSetting: together they are too large for the memory.
+        RecordNotFound: one does not exist.
         TopicNotReady: the group has no dead-letter topic.
     """
     admin, partitions = cluster.admin, find_partitions(cluster, group)
@@ -242,15 +244,23 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
             if size > _THESE_BYTES:
                 raise IllegalSetting(
                     f"the named dead letters of group {group!r} have more than {_THESE_BYTES >> 20} MiB; name "
-                    "fewer, or use `reconsume dlq resend --all`"
+                    "fewer, or use `reconsume dlq resolve --all`"
                 )
-    missing = sorted(wanted - found.keys())
+    require_letters(group, wanted - found.keys())
+    return [found[place] for place in sorted(found)]
+
+
+def require_letters(group: str, missing: Collection[RecordAddress]) -> None:
+    """Raise if requested records are not dead letters.
+
+    Raises:
+        RecordNotFound: the message names the first of them.
+    """
     if missing:
         others = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise RecordNotFound(
-            f"{missing[0]} of group {group!r} is not a dead letter{others}; `reconsume dlq list` shows which exist"
+            f"{min(missing)} of group {group!r} is not a dead letter{others}; `reconsume dlq list` shows which exist"
         )
-    return [found[place] for place in sorted(found)]
 
 
 def record_of(group: str, read: ReadRecord) -> DeadLetterRecord:
@@ -261,7 +271,7 @@ def record_of(group: str, read: ReadRecord) -> DeadLetterRecord:
 
 
 def _cursor(spans: Mapping[Partition, tuple[int, int]], heads: Mapping[Partition, int]) -> str | None:
-    """Where the next page begins in each partition; None if there is nothing more."""
+    """Return the cursor of the next page; None if nothing follows."""
     if all(heads[where] <= start for where, (start, _) in spans.items()):
         return None
     return ",".join(f"{partition}:{heads[topic, partition]}" for topic, partition in sorted(spans))
@@ -270,8 +280,9 @@ def _cursor(spans: Mapping[Partition, tuple[int, int]], heads: Mapping[Partition
 def _parse_cursor(text: str | None) -> dict[int, int]:
     found = {}
     for part in (text or "").split(",") if text else ():
-        partition, colon, offset = part.partition(":")
-        if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise IllegalSetting(f"{text!r} is not the end of a page; leave it out to start with the newest")
-        found[int(partition)] = int(offset)
+        if (match := _END_OF_PAGE.fullmatch(part)) is None:
+            raise IllegalSetting(
+                f"{(text or '')[:80]!r} is not the end of a page; leave it out to start with the newest"
+            )
+        found[int(match[1])] = int(match[2])
     return found

@@ -1,4 +1,4 @@
-"""Changes of groups: of one of them, or as a file. Nothing that is not in the file is removed unasked."""
+"""Changes of groups, of one or from a file. Groups that the file does not name stay unless requested otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOP: Final = ("system", "defaults", "groups")
 
 @dataclass(frozen=True, slots=True)
 class GroupsFile:
-    """The contents of a file: the groups as they should be, and the switches for all."""
+    """The contents of a file: the target groups, and the settings for all groups."""
 
     groups: Mapping[str, SubscriptionGroupConfig]
     system: Mapping[str, Any]
@@ -32,7 +32,7 @@ class GroupsFile:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field of a group, or of `%SYS%`; None where it was not there before."""
+    """One field of a group, or of `%SYS%`; None before its first value."""
 
     name: str
     is_now: Any
@@ -44,11 +44,11 @@ class GroupsPlan:
     """The records that `groups apply` would write.
 
     Attributes:
-        added: groups that are registered.
-        changed: by group, what changes.
-        unlisted: registered groups that the file does not name; they stay unless their removal is asked for.
-        system: what changes for all.
-        wanted: the groups and the table as they are then.
+        added: groups to register.
+        changed: by group, the changes.
+        unlisted: registered groups that the file does not name; they stay unless their removal is requested.
+        system: the changes for all groups.
+        wanted: the groups and the table afterwards.
     """
 
     added: list[SubscriptionGroupConfig] = field(default_factory=list)
@@ -58,12 +58,12 @@ class GroupsPlan:
     wanted: Groups = field(default_factory=Groups)
 
     def is_empty(self, *, delete: bool) -> bool:
-        """Whether nothing is to be written."""
+        """Return whether there is nothing to write."""
         return not (self.added or self.changed or self.system or (delete and self.unlisted))
 
 
 def parse_groups_file(value: Any) -> GroupsFile:
-    """Read what a YAML file holds: `system`, `defaults` for all groups of the file, and `groups` by name.
+    """Read a YAML file: `system`, `defaults` for all groups of the file, and `groups` by name.
 
     Raises:
         IllegalSetting: an unknown key, or an invalid value; the message names it.
@@ -99,15 +99,15 @@ def _mapping(what: str, value: Any, known: tuple[str, ...] | None) -> dict[Any, 
 def plan_groups(
     file: GroupsFile, current: Groups, topics: TopicSettings | None = None, *, delete: bool = False
 ) -> GroupsPlan:
-    """Compare; what a newer version has stored beside the fields that we know is kept.
+    """Compare the file with the cluster; unknown fields of newer versions are kept.
 
-    So is a pause of which the file says nothing: it was set by hand, for a while.
+    A pause is kept too, unless the file mentions it: pauses are set by hand and temporary.
 
     Args:
-        file: as it should be.
-        current: as it is.
-        topics: the settings of this process; those that it was given are published.
-        delete: whether groups that the file does not name are removed.
+        file: the target state.
+        current: the current state.
+        topics: the settings of this process; explicit ones are published.
+        delete: whether to remove groups that the file does not name.
     """
     plan = GroupsPlan()
     wanted = dict(current.by_name)
@@ -134,15 +134,15 @@ def plan_groups(
 def change_group(
     cluster: Cluster, group: str, given: Mapping[str, Any]
 ) -> tuple[Groups, SubscriptionGroupConfig, list[Change]]:
-    """Register a group or change it; a paused one gets its parked topic first.
+    """Register or change a group; its parked topic is created before a pause.
 
     Args:
         cluster: the installation.
-        group: registered or not.
+        group: the group, registered or not.
         given: new values by their names in GROUPS, such as `retryPaused`; other fields stay.
 
     Returns:
-        The groups before, the group as it is now, and what has changed.
+        The groups before, the group now, and the changes.
 
     Raises:
         IllegalSetting: a value is illegal.
@@ -163,6 +163,6 @@ def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """The fields that differ."""
+    """Return the fields that differ."""
     names = [*before, *(name for name in after if name not in before)]
     return [Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]

@@ -1,4 +1,4 @@
-"""Points in time as people type them: a time, or how long ago."""
+"""Points in time in the notation of people: a time, or a time span before now."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from reconsume.delay_levels.rules.durations import parse_duration
 
 
 def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
-    """Milliseconds of `2026-11-22 10:00` (ISO 8601; UTC if nothing else is said), or of `2h`: so long ago.
+    """Return the milliseconds of `2026-11-22 10:00` (ISO 8601, UTC by default), or of `2h`, two hours ago.
 
     Args:
-        name: of the option or field, for the error.
-        text: as someone typed it.
-        now_ms: what `2h` is counted from.
+        name: the option or field, for the error.
+        text: the input.
+        now_ms: the current time.
 
     Raises:
-        IllegalSetting: it is neither.
+        IllegalSetting: the text is neither.
     """
     try:
         return int(now_ms) - parse_duration(text)
@@ -25,7 +25,8 @@ def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
         """It may be a time."""
     try:
         moment = datetime.fromisoformat(text)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        # Kafka has no negative times; -1 would mean the end of a topic.
+        return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
     except (ValueError, OverflowError):
         raise IllegalSetting(
             f"{name} {text!r}: write a time such as 2026-11-22 10:00 (UTC), or an age such as 2h"

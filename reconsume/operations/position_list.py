@@ -1,9 +1,10 @@
-"""Positions as people see and reset them."""
+"""Lists and resets positions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
@@ -13,15 +14,17 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.positions import position_key
 
+_MOST_DIGITS: Final = 10
+
 
 @dataclass(frozen=True, slots=True)
 class ListedPosition:
-    """A partition's position beside its committed offset.
+    """A partition's position and its committed offset.
 
     Attributes:
-        committed: by the schedulers' group; None where nothing is.
+        committed: the offset of the schedulers' group; None without one.
         worker: the transactional id of the worker that wrote it; empty without transactions.
-        counts: whether the topic is still the one that the position is about.
+        counts: whether the position still belongs to the existing topic.
     """
 
     topic: str
@@ -33,7 +36,7 @@ class ListedPosition:
 
 
 def list_positions(cluster: Cluster) -> list[ListedPosition]:
-    """All positions, as committed.
+    """Return all committed positions.
 
     Raises:
         TopicNotReady: the POSITIONS topic is missing.
@@ -52,22 +55,22 @@ def list_positions(cluster: Cluster) -> list[ListedPosition]:
 
 
 def parse_partition(text: str) -> Partition:
-    """TOPIC-PARTITION.
+    """Parse TOPIC-PARTITION.
 
     Raises:
-        IllegalSetting: it is something else.
+        IllegalSetting: the text has another form.
     """
     topic, _, partition = text.rpartition("-")
-    if not (topic and partition.isascii() and partition.isdigit()):
+    if not (topic and partition.isascii() and partition.isdigit() and len(partition) <= _MOST_DIGITS):
         raise IllegalSetting(f"{text!r}: write TOPIC-PARTITION, such as reconsume.DELAY.10s-0")
     return topic, int(partition)
 
 
 def reset_positions(cluster: Cluster, wanted: Sequence[Partition] | None) -> list[ListedPosition]:
-    """Remove some positions, or all, and give what they were.
+    """Remove some positions, or all, and return them.
 
     Raises:
-        IllegalSetting: a partition has no position, or a worker runs, which would write it again.
+        IllegalSetting: a partition has no position, or a running worker would write it again.
     """
     found = {(one.topic, one.partition): one for one in list_positions(cluster)}
     wheres = list(found) if wanted is None else list(dict.fromkeys(wanted))

@@ -1,4 +1,4 @@
-"""Where a record stands in a topic that is known, as people name it on the command line and in addresses."""
+"""The place of a record in a known topic, as people write it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class RecordAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, shown_by: str) -> RecordAddress:
-        """From `<partition>/<offset>`.
+        """Parse `<partition>/<offset>`.
 
         Args:
-            text: as someone wrote it.
+            text: the input.
             shown_by: the command that lists the places, for the error.
 
         Raises:
-            IllegalSetting: it is not that.
+            IllegalSetting: the text has another form.
         """
         match = _FORM.fullmatch(text)
         found = cls(int(match[1]), int(match[2])) if match else None

@@ -1,52 +1,28 @@
-"""Send dead letters again that someone has picked, each once."""
+"""Decides whether a dead letter may be sent again, and makes the records for it."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final, NamedTuple
 
-from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
-from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
-from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
-from reconsume.delay_levels.wire.resend import REASONS, SEND, History, replayed_of, resend_headers, resend_status
-from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
-from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, read_these, record_of
+from reconsume.delay_levels.wire.resend import SEND, History, replayed_of, resend_headers, resend_status
+from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, record_of
 from reconsume.operations.record_address import RecordAddress
 
-__all__ = [
-    "MOST",
-    "REASONS",
-    "SEND",
-    "WITH_STATES",
-    "Histories",
-    "ResendVerdict",
-    "find_lane",
-    "judge",
-    "new_replay_id",
-    "plan_resend",
-    "resend",
-    "resent_copy",
-    "resent_state",
-]
-
-MOST: Final = 10_000
-"""Dead letters that one call sends again: they are held in memory. Spark replays more."""
-_TOGETHER: Final = 500
-"""Records of one transaction."""
 WITH_STATES: Final = (SEND, "superseded")
-"""Statuses that are written down as states."""
+"""Statuses that become states."""
 
 
 class ResendVerdict(NamedTuple):
@@ -55,35 +31,22 @@ class ResendVerdict(NamedTuple):
     record: DeadLetterRecord
     status: str
     times: int
-    """How often its message was sent again before."""
+    """How often its message was resent before."""
     newest: tuple[int, int, int]
-    """Where the newest dead letter of its message stands: stored (ms), partition, offset."""
+    """The newest dead letter of its message: stored (ms), partition, offset."""
 
 
 def new_replay_id(by: str, now_ms: float) -> str:
-    """A `REPLAY_ID`: by which program, when, and a few characters that no other has."""
+    """Return a `REPLAY_ID`: the program, the time, and a few random characters."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     return f"{by}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def plan_resend(
-    cluster: Cluster, group: str, places: Collection[RecordAddress], *, max_replays: int = 2
-) -> list[ResendVerdict]:
-    """Return the plan of `resend`; writes nothing.
-
-    Raises:
-        IllegalSetting: too many are named, or none.
-        RecordNotFound: one is not there.
-        TopicNotReady: the group has no dead-letter topic, or `DELAY.0s` is missing.
-    """
-    return _judge(cluster, group, places, max_replays, to_the_last=False)
-
-
 def find_lane(cluster: Cluster) -> list[Partition]:
-    """The partitions of `DELAY.0s`, through which dead letters are sent again.
+    """Return the partitions of `DELAY.0s`, through which dead letters are resent.
 
     Raises:
-        TopicNotReady: it is missing.
+        TopicNotReady: the topic is missing.
     """
     lane = cluster.names.delay(0)
     if not (found := all_partitions(cluster.admin.partitions([lane]))):
@@ -91,77 +54,10 @@ def find_lane(cluster: Cluster) -> list[Partition]:
     return found
 
 
-def _judge(
-    cluster: Cluster,
-    group: str,
-    places: Collection[RecordAddress],
-    max_replays: int,
-    *,
-    to_the_last: bool,
-) -> list[ResendVerdict]:
-    if not places or len(places) > MOST:
-        raise IllegalSetting(
-            f"{len(places)} dead letters are named; name between 1 and {MOST:,}, or use `reconsume dlq resend --all`"
-        )
-    records, states = read_these(cluster, group, places), StatesReader(cluster, to_the_last=to_the_last)
-    histories = Histories(cluster, group, to_the_last=to_the_last)
-    for record in records:
-        histories.add(record)
-    histories.read()
-    return [judge(record, histories.of(record), states.of(record.key_of_state), max_replays) for record in records]
-
-
 def judge(record: DeadLetterRecord, history: History, state: DeadLetterState | None, max_replays: int) -> ResendVerdict:
-    """Say what becomes of a dead letter that is to be sent again."""
+    """Return the verdict on a dead letter to resend."""
     status = resend_status(record.letter, record.at, history, max_replays, state_name(state))
     return ResendVerdict(record, status, max(record.letter.replay_times, history.times), history.newest)
-
-
-def resend(
-    cluster: Cluster, group: str, places: Collection[RecordAddress], *, replay_id: str, by: str, max_replays: int = 2
-) -> list[ResendVerdict]:
-    """Send dead letters again to their group, through `DELAY.0s`, and write their states, in the same transactions.
-
-    Another resend at the same time is fenced, and earlier resends are read back first, so each goes once; given
-    again, it sends what is missing.
-
-    Args:
-        cluster: the installation.
-        group: whose.
-        places: which.
-        replay_id: the header `REPLAY_ID` of what is sent.
-        by: who sends them, for their states.
-        max_replays: a message that was sent again so often is left out.
-
-    Returns:
-        What was decided of each; those with the status `send` were sent.
-
-    Raises:
-        IllegalSetting: as `plan_resend`.
-        KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
-    """
-    found, left, groups = dict[RecordAddress, ResendVerdict](), list(places), read_groups(cluster)
-    lanes, topic = LanePartitions(lambda: groups), states_topic(cluster)
-    with ExclusiveWriter(cluster, resend_id(cluster, group), "sending dead letters again") as writer:
-        while True:
-            # First: from here on nobody else's resend can be committed any more, so what is read is the last word.
-            writer.take_over()
-            choose = partial(lanes.choose, cluster.names.delay(0), len(find_lane(cluster)), group)
-            verdicts = _judge(cluster, group, left, max_replays, to_the_last=True)
-            # Two dead letters of one message are never both sent: the older one is superseded.
-            chosen, sent = [one for one in verdicts if one.status in WITH_STATES], 0
-            while sent < len(chosen) and writer.is_alone:
-                part = chosen[sent : sent + _TOGETHER]
-                at_ms = int(cluster.clock())
-                copies = [resent_copy(cluster, choose, one, replay_id) for one in part if one.status == SEND]
-                states = [state_record(topic, *resent_state(one, replay_id, by, at_ms)) for one in part]
-                writer.write_records([*copies, *states])
-                sent += len(part)
-            found |= {one.record.place: one for one in verdicts}
-            left = [one.record.place for one in chosen[sent:]]
-            if not left:
-                return [found[place] for place in sorted(found)]
 
 
 def resent_copy(
@@ -173,15 +69,15 @@ def resent_copy(
     to_origin: bool = False,
     edit: LetterEdit | None = None,
 ) -> NewRecord:
-    """Return the record of `DELAY.0s` that sends a dead letter again.
+    """Return the record of `DELAY.0s` that resends a dead letter.
 
     Args:
         cluster: the installation.
-        choose: gives the partition for a key.
-        verdict: on the dead letter.
-        replay_id: of this resend.
-        to_origin: to the origin topic, where every group sees it, in place of the group's retry topic.
-        edit: what is changed in it.
+        choose: chooses the partition for a key.
+        verdict: the verdict on the dead letter.
+        replay_id: the id of this resend.
+        to_origin: send to the origin topic, where every group sees it, instead of the group's retry topic.
+        edit: changes to the message.
     """
     record = verdict.record
     headers = resend_headers(
@@ -192,7 +88,7 @@ def resent_copy(
 
 
 def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) -> tuple[DeadLetterKey, DeadLetterState]:
-    """Return the state of a dead letter that is sent again, or superseded."""
+    """Return the state of a dead letter that is resent or superseded."""
     if verdict.status == SEND:
         return verdict.record.key_of_state, DeadLetterState(RESENT, at_ms, by, job=replay_id)
     newer = str(RecordAddress(*verdict.newest[1:]))
@@ -200,12 +96,12 @@ def resent_state(verdict: ResendVerdict, replay_id: str, by: str, at_ms: int) ->
 
 
 class Histories:
-    """The histories of the messages of some dead letters, since the first of these died.
+    """The histories of some dead letters' messages, since the first of these died.
 
     Args:
         cluster: the installation.
-        group: whose they are.
-        to_the_last: wait for transactions that are open now: what was sent again behind one is not seen before its end.
+        group: the group.
+        to_the_last: wait for the end of open transactions, which hide later resends.
     """
 
     def __init__(self, cluster: Cluster, group: str, *, to_the_last: bool) -> None:
@@ -215,20 +111,20 @@ class Histories:
         self._read: dict[Partition, int] = {}
 
     def add(self, one: DeadLetterRecord) -> None:
-        """Ask about the message of a dead letter; all of them before the first `read`."""
+        """Add the message of a dead letter; add all before the first `read`."""
         self._since_ms = one.stored_ms if self._since_ms is None else min(self._since_ms, one.stored_ms)
         known = self._found.get(one.letter.origin_message_id, History(one.at))
         self._found[one.letter.origin_message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
 
     def of(self, one: DeadLetterRecord) -> History:
-        """Return what is known of the message."""
+        """Return the history of the message."""
         return self._found[one.letter.origin_message_id]
 
     def read(self, alive: Callable[[], None] = lambda: None) -> None:
-        """Read to the end of the topics, from where the last call has ended.
+        """Read to the end of the topics, from the end of the last call.
 
         Args:
-            alive: called again and again meanwhile.
+            alive: called repeatedly during the read.
         """
         if self._since_ms is None:
             return
@@ -252,7 +148,7 @@ class Histories:
                 )
             return
         replayed, retry = replayed_of(read.headers), RETRY_PREFIX + self._group
-        # One to an ordinary topic comes to every group.
+        # A copy on an ordinary topic reaches every group.
         if (
             replayed is not None
             and (known := self._found.get(replayed.origin_message_id)) is not None

@@ -1,9 +1,9 @@
-"""Resolve dead letters that need no resend, and open them again."""
+"""Resolves dead letters that need no resend, and reopens them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
@@ -12,15 +12,17 @@ from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadL
 from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord, read_these
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import MOST
+
+MOST: Final = 10_000
+"""The maximum number of dead letters in one call, which are held in memory; use a job for more."""
 
 
 class Changed(NamedTuple):
-    """A dead letter that was to be resolved, or opened.
+    """A dead letter to resolve or reopen.
 
     Attributes:
         before: a key of `STATES`.
-        is_changed: what was sent again stays as it is, for example.
+        is_changed: False if it stayed unchanged, for example because it was resent.
     """
 
     record: DeadLetterRecord
@@ -29,27 +31,27 @@ class Changed(NamedTuple):
 
 
 def resolve(cluster: Cluster, group: str, places: Collection[RecordAddress], *, by: str, why: str) -> list[Changed]:
-    """Resolve those that are open, so that nobody sends them again.
+    """Resolve open dead letters, so that later resends skip them.
 
     Args:
         cluster: the installation.
-        group: whose.
-        places: which.
-        by: who does it.
-        why: for those who look later.
+        group: the group.
+        places: the places of the dead letters.
+        by: the name of the person.
+        why: the reason.
 
     Raises:
-        IllegalSetting: too many are named, or none.
-        RecordNotFound: one is not there.
+        IllegalSetting: too many places, or none.
+        RecordNotFound: a dead letter does not exist.
         TopicNotReady: the group has no dead-letter topic, or the topic of states is missing.
-        KafkaNotReachable: an answer did not come; the same call goes on.
-        KafkaRefused: rights are missing, or someone else has begun to resend; the same call goes on.
+        KafkaNotReachable: an answer is missing; repeat the call, which continues.
+        KafkaRefused: rights are missing, or a resend has begun; repeat the call, which continues.
     """
     return _change(cluster, group, places, OPEN, DeadLetterState(RESOLVED, int(cluster.clock()), by, why))
 
 
 def reopen(cluster: Cluster, group: str, places: Collection[RecordAddress]) -> list[Changed]:
-    """Open those that were resolved; errors as those of `resolve`."""
+    """Reopen resolved dead letters; errors as those of `resolve`."""
     return _change(cluster, group, places, RESOLVED, None)
 
 
@@ -57,7 +59,9 @@ def _change(
     cluster: Cluster, group: str, places: Collection[RecordAddress], wanted: str, state: DeadLetterState | None
 ) -> list[Changed]:
     if not places or len(places) > MOST:
-        raise IllegalSetting(f"{len(places)} dead letters are named; name between 1 and {MOST:,}")
+        raise IllegalSetting(
+            f"{len(places)} dead letters are named; name between 1 and {MOST:,}, or use `reconsume dlq resolve --all`"
+        )
     topic = states_topic(cluster)
     with ExclusiveWriter(cluster, resend_id(cluster, group), "changing the state of dead letters") as writer:
         writer.take_over()

@@ -1,4 +1,4 @@
-"""The rights that each role needs, no more and no less, as Kafka's ACLs name them."""
+"""The exact rights of each role, in the terms of Kafka's ACLs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from reconsume.delay_levels.wire.names import TopicNames
 
 
 class Role(Enum):
-    """A role towards Kafka; each may have a principal of its own."""
+    """A role towards Kafka; each may have its own principal."""
 
     who: str
 
     def __new__(cls, value: str, who: str = "") -> Self:
-        """Keep who it is beside the name."""
+        """Keep the description beside the name."""
         one = object.__new__(cls)
         one._value_, one.who = value, who
         return one
@@ -31,7 +31,7 @@ class Role(Enum):
     SENDER = "sender", "any client that writes to SEND_BACK"
     PRODUCER = "producer", "DelayProducer"
     CONSOLE = "console", "read-only tools: `reconsume status`, `reconsume dlq`, the console with `--read-only`"
-    RESENDER = "resender", "tools that also resend dead letters and pause groups: `reconsume dlq resend`, the console"
+    RESENDER = "resender", "tools that also resend, release, pause: `reconsume dlq`, `quarantine`, the console"
     SPARK = "spark", "`reconsume reconcile` and the readers"
     REPLAY = "replay", "`reconsume replay`, beside what Spark needs"
     ADMIN = "admin", "`reconsume topics apply`, `groups apply`, `doctor`"
@@ -41,7 +41,7 @@ _NAME_ONLY: Final = "nothing joins it; librdkafka asks under this name when the 
 
 
 def role_named(name: str) -> Role:
-    """The role with that name; IllegalSetting names those that there are."""
+    """Return the role with that name; IllegalSetting lists the roles."""
     try:
         return Role(name)
     except ValueError:
@@ -55,9 +55,9 @@ class Right:
 
     Attributes:
         resource: `topic`, `group`, `transactional-id` or `cluster`.
-        name: of it, or what its name begins with.
-        operations: Kafka's names; Read and Write let Describe in.
-        why: what it is needed for.
+        name: its name, or a prefix.
+        operations: Kafka's names; Read and Write include Describe.
+        why: the purpose.
     """
 
     resource: str
@@ -74,24 +74,27 @@ def rights_of(
     group: str = "",
     topics: Sequence[str] = (),
     exactly_once: bool = False,
+    max_waiting: bool = False,
     allowed_real_topics: Sequence[str] = (),
 ) -> list[Right]:
     """Return the rights of a role.
 
     Args:
-        role: who.
+        role: the role.
         names: the installation's topics.
         group: the consumer group of a consumer or sidecar.
-        topics: the origin topics that it reads, that delayed messages are for, or that replays may be sent to.
+        topics: origin topics that it reads, targets of delayed messages, or targets of replays.
         exactly_once: whether it sends back in transactions.
+        max_waiting: whether the number of waiting records of its group is limited.
         allowed_real_topics: the setting; the scheduler writes to these topics. A pattern that is neither a name nor a
-            beginning with `.*` cannot be said in ACLs; it is left out, see `unsayable`.
+            prefix with `.*` cannot be expressed by ACLs; it is left out, see `unsayable`.
     """
     if role is Role.SCHEDULER:
         return _scheduler(names, allowed_real_topics)
     if role in (Role.CONSUMER, Role.SIDECAR):
-        more = _earlier_send_backs(names) if role is Role.SIDECAR else []
-        return [*_consumer(names, group, topics, exactly_once=exactly_once), *more]
+        found = _consumer(names, group, topics, exactly_once=exactly_once)
+        found += _earlier_send_backs(names) if role is Role.SIDECAR else []
+        return [*found, *_parked_records(names, group)] if max_waiting else found
     of_topics = {Role.PRODUCER: _producer, Role.SPARK: _spark, Role.REPLAY: _replay}
     if role in of_topics:
         return of_topics[role](names, topics)
@@ -100,12 +103,12 @@ def rights_of(
 
 
 def unsayable(allowed_real_topics: Iterable[str]) -> list[str]:
-    """The patterns that no ACL can say."""
+    """Return the patterns that ACLs cannot express."""
     return [pattern for pattern in allowed_real_topics if _as_acl(pattern) is None]
 
 
 def _as_acl(pattern: str) -> tuple[str, bool] | None:
-    """A name, or its beginning and True; None where a regular expression is more than that."""
+    """Return a name, or a prefix and True; None for other regular expressions."""
     begins = pattern.endswith(".*")
     plain = re.sub(r"\\([^A-Za-z0-9])", r"\1", pattern.removesuffix(".*") if begins else pattern)
     return (plain, begins) if re.escape(plain) == (pattern.removesuffix(".*") if begins else pattern) else None
@@ -169,6 +172,14 @@ def _earlier_send_backs(names: TopicNames) -> list[Right]:
     ]
 
 
+def _parked_records(names: TopicNames, group: str) -> list[Right]:
+    why = "parked records count towards the limit of --max-waiting"
+    return [
+        Right("topic", names.parked(group), ("Describe",), why),
+        Right("group", names.scheduler_group, ("Describe",), why),
+    ]
+
+
 def _send_back(names: TopicNames) -> list[Right]:
     return [
         Right("topic", f"{names.prefix}DELAY.", ("Write",), "send-backs", prefixed=True),
@@ -206,6 +217,9 @@ def _resender(names: TopicNames) -> list[Right]:
         Right("transactional-id", f"{names.prefix}deliver-now", ("Write",), "`reconsume delay deliver-now`"),
         Right("topic", names.jobs, ("Write",), "jobs on many of them, and how far they are"),
         Right("transactional-id", f"{names.prefix}dlq-resend.", ("Write",), "each of them once", prefixed=True),
+        Right("topic", names.quarantine, ("Write",), "which of its records were released or resolved"),
+        Right("topic", names.send_back, ("Write",), "records of the quarantine that came from the inbox"),
+        Right("transactional-id", f"{names.prefix}quarantine-release", ("Write",), "each of them once"),
         Right("topic", names.groups, ("Write",), "to pause the retries of a group, and to resume them"),
         Right(
             "topic", f"{names.prefix}PARKED.", ("Create",), "where due records of a paused group wait", prefixed=True
@@ -223,7 +237,7 @@ def _spark(names: TopicNames, topics: Sequence[str]) -> list[Right]:
 
 
 def _replay(names: TopicNames, topics: Sequence[str]) -> list[Right]:
-    """Schedulers take replays to their targets; the report looks whether they came."""
+    """Return the rights of a replay: schedulers deliver the records, and the report checks their arrival."""
     return [
         *_spark(names, topics),
         Right("topic", names.delay(0), ("Write",), "replays, from where the scheduler takes them"),
@@ -246,7 +260,7 @@ def _admin(names: TopicNames) -> list[Right]:
 
 
 def acl_commands(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
-    """Return the commands of Kafka's own tool."""
+    """Return commands for Kafka's own tool."""
     return [_command(right, principal, bootstrap_servers) for right in rights]
 
 

@@ -1,9 +1,10 @@
-"""The waiting records and those of each group: numbers for `reconsume status` and the console."""
+"""Numbers of waiting records and of each group, for `reconsume status` and the console."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from reconsume.delay_levels.wire.names import (
     RETRY_PREFIX,
     TopicNames,
 )
-from reconsume.operations.quarantine import count_quarantined
+from reconsume.operations.quarantine.records import QuarantineCounter
 
 _SECONDS: Final = 10.0
 _NONE: Final = Count(0, exact=True)
@@ -33,8 +34,8 @@ class LaneStatus:
     """A scheduled topic.
 
     Attributes:
-        overdue: waiting records whose time has come; none where each record has a moment of its own.
-        next_due_ms: when the first waiting record is due, None if none waits or nobody can tell.
+        overdue: number of due waiting records; 0 if each record has its own due moment.
+        next_due_ms: when the first waiting record is due; None if none waits or it is unknown.
     """
 
     topic: str
@@ -48,7 +49,7 @@ class GroupStatus:
     """A group with retry or dead-letter topics.
 
     Attributes:
-        parked: due records that wait in the group's parked topic, because it is paused, or was a moment ago.
+        parked: number of records in the group's parked topic, because it is paused, or was a moment ago.
     """
 
     group: str
@@ -68,13 +69,13 @@ class Status:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no number is an estimate from offsets."""
+        """Return whether no number is an estimate from offsets."""
         of_lanes = (count for one in self.waiting for count in (one.waiting, one.overdue))
         of_groups = (count for one in self.groups for count in (one.retry_lag, one.dead_letters, one.parked))
         return all(count.exact for count in (self.quarantined, *of_lanes, *of_groups))
 
     def as_json(self) -> dict[str, Any]:
-        """For programs. Beside each number stands `<its name>_exact`: false for those that are estimated."""
+        """Return the status as JSON. Each number has a `<name>_exact` beside it: false for an estimate."""
         found = _spelled(asdict(self))
         return found | {name: [_spelled(one) for one in found[name]] for name in ("waiting", "groups")}
 
@@ -86,8 +87,12 @@ def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def collect_status(cluster: Cluster) -> Status:
-    """Ask the cluster; records are read where they are few.
+def collect_status(cluster: Cluster, quarantine: QuarantineCounter | None = None) -> Status:
+    """Read the status of the installation; records are read only where they are few.
+
+    Args:
+        cluster: the installation.
+        quarantine: the counter of a caller that asks repeatedly, so that the quarantine is read only once.
 
     Raises:
         TopicNotReady: no topic of the installation is visible.
@@ -105,15 +110,11 @@ def collect_status(cluster: Cluster) -> Status:
     now_ms = int(cluster.clock())
     heads = _first_timestamps(cluster, {where: one for where, one in left.items() if where[0] in scheduled}, client_id)
     overdue = _by_topic(count_records(cluster.base, _overdue(cluster, left, heads, now_ms), client_id))
-    quarantined = counts[names.quarantine]
-    if quarantined.exact and quarantined.number:
-        # What was released is there still, and so are the marks that tell it.
-        quarantined = Count(count_quarantined(cluster), exact=True)
     return Status(
         int(cluster.clock()),
         [LaneStatus(topic, counts[topic], overdue[topic], _next_due_ms(names, topic, heads)) for topic in scheduled],
         [_of_group(names, group, counts) for group in groups],
-        quarantined,
+        (quarantine or QuarantineCounter()).look(cluster),
     )
 
 
@@ -132,19 +133,19 @@ def _by_topic(counts: Mapping[Partition, Count]) -> defaultdict[str, Count]:
 def _left(
     cluster: Cluster, topics: Mapping[str, int], scheduled: Sequence[str], groups: Sequence[str]
 ) -> dict[Partition, Span]:
-    """The unfinished rest of each partition."""
+    """Return the unfinished rest of each partition."""
     admin, names = cluster.admin, cluster.names
     delivering = [*scheduled, *filter(names.is_parked, topics)]
     consumers = dict.fromkeys(delivering, names.scheduler_group) | {names.retry(group): group for group in groups}
-    wanted = {*consumers, names.quarantine, *map(names.dead_letter, groups)}
+    wanted = {*consumers, *map(names.dead_letter, groups)}
     partitions = [where for where in all_partitions(topics) if where[0] in wanted]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
-    # Of what is empty nobody needs to ask how far it was read: a question for each group is what takes time.
+    # Empty partitions need no look-up of commits: a request for each group is the expensive part.
     of_consumer: defaultdict[str, list[Partition]] = defaultdict(list)
     for where in partitions:
         if where[0] in consumers and starts[where] < ends[where]:
             of_consumer[consumers[where[0]]].append(where)
-    # Commits before ends: what is committed meanwhile then shows as waiting still, and not as less than nothing.
+    # Commits before ends: commits made in between then show as waiting records, not as negative numbers.
     commits: dict[Partition, Commit] = {}
     for found in commits_of_groups(cluster, of_consumer).values():
         commits |= found
@@ -153,17 +154,17 @@ def _left(
 
 
 def unfinished_span(start: int, end: int, commit: Commit | None) -> Span:
-    """Return the unfinished rest of a partition, without records that the metadata marks as delivered."""
+    """Return the unfinished rest of a partition, without records that the metadata marks as done."""
     if commit is None or commit.offset < start:
         return Span(start, end)
     try:
         return Span(commit.offset, end, decode_either(commit.offset, commit.metadata))
     except MalformedProperty:
-        return Span(commit.offset, end)  # the consumer's own metadata
+        return Span(commit.offset, end)  # metadata of another client
 
 
 def _first_timestamps(cluster: Cluster, spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:
-    """When the first record of each span was stored; a span that holds none, or could not be read, is left out."""
+    """Return when the first record of each range was stored; unreadable or empty ranges are left out."""
     found: dict[Partition, int] = {}
     with RangeReader(cluster.base, client_id) as reader:
         ranges = {where: (span.start, span.end) for where, span in spans.items()}
@@ -174,14 +175,14 @@ def _first_timestamps(cluster: Cluster, spans: Mapping[Partition, Span], client_
 
 
 def _delay_ms(names: TopicNames, topic: str) -> int | None:
-    """After how long its records are due; None where each has a moment of its own."""
+    """Return the delay of a topic's records; None if each has its own due moment."""
     return None if topic == names.delay(0) else names.delay_ms(topic)
 
 
 def _overdue(
     cluster: Cluster, left: Mapping[Partition, Span], heads: Mapping[Partition, int], now_ms: int
 ) -> dict[Partition, Span]:
-    """The part of each partition whose time has come."""
+    """Return the due part of each partition."""
     late: defaultdict[int, list[Partition]] = defaultdict(list)
     for where, stored_ms in heads.items():
         delay_ms = _delay_ms(cluster.names, where[0])
@@ -201,7 +202,7 @@ def _next_due_ms(names: TopicNames, topic: str, heads: Mapping[Partition, int]) 
 
 
 def _scheduled(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
-    """The inbox first, then the levels from the shortest on; a topic that is none of ours is left out."""
+    """Return the inbox, then the levels from the shortest on; other topics are left out."""
     found = []
     for topic in topics:
         if names.is_scheduled(topic):
@@ -213,11 +214,12 @@ def _scheduled(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
 
 
 def _groups(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
-    """All but the doctor's, whose retries nobody consumes."""
+    """Return all groups but the doctor's, whose retries have no consumer."""
     found = set()
     for topic in topics:
         if names.is_parked(topic):
-            found.add(names.group_parked_in(topic))
+            with suppress(IllegalName):
+                found.add(names.group_parked_in(topic))
             continue
         name = names.rocketmq_name(topic)
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):

@@ -1,4 +1,4 @@
-"""Records that wait in delay topics, in parked topics and in the inbox; and the withdrawal of delayed messages."""
+"""Records that wait in delay topics, parked topics and the inbox, and the withdrawal of delayed messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.status import unfinished_span
 
 MOST_LOOKED_AT: Final = 20_000
-"""Records that one list looks at, shared by the partitions."""
+"""Maximum of records read for one list, shared by the partitions."""
 _SECONDS: Final = 30.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
@@ -42,13 +42,13 @@ class WaitingRecord:
     """A record that waits.
 
     Attributes:
-        place: where it stands now; a delayed message moves from topic to topic.
-        kind: `retry`, `dead letter` or `delayed message`; `unknown` where its target cannot be read.
+        place: its current place; a delayed message moves from topic to topic.
+        kind: `retry`, `dead letter` or `delayed message`; `unknown` if its target is unreadable.
         target: the group of a retry or dead letter, the topic of a delayed message.
-        message_id: of the first copy.
-        uniq_key: by which a delayed message can be withdrawn.
+        message_id: the id of the first copy.
+        uniq_key: the id for withdrawing a delayed message.
         attempt: how often the message was sent back.
-        due_ms: when it leaves; None while its group is paused.
+        due_ms: when it is due; None while its group is paused.
     """
 
     place: Position
@@ -67,8 +67,8 @@ class WaitingList:
     """Waiting records, the earliest due first.
 
     Attributes:
-        looked_at: so many waiting records were read.
-        is_whole: whether that were all of them.
+        looked_at: the number of waiting records that were read.
+        is_whole: whether all waiting records were read.
     """
 
     records: list[WaitingRecord]
@@ -79,13 +79,13 @@ class WaitingList:
 def list_waiting(
     cluster: Cluster, *, group: str | None = None, topic: str | None = None, limit: int = 50
 ) -> WaitingList:
-    """Return what waits; of each partition the records that leave first are looked at.
+    """Return waiting records, reading those of each partition that leave first.
 
     Args:
         cluster: the installation.
-        group: retries and dead letters of this group alone.
-        topic: delayed messages for this topic alone.
-        limit: of the list.
+        group: only retries and dead letters of this group.
+        topic: only delayed messages for this topic.
+        limit: the length of the list.
 
     Raises:
         TopicNotReady: the installation has no topics.
@@ -94,7 +94,7 @@ def list_waiting(
     names = cluster.names
     lanes = {one: count for one, count in cluster.admin.topics().items() if _is_lane(names, one)}
     if not lanes:
-        raise TopicNotReady(f"no topic of {names.prefix}DELAY.* is there; make them: reconsume topics apply")
+        raise TopicNotReady(f"topics {names.prefix}DELAY.* do not exist; create them: reconsume topics apply")
     spans = _unfinished(cluster, all_partitions(lanes))
     waiting = {where: span for where, span in spans.items() if span.start < span.end}
     share = MOST_LOOKED_AT // max(1, len(waiting))
@@ -119,7 +119,7 @@ def list_waiting(
 
 
 def describe_waiting(read: ReadRecord, names: TopicNames) -> WaitingRecord:
-    """Return what a record in one of these topics says; headers that cannot be read are left out."""
+    """Return the facts in a waiting record's headers; unreadable headers are left out."""
     headers = read.headers
     target, kind = _text(headers, REAL_TOPIC) or "", "delayed message"
     for prefix, of_kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead letter")):
@@ -143,36 +143,35 @@ def describe_waiting(read: ReadRecord, names: TopicNames) -> WaitingRecord:
 
 
 def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
-    """Withdraw delayed messages that wait; the schedulers drop them at their next hop.
+    """Withdraw waiting delayed messages; the schedulers drop them at their next hop.
 
-    Nothing is withdrawn unless all of them can be.
+    All of them are withdrawn, or none.
 
     Args:
         cluster: the installation.
         places: `TOPIC/PARTITION/OFFSET`, as a list shows them.
 
     Raises:
-        IllegalSetting: one is no place, waits no longer, is no delayed message, or has no `UNIQ_KEY`.
-        RecordNotFound: no record stands there.
+        IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, or has no
+            `UNIQ_KEY`.
+        RecordNotFound: no record is at a place.
     """
     names = cluster.names
     chosen = [one for _, one in read_waiting(cluster, places)]
     for one in chosen:
         check_withdrawable(one)
     requests = [{"value": None, "headers": withdrawal_headers(one, names)} for one in chosen]
-    topic = names.cancel
-    if topic not in cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
+    topic = cluster.require(names.cancel)
     write_at_once(cluster, topic, topic, requests)
     return chosen
 
 
 def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadRecord, WaitingRecord]]:
-    """Return the records at these places, and what each says.
+    """Return the records at these places, and their facts.
 
     Raises:
-        IllegalSetting: one is no place of a waiting record.
-        RecordNotFound: no record stands there.
+        IllegalSetting: a place is not one of a waiting record.
+        RecordNotFound: no record is at a place.
     """
     names = cluster.names
     positions = [_parsed(names, one) for one in places]
@@ -182,33 +181,33 @@ def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadReco
         for one in positions:
             span = spans.get((one.topic, one.partition))
             if span is None or not span.start <= one.offset < span.end or one.offset in span.done:
-                raise IllegalSetting(f"{one} does not wait any more; `reconsume delay list` shows what waits")
+                raise IllegalSetting(f"{one} no longer waits; `reconsume delay list` shows waiting records")
             ranges = {(one.topic, one.partition): (one.offset, one.offset + 1)}
             read = next(iter(reader.records(ranges)), None)
             if read is None:
-                raise RecordNotFound(f"no record stands at {one}; `reconsume delay list` shows what waits")
+                raise RecordNotFound(f"no record is at {one}; `reconsume delay list` shows waiting records")
             found.append((read, describe_waiting(read, names)))
     return found
 
 
 def withdrawal_headers(one: WaitingRecord, names: TopicNames) -> list[Header]:
-    """The headers of the record of CANCEL that withdraws a delayed message."""
+    """Return the headers of the record of CANCEL that withdraws a delayed message."""
     found: list[Header] = [(TIMER_DEL_UNIQKEY, (one.uniq_key or "").encode())]
-    # In the inbox nobody has worked out yet when it is due.
+    # In the inbox the due moment is not known yet.
     if one.place.topic != names.send_back:
         found.append((TIMER_DELIVER_MS, str(one.due_ms).encode()))
     return found
 
 
 def check_withdrawable(one: WaitingRecord) -> None:
-    """Raise `IllegalSetting` if schedulers cannot be told to drop this record."""
+    """Raise `IllegalSetting` if schedulers cannot drop this record."""
     if one.kind in ("retry", "dead letter"):
         raise IllegalSetting(
             f"{one.place} is a {one.kind} of group {one.target!r}, and a failed message is never dropped: hold the "
             f"group's retries with `reconsume groups set --retry-paused`, or resolve the dead letter when it is one"
         )
     if not one.uniq_key:
-        raise IllegalSetting(f"{one.place} has no UNIQ_KEY, by which schedulers know a withdrawn message")
+        raise IllegalSetting(f"{one.place} has no UNIQ_KEY, so it cannot be withdrawn")
 
 
 def _is_lane(names: TopicNames, topic: str) -> bool:
@@ -221,7 +220,7 @@ def _is_lane(names: TopicNames, topic: str) -> bool:
 
 
 def _unfinished(cluster: Cluster, partitions: Iterable[Partition]) -> Mapping[Partition, Span]:
-    """Commits before ends: what leaves meanwhile is shown still."""
+    """Return unfinished records; commits before ends, so that records which leave meanwhile are still shown."""
     asked, admin = sorted(partitions), cluster.admin
     there = admin.partitions({topic for topic, _ in asked})
     asked = [(topic, number) for topic, number in asked if number < there.get(topic, 0)]

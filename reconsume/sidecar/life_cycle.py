@@ -1,4 +1,4 @@
-"""The life of one sidecar process: starting, running, quiescing; and what its parts have to be able to do."""
+"""The life cycle of a sidecar process, and the interface of its parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Phase(enum.Enum):
-    """Where a process is in its life; it never goes back."""
+    """The phase of a process; it only moves forward."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -21,14 +21,14 @@ class Phase(enum.Enum):
 
 
 class Life:
-    """Safe to use from several threads.
+    """The life cycle. Safe to use from several threads.
 
-    A quiescing process begins no delivery any more and finishes those that have begun; it still takes send-backs,
-    because the app beside it needs them for what it has in hand.
+    A quiescing process starts no more deliveries and finishes the running ones. It still accepts send-backs, because
+    the app beside it needs them for its messages in progress.
 
     Attributes:
-        phase: where it is now.
-        in_flight: how many deliveries have begun and not ended.
+        phase: the current phase.
+        in_flight: the number of running deliveries.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class Life:
         self._changed = threading.Condition()
 
     def run(self) -> None:
-        """All parts have started; without effect once it quiesces."""
+        """Note that all parts have started; without effect while quiescing."""
         with self._changed:
             if self.phase is Phase.STARTING:
                 self.phase = Phase.RUNNING
 
     def quiesce(self) -> None:
-        """Begin no further delivery; it may be said again and again."""
+        """Start no more deliveries; repeated calls are harmless."""
         with self._changed:
             if self.phase is not Phase.QUIESCING:
                 logger.info("quiescing: no new deliveries, %d in flight", self.in_flight)
@@ -51,12 +51,12 @@ class Life:
 
     @property
     def is_quiescing(self) -> bool:
-        """Whether the end has begun."""
+        """Return whether the process is quiescing."""
         return self.phase is Phase.QUIESCING
 
     @contextmanager
     def delivery(self) -> Iterator[None]:
-        """Around each delivery."""
+        """Count a delivery while the block runs."""
         with self._changed:
             self.in_flight += 1
         try:
@@ -67,26 +67,26 @@ class Life:
                 self._changed.notify_all()
 
     def wait_drained(self, seconds: float) -> bool:
-        """Wait until no delivery is in flight; False if some still are after so long."""
+        """Wait until no delivery runs; False if some still run after `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: self.in_flight == 0, max(0.0, seconds))
 
 
 class ProcessPart(Protocol):
-    """Anything that the process runs: the API, a push subscription."""
+    """A part of the process, such as the API or a push subscription."""
 
     def start(self) -> None:
-        """Begin; returns when it is begun.
+        """Start; return when the part works.
 
         Raises:
-            ReconsumeError: it cannot; the process ends.
+            ReconsumeError: it cannot start; the process ends.
         """
 
     def close(self, seconds: float) -> None:
-        """End in order, within so long; unfinished messages stay uncommitted then."""
+        """End in order within `seconds`; unfinished messages stay uncommitted."""
 
     def is_alive(self) -> bool:
-        """Whether it works or waits; False if only a restart of the process would make it go on."""
+        """Return whether the part works or waits; False if only a restart of the process helps."""
 
     def checks(self) -> dict[str, str | None]:
-        """Return the problems by the name of the check; None where all is well. A red app is no problem."""
+        """Return problems by the name of the check, None for a passed check. An unhealthy app is not a problem."""

@@ -11,7 +11,7 @@ class SidecarMetrics:
     """The metrics of the API. Labels have few values, never topics, keys or partitions.
 
     Args:
-        registry: where they are scraped from.
+        registry: the Prometheus registry.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -23,10 +23,10 @@ class SidecarMetrics:
 
 
 class PushMetrics:
-    """The metrics of push; one of these serves all subscriptions of a process.
+    """The metrics of push; one instance serves all subscriptions of a process.
 
     Args:
-        registry: where they are scraped from.
+        registry: the Prometheus registry.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -1,4 +1,4 @@
-"""Errors of the API as RFC 9457 has them: `application/problem+json`, one kind for each way a caller can react."""
+"""Errors of the API by RFC 9457, `application/problem+json`, one kind for each reaction of a caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reconsume.delay_levels.errors import (
 
 PROBLEM_JSON: Final = "application/problem+json"
 _AGAIN_SECONDS: Final = 5
-"""RocketMQ's clients try a send-back that failed again after so long (RocketMQ: CC-12)."""
+"""RocketMQ's clients repeat a failed send-back after this time (RocketMQ: CC-12)."""
 
 _TYPE: Final = "urn:reconsume:problem:"
 _TRY_AGAIN: Final = 503
@@ -58,7 +58,7 @@ _KINDS: Final[dict[str, tuple[int, str]]] = {
     "unknown-group": (404, "The consumer group is not registered"),
     "unsupported-media-type": (415, "The body is not declared as JSON"),
 }
-"""Status and title of each."""
+"""Status and title of each kind."""
 _OF_ERRORS: Final[tuple[tuple[type[ReconsumeError], str], ...]] = (
     (SubscriptionGroupNotExist, "unknown-group"),
     (RecordNotFound, "record-not-found"),
@@ -77,14 +77,14 @@ _OF_ERRORS: Final[tuple[tuple[type[ReconsumeError], str], ...]] = (
 
 
 class Problem(Exception):
-    """An answer that is an error.
+    """An error response.
 
     Args:
         kind: the last part of `type`, such as `record-not-found`.
-        detail: what, where, why, way out. Never a payload, never a secret.
-        status: of HTTP, where it is not that of the kind.
-        title: likewise.
-        retry_after: seconds until the same call may succeed; with 503 always given.
+        detail: what failed, where, why, and the way out. Never a payload, never a secret.
+        status: HTTP status, if it differs from that of the kind.
+        title: title, if it differs.
+        retry_after: seconds until the same call may succeed; always set for 503.
         more: further members.
     """
 
@@ -107,13 +107,13 @@ class Problem(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """Return the body of the response."""
         facts = {"type": _TYPE + self.kind, "title": self.title, "status": self.status, "detail": self.detail}
         return facts | self.more
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the answer."""
+        """Return the headers of the response."""
         headers = {} if self.retry_after is None else {"retry-after": str(math.ceil(self.retry_after))}
         if self.status == 401:  # noqa: PLR2004 - RFC 9110 wants the challenge with it
             headers["www-authenticate"] = "Bearer"
@@ -121,7 +121,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Problem | ReconsumeError) -> Problem:
-    """The answer to a caller for one of our errors."""
+    """Return the problem for an error of reconsume."""
     if isinstance(error, Problem):
         return error
     kind = next(kind for of, kind in _OF_ERRORS if isinstance(error, of))
@@ -129,9 +129,9 @@ def problem_of(error: Problem | ReconsumeError) -> Problem:
 
 
 def of_several(parts: Sequence[dict[str, Any] | Problem]) -> Problem:
-    """One problem for a list of which some failed: a 2xx would let a caller commit unacknowledged records.
+    """Return one problem for a list of which some failed: a 2xx would let a caller commit unacknowledged records.
 
-    It may be tried again if one of them may: what was acknowledged is not written a second time.
+    The call may be repeated if one part may: acknowledged records are not written a second time.
     """
     failed = [part for part in parts if isinstance(part, Problem)]
     again = [part for part in failed if part.retry_after is not None]

@@ -18,19 +18,19 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_ANSWERS: Final = 50_000
-"""95 MB of them."""
+"""They take 95 MB."""
 _MOST_EARLIER: Final = 200_000
-"""90 MB of them."""
+"""They take 90 MB."""
 _MOST_OF_A_GROUP: Final = 50_000
-"""So that one group's flood leaves room for the others."""
+"""Limits one group's flood, which leaves room for the others."""
 
 
 class Remembered(Generic[T]):
-    """Keeps each value for a while, and at most so many; the oldest goes first. Pure; times in milliseconds.
+    """A bounded map whose values expire; the oldest goes first. Times in milliseconds.
 
     Args:
-        keep_ms: how long after it was put.
-        most: how many at most.
+        keep_ms: how long a value is kept.
+        most: the maximum of values.
     """
 
     def __init__(self, keep_ms: float, most: int) -> None:
@@ -39,12 +39,12 @@ class Remembered(Generic[T]):
         self._kept: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
 
     def get(self, key: Hashable, now_ms: float) -> T | None:
-        """The value that was put under this key, unless that is too long ago."""
+        """Return the value of a key; None if it is missing or expired."""
         value, until_ms = self._kept.get(key, (None, now_ms))
         return value if now_ms < until_ms else None
 
     def put(self, key: Hashable, value: T, now_ms: float) -> None:
-        """Remember it from now on, as the newest."""
+        """Store a value as the newest."""
         self._kept.pop(key, None)
         self._kept[key] = value, now_ms + self._keep_ms
         while self._kept and (len(self._kept) > self._most or next(iter(self._kept.values()))[1] <= now_ms):
@@ -55,13 +55,13 @@ class Remembered(Generic[T]):
 
 
 class EarlierSendBacks:
-    """The send-backs that processes before this one have written; filled at the start, the newest first.
+    """The send-backs of earlier processes; filled at the start, the newest first.
 
     Args:
-        keep_ms: how long they are remembered after the last one.
-        has_one_group: whether one group may have all places.
-        most: how many of all groups.
-        most_of_a_group: how many of each, where there are several.
+        keep_ms: how long they are kept after the last one.
+        has_one_group: whether one group may fill it.
+        most: the maximum for all groups.
+        most_of_a_group: the maximum for each of several groups.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class EarlierSendBacks:
         self._left_out = 0
 
     def get(self, attempt: Attempt, now_ms: float) -> RecentSendBack | None:
-        """Return the record of an attempt, unless it is too old."""
+        """Return the record of an attempt; None if it is too old or unknown."""
         if now_ms >= self._until_ms:
             self._kept.clear()
         return self._kept.get(attempt)
 
     def add(self, attempt: Attempt, written: RecentSendBack, now_ms: float) -> None:
-        """Keep one more if there is room; a copy on a delay topic tells more than one in the inbox."""
+        """Add an attempt if there is room; a copy on a delay topic has more information than one in the inbox."""
         self._until_ms = now_ms + self._keep_ms
         if attempt in self._kept:
             if not written.in_inbox:
@@ -94,7 +94,7 @@ class EarlierSendBacks:
             self._left_out += 1
 
     def log(self, minutes: float) -> None:
-        """Say how many are known, and whether some are not."""
+        """Log how many are known, and whether some are not."""
         if self._left_out:
             logger.warning(
                 "%d send-backs of the last %g minutes are not remembered: memory holds %d of a group and %d in all; a "
@@ -110,17 +110,17 @@ class _Call(NamedTuple, Generic[T]):
 
 
 class Once(Generic[T]):
-    """All methods are for the thread of one event loop.
+    """Carries out each call once. All methods are for the thread of one event loop.
 
-    Guarantees: calls of one owner that Kafka does not answer leave places for the calls of others. A call that gave up
-    waiting leaves its send-back waiting for Kafka, and the next call of the same attempt joins it: an answer of 503
-    says nothing of whether it was stored. Test: tests/integration/test_sidecar_process.py.
+    Guarantees: unanswered calls of one owner leave room for the calls of others. If a caller gives up, its send-back
+    still waits for Kafka, and the next call for the same attempt joins it: a 503 does not mean that the send-back was
+    not stored. Test: tests/integration/test_sidecar_process.py.
 
     Args:
-        keep_ms: how long an answer is remembered; an error is not.
-        most_running: how many calls may wait at a time.
-        clock: gives the time in milliseconds.
-        has_one_owner: whether all places are for one owner, because no other may call.
+        keep_ms: how long an answer is remembered; errors are not.
+        most_running: the maximum of waiting calls.
+        clock: returns milliseconds.
+        has_one_owner: whether one owner may use all calls, because it is the only one.
     """
 
     def __init__(self, keep_ms: float, most_running: int, clock: Clock, *, has_one_owner: bool = False) -> None:
@@ -131,21 +131,21 @@ class Once(Generic[T]):
 
     @property
     def running(self) -> int:
-        """How many calls have begun and not ended, whether someone waits for them or not."""
+        """The number of unfinished calls, including those whose caller has given up."""
         return len(self._running)
 
     async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> T:
-        """Begin, or join the call of the same key; a waiter that gives up ends nothing.
+        """Start a call, or join a running one with the same key; a caller that gives up ends nothing.
 
         Args:
-            owner: the group or topic whose places it takes.
-            key: the part that is equal in repeated calls.
-            subject: what a call is about; a key stands for one subject.
-            begin: gives a future that is not done yet.
+            owner: the group or topic that the call counts for.
+            key: equal in repeated calls.
+            subject: the contents of the call; a key belongs to one subject.
+            begin: starts the call and returns its pending future.
 
         Raises:
-            Problem: 409, the key was used for something else; 503, too many wait.
-            ReconsumeError: what the call ended with.
+            Problem: 409, the key was used for another call; 503, too many calls wait.
+            ReconsumeError: the error of the call.
         """
         call = self._running.get(key) or self._done.get(key, self._clock())
         if call is None:
@@ -181,8 +181,8 @@ class Once(Generic[T]):
             return
         if self._places.free:
             raise too_many_waiting(
-                f"{self._places.taken_by(owner)} calls for {owner} wait for Kafka; the {self._places.free} places that "
-                "are left of sidecar.limits.records_in_flight are kept for others"
+                f"{self._places.taken_by(owner)} calls for {owner} wait for Kafka; the {self._places.free} others that "
+                "sidecar.limits.records_in_flight allows are reserved for other groups and topics"
             )
         raise too_many_waiting(
             f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -19,9 +20,11 @@ from reconsume.sidecar.guarding.callers import ANYBODY, Caller, Callers
 from reconsume.sidecar.guarding.shares import BODY_TIMES, LARGEST_SHARE
 from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
 
+_MOST_MIB: Final = 1_048_576
+
 
 def _from_json(example: str) -> BeforeValidator:
-    """The environment has no tables: there they are JSON."""
+    """Parse JSON: environment variables have no tables."""
 
     def from_json(value: object) -> object:
         if not isinstance(value, str):
@@ -39,15 +42,15 @@ class _Strict(BaseModel):
 
 
 class ListenSettings(_Strict):
-    """Where the API is served."""
+    """The address of the API."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = SIDECAR_API
-    """0 takes a free one."""
+    """0 picks a free port."""
 
 
 class TlsSettings(_Strict):
-    """PEM files; they are read at the start."""
+    """PEM files, read at the start."""
 
     certificate: Path
     key: Path
@@ -58,19 +61,19 @@ class TlsSettings(_Strict):
 class LimitSettings(_Strict):
     """The limits of the API; beyond them it answers 413, 431 or 429."""
 
-    body_mib: Annotated[float, Field(gt=0)] = 16
+    body_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 16
     header_kib: Annotated[int, Field(ge=1)] = 32
     """Request line and headers together."""
-    requests_per_second: Annotated[float, Field(gt=0)] | None = None
-    """None sets no rate."""
+    requests_per_second: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
+    """None for no limit."""
     records_in_flight: Annotated[int, Field(ge=1)] = 10_000
-    """So many send-backs may wait for Kafka; a further one is answered 503."""
+    """The maximum of send-backs that wait for Kafka; further ones get a 503."""
     connections: Annotated[int, Field(ge=1)] = 512
-    """Open at a time; a further one ends the connection that has been idle for longest."""
-    memory_mib: Annotated[float, Field(gt=0)] = 128
-    """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
-    read_at_start_mib: Annotated[float, Field(gt=0)] = 256
-    """At most so much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
+    """The maximum of open connections; a further one closes the connection that has been idle for longest."""
+    memory_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 128
+    """For request bodies, each counted four times, and send-backs that wait for Kafka; beyond it a 503."""
+    read_at_start_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 256
+    """How much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
 
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:
@@ -84,17 +87,17 @@ class LimitSettings(_Strict):
 
 
 class CallerSettings(_Strict):
-    """One caller of a sidecar that several share: a token, and what it opens.
+    """One caller of a shared sidecar: a token and what it allows.
 
-    Groups and topics are names, or beginnings of names with a `*` behind them.
+    Groups and topics are names, or prefixes that end with `*`.
     """
 
     token: SecretStr | None = None
     token_file: Path | None = None
-    """Holds the token, at least 16 characters; it is read at the start."""
+    """Holds the token, at least 16 characters; read at the start."""
     groups: list[str] = []
     topics: list[str] = []
-    """Topics whose records it sends back, and that it sends messages to; retry topics of its groups are among them."""
+    """Topics whose records it sends back, and that it sends messages to; retry topics of its groups are included."""
 
     @field_validator("groups", "topics")
     @classmethod
@@ -115,17 +118,17 @@ class SidecarSettings(_Strict):
     """The API of one sidecar.
 
     Attributes:
-        groups: the groups that it serves, and whose retry topics it makes at its start; none: it serves every group.
-        callers: by name, those who may use a part of it; beside `token`, which opens all.
+        groups: the groups that it serves, and whose retry topics it creates at its start; empty serves every group.
+        callers: callers with limited access, by name; in addition to `token`, which allows everything.
         dead_letter_on: by group, the types of errors that are not worth a retry: a send-back with such an `error.type`
             and without a level is a dead letter at once.
-        token: what callers must show; `RECONSUME_SIDECAR__TOKEN_FILE` names a file that holds it.
+        token: the token that callers must send; `RECONSUME_SIDECAR__TOKEN_FILE` names a file that holds it.
         token_file: the same, from a settings file.
         quiesce_from_network: whether `/quiesce` and `/drain` answer callers from other machines without the token,
             as the kubelet is one.
-        answer_seconds: a call that Kafka has not acknowledged by then is answered 503; it may be made again.
-        drain_seconds: so long a process that ends waits for what it has begun.
-        remember_minutes: how long a repeated call is known to have been carried out.
+        answer_seconds: a call without Kafka's acknowledgement by then gets a 503; repeat it.
+        drain_seconds: how long a stopping process waits for its running work.
+        remember_minutes: how long a repeated call is recognised.
     """
 
     listen: ListenSettings = ListenSettings()
@@ -137,8 +140,8 @@ class SidecarSettings(_Strict):
     tls: TlsSettings | None = None
     limits: LimitSettings = LimitSettings()
     quiesce_from_network: bool = False
-    answer_seconds: Annotated[float, Field(gt=0)] = 10
-    drain_seconds: Annotated[float, Field(ge=0)] = 25
+    answer_seconds: Annotated[float, Field(gt=0, le=86_400)] = 10
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 25
     remember_minutes: Annotated[float, Field(ge=0, le=60)] = 5
 
     @field_validator("groups")
@@ -162,27 +165,29 @@ class SidecarSettings(_Strict):
         return self
 
     def read_token(self) -> str | None:
-        """The token that opens all; None if there is none.
+        """Return the token that allows everything; None if it is not set.
 
         Raises:
-            IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the API.
+            IllegalSetting: the token is unreadable, too short, or missing although other machines can reach the API.
         """
         if self.callers and self.token is None and self.token_file is None:
             return None
         return read_token("sidecar", self.listen.host, self.token, self.token_file)
 
     def read_callers(self) -> Callers:
-        """Those who may call the API.
+        """Return the callers of the API.
 
         Raises:
-            IllegalSetting: as `read_token`, or two have the same token.
+            IllegalSetting: as `read_token`, or two callers have the same token.
         """
         everything = self.read_token()
         found = {} if everything is None else {everything: ANYBODY}
         for name, one in self.callers.items():
             token = read_token(f"sidecar.callers.{name}", self.listen.host, one.token, one.token_file) or ""
             if token in found:
-                raise IllegalSetting(f"setting sidecar.callers.{name}: its token is also another one's; make a new one")
+                raise IllegalSetting(
+                    f"setting sidecar.callers.{name}: another caller has the same token; make a new one"
+                )
             found[token] = Caller(name, one.groups, one.topics)
         return Callers(found)
 
@@ -194,4 +199,23 @@ class ProcessSettings(Settings):
     subscriptions: Annotated[
         tuple[PushSettings, ...], _from_json('a list such as [{"group": "departures", "topics": ["flights"]}]')
     ] = ()
-    """What is pushed to apps; nothing by default."""
+    """The apps that messages are pushed to; none by default."""
+
+    @field_validator("subscriptions", mode="before")
+    @classmethod
+    def _there_may_be_several(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            raise IllegalSetting("subscriptions are a list; write [[subscriptions]] in TOML, or - before each in YAML")
+        return value
+
+    @field_validator("subscriptions")
+    @classmethod
+    def _each_group_has_one(cls, value: tuple[PushSettings, ...]) -> tuple[PushSettings, ...]:
+        groups = [one.group for one in value]
+        for group in groups:
+            if groups.count(group) > 1:
+                raise IllegalSetting(
+                    f"group {group!r} has several subscriptions, whose retries would reach any of their apps; name all "
+                    "topics in one subscription, or give each its own group"
+                )
+        return value

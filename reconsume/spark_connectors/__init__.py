@@ -1,4 +1,4 @@
-"""Spark: read the topics of reconsume as tables. Only pyspark and the standard library are needed."""
+"""Spark connectors: the topics of reconsume as tables. They need only pyspark and the standard library."""
 
 from __future__ import annotations
 

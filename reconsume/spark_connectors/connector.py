@@ -1,4 +1,4 @@
-"""The connector that Spark needs to read Kafka, in the version that fits the running pyspark."""
+"""The Kafka connector for Spark, in the version that fits the running pyspark."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name
 
 _PATCHES: Final = {(4, 0): 0, (4, 1): 1, (4, 2): 0}
-"""Of each Spark that reconsume is tested with: a patch whose connector is on Maven Central with all that it needs. It
-serves every patch of the same minor version. PyPI has patches before Maven Central has them, or alone, and of some
-Maven Central has the connector without its token provider."""
+"""For each supported Spark, a patch version whose connector and dependencies are all on Maven Central. It serves every
+patch of the same minor version. Some patches reach PyPI before Maven Central or never reach it, and for some Maven
+Central lacks the token provider."""
 _TESTED: Final = "pip install 'pyspark>=4.0,<4.3'"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)", re.ASCII)
 _CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _IN_PYSPARK: Final = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime")
-"""The connector asks for them, 110 MB, and every Spark has them."""
+"""The connector depends on these 110 MB, which every Spark already has."""
 
 
 def packages(version: str | None = None) -> list[str]:
-    """The Maven coordinates for `spark.jars.packages`: a patch of the same minor version that is published whole.
+    """Return the Maven coordinates for `spark.jars.packages`, of a complete patch of the same minor version.
 
     Args:
-        version: of Spark; the running pyspark's by default.
+        version: the version of Spark; by default that of the running pyspark.
 
     Raises:
         IllegalSetting: reconsume is not tested with this Spark.
@@ -50,12 +50,12 @@ def packages(version: str | None = None) -> list[str]:
 
 
 def configure(builder: SparkSession.Builder, *, jars_dir: str | os.PathLike[str] | None = None) -> SparkSession.Builder:
-    """Add the Kafka connector to a session that is being built; what other helpers added stays.
+    """Add the Kafka connector to a session builder, and keep its other packages and jars.
 
-    A session of a Spark Connect server (`builder.remote(…)`, or `SPARK_REMOTE`) has its jars there: nothing is added.
+    For a Spark Connect session (`builder.remote(…)`, or `SPARK_REMOTE`) nothing is added: the server has the jars.
 
     Args:
-        builder: before `getOrCreate`.
+        builder: a builder before `getOrCreate`.
         jars_dir: a folder that holds the connector's jars, for machines without Maven Central.
 
     Raises:
@@ -76,13 +76,13 @@ def configure(builder: SparkSession.Builder, *, jars_dir: str | os.PathLike[str]
 def _append(
     builder: SparkSession.Builder, options: dict[str, object], key: str, added: Iterable[str]
 ) -> SparkSession.Builder:
-    """A comma-separated setting with these entries at its end, each once."""
+    """Return a comma-separated setting with these entries appended, each once."""
     present = [entry for entry in str(options.get(key, "")).split(",") if entry]
     return builder.config(key, ",".join(dict.fromkeys([*present, *added])))
 
 
 def _jars(folder: Path) -> list[str]:
-    """All jars of the folder, if the connector of the running Spark's minor version is among them."""
+    """Return all jars of the folder; the connector for this Spark's minor version must be among them."""
     name, minor = _CONNECTOR.partition(":")[2], pyspark.__version__.rpartition(".")[0]
     if not any(folder.glob(f"{name}-{minor}.*.jar")):
         raise IllegalSetting(

@@ -1,7 +1,7 @@
 """Dead letters of other systems, read into the same schema.
 
-A family is known by a header that only it writes. Where a record carries several, as one that went through two
-systems does, the family whose mark stands last counts: it wrote last.
+A header that only one family writes identifies it. If a record went through two systems and carries several such
+headers, the last one counts: that family wrote last.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from reconsume.delay_levels.wire.properties import REAL_TOPIC, RECONSUME_TIME
 from reconsume.spark_connectors.headers import HeaderColumns, moment
 
 _Read = str | Callable[[HeaderColumns], Column]
-"""A header that holds text, or a number in decimal digits; or what makes the value of headers."""
+"""The name of a header with text or a decimal number; or a function of the headers."""
 _Tells = Mapping[str, _Read | tuple[_Read, ...]]
 _LEGACY_BYTE: Final = 1
 _SHARE_GROUP: Final = "kafka-share-group"
 
 
 def _binary(name: str, *sizes: int) -> _Read:
-    """A big-endian whole number of one of these sizes; none of those that are read may be negative."""
+    """Read a big-endian whole number of one of these sizes; negative numbers are invalid."""
 
     def read(headers: HeaderColumns) -> Column:
         raw = headers.raw(name)
@@ -35,12 +35,12 @@ def _binary(name: str, *sizes: int) -> _Read:
 
 
 def _connect_group(headers: HeaderColumns) -> Column:
-    """A sink connector's consumer group, unless its `consumer.override.group.id` says otherwise."""
+    """Return a sink connector's default consumer group; `consumer.override.group.id` is invisible here."""
     return F.concat(F.lit("connect-"), headers.text("__connect.errors.connector.name"))
 
 
 def _pulsar_topic(headers: HeaderColumns) -> Column:
-    """`flights` of `persistent://public/default/flights-partition-3`."""
+    """Return `flights` for `persistent://public/default/flights-partition-3`."""
     last = F.element_at(F.split(headers.text("REAL_TOPIC"), "/"), -1)
     return F.regexp_replace(last, r"-partition-[0-9]{1,9}\z", "")
 
@@ -51,11 +51,11 @@ def _pulsar_partition(headers: HeaderColumns) -> Column:
 
 
 class Family(NamedTuple):
-    """How one system tells of a dead letter.
+    """The headers of one system's dead letters.
 
     Attributes:
-        mark: a header that it always writes, and no other family.
-        tells: where each column stands; of several the first that is there. `message_id` is an id that is no
+        mark: a header that this family always writes, and no other family.
+        tells: the sources of each column; the first existing one counts. `message_id` is an id in another form than
             `<topic>/<partition>/<offset>`, `attempt` counts deliveries or retries as the system does, `born` is in
             milliseconds.
     """
@@ -66,7 +66,7 @@ class Family(NamedTuple):
 
 
 def _spring(name: str, original: str, exception: str) -> Family:
-    """Spring's numbers are binary; its attempts are an int, of old a single byte."""
+    """Describe Spring Kafka: its numbers are binary; its attempts are an int, in old versions a single byte."""
     born = _binary("retry_topic-original-timestamp", *range(1, 9)), _binary(original + "timestamp", 8)
     tells: _Tells = {
         "origin_topic": original + "topic",
@@ -83,7 +83,7 @@ def _spring(name: str, original: str, exception: str) -> Family:
 
 
 def _smallrye(name: str, prefix: str) -> Family:
-    """Where it failed has the prefix of its queue; how often and since when has that of the delayed one in both."""
+    """Describe SmallRye: `prefix` for the place of the failure, that of the delayed queue for count and first time."""
     tells = {
         "origin_topic": prefix + "topic",
         "origin_partition": prefix + "partition",
@@ -133,7 +133,7 @@ FAMILIES: Final = (
     Family("pulsar", "REAL_SUBSCRIPTION", _PULSAR),
     Family(_SHARE_GROUP, "__dlq.errors.topic", _SHARED),
 )
-"""Header names as the systems' own sources have them."""
+"""Header names from the systems' own sources."""
 _NUMBERS: Final = {
     "origin_partition": "int",
     "origin_offset": "bigint",
@@ -144,9 +144,9 @@ _NUMBERS: Final = {
 
 
 def dialect_of(headers: HeaderColumns) -> Column:
-    """The name of the family that wrote last, null where none is known.
+    """Return the name of the family that wrote last; null if none is known.
 
-    Where our own dead letter is the last to have written, it is ours; it carries the mark of share groups too.
+    If reconsume wrote last, the dead letter is reconsume's, although it also carries the mark of share groups.
     """
     ours = F.coalesce(headers.text(REAL_TOPIC).startswith(DLQ_PREFIX), F.lit(False))
     places = {family.name: headers.place_from_end(family.mark) for family in FAMILIES}
@@ -157,7 +157,7 @@ def dialect_of(headers: HeaderColumns) -> Column:
 
 
 def foreign_columns(headers: HeaderColumns, dialect: Column) -> dict[str, Column]:
-    """Return the columns of the family of this name, under the schema's names; all null where it is null."""
+    """Return the columns of this family, under the schema's names; all null if the family is null."""
 
     def value(read: _Read, of_type: str) -> Column:
         if callable(read):

@@ -1,4 +1,4 @@
-"""Spark's failures in our words: they arrive as Java's exceptions, deep in a stack of others."""
+"""Clear errors in place of Spark's, which arrive as Java exceptions deep in a stack of causes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconsume.delay_levels.errors import (
 
 
 class SparkFailed(ReconsumeError):
-    """Spark failed, and nothing that is known explains it."""
+    """Spark failed for an unknown reason."""
 
 
 _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
@@ -63,11 +63,11 @@ _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?((?:[\w$]+\.)+[\w$]+(?:Exceptio
 
 @contextmanager
 def explained(what: str, checkpoint: str = "go on with a new folder, what was replayed is left out") -> Iterator[None]:
-    """Errors of Spark that leave this block become ours, with what was being done.
+    """Turn errors of Spark in this block into errors of reconsume, with the current action.
 
     Args:
-        what: was being done.
-        checkpoint: how to go on where that of a stream cannot be read.
+        what: the action, for the message.
+        checkpoint: the way out if a stream's checkpoint cannot be read.
 
     Raises:
         ReconsumeError: one of the tree, or `SparkFailed` with the first line of each Java cause.

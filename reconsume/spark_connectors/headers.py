@@ -1,6 +1,6 @@
-"""Headers as columns: Spark gives them as an array of (key, value) with repeated keys.
+"""Headers as columns: Spark returns them as an array of (key, value) with repeated keys.
 
-Everything is an expression that Spark compiles; nothing fails on a header that holds something else than it should.
+Everything is an expression that Spark compiles. Malformed headers give null, never an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ class HeaderColumns:
     """The headers of a record by name; of duplicates the last counts.
 
     Args:
-        names: of all headers, the last first.
-        values: theirs, in the same order.
-        places: where some of them stand among the names, from 1 on, 0 where there is none: a caller that has that in
-            columns spares a search for each use.
-        numbers: what `count` or `integer` gives for some of them, likewise.
-        raws: what `raw` gives for some of them, likewise.
+        names: the names of all headers, the last first.
+        values: their values, in the same order.
+        places: columns with the known 1-based index of some names, 0 if missing. They save a search for each use.
+        numbers: columns with the known results of `count` or `integer` for some names.
+        raws: columns with the known results of `raw` for some names.
     """
 
     def __init__(
@@ -50,26 +49,26 @@ class HeaderColumns:
         return cls(last_first["key"], last_first["value"])
 
     def has(self, name: str) -> Column:
-        """Whether there is a header of this name; a null value counts."""
+        """Return whether a header of this name exists; a null value counts."""
         return F.coalesce(self._place(name) > 0, F.lit(False))
 
     def place_from_end(self, name: str) -> Column:
-        """1 for the last header of the record, 2 for the one before it; null where there is none of this name."""
+        """Return 1 for the last header of the record, 2 for the one before it; null if the name is missing."""
         return F.nullif(self._place(name), F.lit(0))
 
     def raw(self, name: str) -> Column:
-        """Its bytes; null where it is absent or has no value."""
+        """Return its bytes; null if it is missing or has no value."""
         if name in self._raws:
             return self._raws[name]
-        # Position 0 means absent, and `get` gives null for -1.
+        # Position 0 means missing, and `get` returns null for -1.
         return F.get(self._values, (self._place(name) - 1).cast("int"))
 
     def text(self, name: str) -> Column:
-        """Its text; bytes that are no UTF-8 become U+FFFD."""
+        """Return its text; bytes that are not UTF-8 become U+FFFD."""
         return F.make_valid_utf8(self.raw(name).cast("string"))
 
     def integer(self, name: str) -> Column:
-        """Its decimal number as a bigint; null where it holds something else."""
+        """Return its decimal number as a bigint; null if it is not one."""
         if name in self._numbers:
             return self._numbers[name]
         text = self.raw(name).cast("string")
@@ -77,7 +76,7 @@ class HeaderColumns:
         return F.when(_is_written_so(number, text) | text.rlike(_INTEGER), number)
 
     def count(self, name: str) -> Column:
-        """A number from 0 to 2147483647 as an int, else null."""
+        """Return its number from 0 to 2147483647 as an int, else null."""
         if name in self._numbers:
             return self._numbers[name]
         text = self.raw(name).cast("string")
@@ -85,42 +84,42 @@ class HeaderColumns:
         return F.when((_is_written_so(number, text) & (number >= 0)) | text.rlike(_COUNT), number)
 
     def moment(self, name: str) -> Column:
-        """Its milliseconds since the epoch as a timestamp, else null."""
+        """Return its milliseconds since the epoch as a timestamp, else null."""
         return moment(self.integer(name))
 
     def _place(self, name: str) -> Column:
         return self._places.get(name, F.array_position(self._names, name))
 
     def spoiled(self, name: str, wanted: Column) -> Column:
-        """The name, if the header is there and does not give what is wanted of it; else null."""
+        """Return the name, if the header exists without a valid value; else null."""
         return F.when(self.has(name) & wanted.isNull(), F.lit(name))
 
     def spoiled_text(self, name: str) -> Column:
-        """The name, if the header is there without a value, or its value is no UTF-8; else null."""
+        """Return the name, if the header exists and its value is null or not UTF-8; else null."""
         return F.when(self.has(name) & is_missing_text(self.raw(name)), F.lit(name))
 
 
 def _is_written_so(number: Column, text: Column) -> Column:
-    """Whether a text is how we write the number; only for others a regular expression is asked, which costs more."""
+    """Return whether a text is the number as we write it; other spellings need a slower regular expression."""
     return number.cast("string") == text
 
 
 def is_missing_text(raw: Column) -> Column:
-    """Whether bytes are null or no UTF-8."""
+    """Return whether bytes are null or not UTF-8."""
     return raw.isNull() | ~F.is_valid_utf8(raw.cast("string"))
 
 
 def moment(milliseconds: Column) -> Column:
-    """A timestamp; null before 1970 and after 9999."""
+    """Convert milliseconds to a timestamp; null before 1970 and after 9999."""
     return F.when(milliseconds.between(0, _LAST_MS), F.timestamp_millis(milliseconds))
 
 
 def present_texts(*texts: Column) -> Column:
-    """Those that are not null, as an array; they hold no comma.
+    """Return the texts that are not null as an array; they contain no comma.
 
-    The function at its end serves speed. Of a step without one Spark makes a single Java method, here of some 40,000
-    bytes, and Java compiles none above 8,000; of a step with one it makes many small ones. It is called for what is
-    rare, because Spark interprets it.
+    The higher-order function at the end is for speed. A step without one becomes a single Java method, here of some
+    40,000 bytes, and Java compiles no method above 8,000; a step with one becomes many small methods. The function
+    handles only rare values, because Spark interprets it.
     """
     joined = F.concat_ws(",", *texts)
     return F.when(joined == "", F.array().cast("array<string>")).otherwise(

@@ -1,4 +1,4 @@
-"""The kinds of Kafka topics as expressions; the code is that of `reconsume.delay_levels.wire.names`."""
+"""The kinds of Kafka topics as Spark expressions; `reconsume.delay_levels.wire.names` has the same rules in Python."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KINDS: Final = {
     "quarantine": "QUARANTINE",
     "parked": r"PARKED\..*",
 }
-"""Kinds of our topics, and what stands behind the prefix, as a regular expression."""
+"""The kinds of reconsume's topics, each with a regular expression for the part after the prefix."""
 
-POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}\z"
-"""A topic of Kafka, a partition, an offset."""
+POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,9}/[0-9]{1,18}\z"
+"""A Kafka position: topic, partition (fits into an int) and offset (fits into a bigint)."""
 
 _PLAIN: Final = r"\A[A-Za-z0-9-]*\z"
 _WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"
@@ -32,12 +32,12 @@ _NEXT_UNIT: Final = {"ms": 1_000, "s": 60, "m": 60, "h": 24}
 
 
 def kind_pattern(prefix: str, kind: str) -> str:
-    """A Java regular expression of all topics of a kind."""
+    """Return a Java regular expression for all topics of a kind."""
     return re.escape(prefix) + KINDS[kind]
 
 
 def kind_of(topic: Column, prefix: str) -> Column:
-    """The kind of a topic of ours; `message` for every other one."""
+    """Return the kind of reconsume's topic; `message` for any other topic."""
     found = F.when(topic == prefix + "SEND_BACK", "inbox").when(topic == prefix + "QUARANTINE", "quarantine")
     for kind, head in (("delay", "DELAY."), ("retry", "RETRY."), ("dead_letter", "DLQ."), ("parked", "PARKED.")):
         found = found.when(topic.startswith(prefix + head), kind)
@@ -50,9 +50,9 @@ def rest_of(topic: Column, head: str) -> Column:
 
 
 def decoded_name(encoded: Column) -> Column:
-    """The name that `encode_name` wrote, null for what it writes for no name.
+    """Decode a name that `encode_name` wrote; null for anything else.
 
-    Its code is that of URLs with `.` for `%`, so Spark's own functions read it; written again it must be the same.
+    The encoding is that of URLs with `.` for `%`, so Spark's functions decode it; encoding it again must give the same.
     """
     name = F.try_url_decode(F.replace(encoded, F.lit("."), F.lit("%")))
     again = F.url_encode(name)
@@ -64,30 +64,30 @@ def decoded_name(encoded: Column) -> Column:
 
 
 def shown_name(topic: Column, prefix: str) -> Column:
-    """The name that people see: `%RETRY%<group>`, `%DLQ%<group>`, any other topic as it is."""
+    """Return the name that people see: `%RETRY%<group>`, `%DLQ%<group>`, any other topic unchanged."""
     retry, dead = (decoded_name(rest_of(topic, prefix + head)) for head in ("RETRY.", "DLQ."))
     return F.coalesce(F.concat(F.lit(RETRY_PREFIX), retry), F.concat(F.lit(DLQ_PREFIX), dead), topic)
 
 
 def group_of_name(name: Column) -> Column:
-    """The group of `%RETRY%<group>` and `%DLQ%<group>`, null for any other name."""
+    """Return the group of `%RETRY%<group>` and `%DLQ%<group>`, null for any other name."""
     group = F.coalesce(rest_of(name, RETRY_PREFIX), rest_of(name, DLQ_PREFIX))
     return F.when(group != "", group)
 
 
 def duration_of(topic: Column, prefix: str) -> tuple[Column, Column]:
-    """Number and unit of a delay topic's duration, for `delay_ms`."""
+    """Return number and unit of a delay topic's duration, for `delay_ms`."""
     duration = rest_of(topic, prefix + "DELAY.")
     return F.regexp_extract(duration, _DURATION, 1).try_cast("bigint"), F.regexp_extract(duration, _DURATION, 2)
 
 
 def delay_ms(topic: Column, prefix: str, duration: tuple[Column, Column] | None = None) -> Column:
-    """The duration of a delay topic, 0 for the inbox; null for any other, and for one that we write otherwise.
+    """Return the duration of a delay topic in milliseconds, 0 for the inbox; null for any other spelling or topic.
 
     Args:
-        topic: in Kafka.
-        prefix: of the installation.
-        duration: of `duration_of`: a caller that has that in columns spares taking a name apart for each unit.
+        topic: the Kafka topic.
+        prefix: the prefix of the installation.
+        duration: the result of `duration_of` as columns, which saves parsing the name for each unit.
     """
     number, unit = duration or duration_of(topic, prefix)
     at_once = (topic == prefix + "SEND_BACK") | (topic == prefix + "DELAY.0s")
@@ -101,6 +101,6 @@ def delay_ms(topic: Column, prefix: str, duration: tuple[Column, Column] | None 
 
 
 def place_of(topic: str, partition: str, offset: str) -> Column:
-    """`<topic>/<partition>/<offset>` of three columns; null where there is no offset."""
+    """Return `<topic>/<partition>/<offset>` of three columns; null without an offset."""
     place = F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
     return F.when(F.col(offset).isNotNull(), place)

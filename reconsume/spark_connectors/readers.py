@@ -21,15 +21,15 @@ def read_messages(
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Records of ordinary topics: each one is its own origin.
+    """Read records of ordinary topics; each is its own origin.
 
     Args:
         spark: a session with the Kafka connector, see `configure`.
-        bootstrap_servers: host:port of Kafka, several with commas.
-        topics: names as they are in Kafka.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        topics: names of Kafka topics.
         streaming: whether the DataFrame is a stream.
-        options: of Spark's Kafka source, such as `startingTimestamp`, `minPartitions` or `kafka.security.protocol`;
-            they win over ours (from the beginning, `read_committed`).
+        options: options of Spark's Kafka source, such as `startingTimestamp`, `minPartitions` or
+            `kafka.security.protocol`; they override the defaults (from the beginning, `read_committed`).
     """
     topics, source = texts(topics, "topics"), TopicSource.of(spark, bootstrap_servers, options=options)
     for topic in topics:
@@ -49,7 +49,7 @@ def read_retries(
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Records of `%RETRY%<group>`: of these groups, by default of all that there are."""
+    """Read records of `%RETRY%<group>`, by default of all groups."""
     source, topics = TopicSource.of(spark, bootstrap_servers, topic_prefix, options), None
     if groups is not None:
         topics = [source.names.retry(group) for group in texts(groups, "groups", "['departures']")]
@@ -66,17 +66,17 @@ def read_dead_letters(
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Records of `%DLQ%<group>`: of these groups, by default of all that there are.
+    """Read records of `%DLQ%<group>`, by default of all groups.
 
     Args:
         spark: a session with the Kafka connector.
-        bootstrap_servers: host:port of Kafka.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
         groups: consumer groups.
-        topics: Kafka topics to read in their place, also the dead-letter topics of Spring Kafka, Kafka Connect,
-            SmallRye, Pulsar and Kafka's share groups.
-        topic_prefix: of the installation.
+        topics: Kafka topics to read instead, also dead-letter topics of Spring Kafka, Kafka Connect, SmallRye, Pulsar
+            and Kafka's share groups.
+        topic_prefix: the prefix of the installation's topics.
         streaming: whether the DataFrame is a stream.
-        options: of Spark's Kafka source; they win over ours.
+        options: options of Spark's Kafka source; they override the defaults.
 
     Raises:
         IllegalSetting: both groups and topics are given.
@@ -88,7 +88,7 @@ def read_dead_letters(
 def dead_letters(
     source: TopicSource, groups: Iterable[str] | None, topics: Iterable[str] | None, *, streaming: bool = False
 ) -> DataFrame:
-    """The same of a source; see `read_dead_letters`."""
+    """Read dead letters of a source, as `read_dead_letters`."""
     if groups is not None and topics is not None:
         raise IllegalSetting("give either groups or topics: topics are read in place of the groups' own")
     foreign = topics is not None
@@ -107,7 +107,7 @@ def read_delays(
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Records of the delay topics: of these durations in milliseconds, by default of all that there are."""
+    """Read records of the delay topics, by default of all; `durations` are in milliseconds."""
     source, topics = TopicSource.of(spark, bootstrap_servers, topic_prefix, options), None
     if delays_ms is not None and (isinstance(delays_ms, str | bytes) or not isinstance(delays_ms, Iterable)):
         raise IllegalSetting(f"delays_ms must be a list of int, such as [10_000], got {type_name(type(delays_ms))}")
@@ -125,10 +125,10 @@ def read_kinds(
     streaming: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Records of several kinds of our topics in one pass: `delay`, `retry`, `dead_letter`, `inbox`, `quarantine`."""
+    """Read several kinds of topics in one pass: `delay`, `retry`, `dead_letter`, `inbox`, `quarantine`."""
     wanted = texts(kinds, "kinds", "['retry']")
     if unknown := [kind for kind in wanted if kind not in KINDS]:
-        raise IllegalSetting(f"kind {unknown[0]!r} is unknown; there are: {', '.join(KINDS)}")
+        raise IllegalSetting(f"kind {unknown[0]!r} is unknown; use one of: {', '.join(KINDS)}")
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     pattern = "|".join(kind_pattern(topic_prefix, kind) for kind in wanted)
     return typed(source.raw(pattern=pattern, streaming=streaming), topic_prefix)

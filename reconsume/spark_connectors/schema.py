@@ -1,4 +1,4 @@
-"""The one schema of all readers: Kafka's raw columns become these."""
+"""The common schema of all readers, made from Kafka's raw columns."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "headers": ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)])),
 }
 SCHEMA: Final = StructType([StructField(name, of_type) for name, of_type in _COLUMNS.items()])
-"""Columns are added at times, never renamed or removed; docs/spark.md says what each one holds."""
+"""Columns may be added, never renamed or removed; docs/spark.md explains each."""
 
 _POSITION: Final = r"\A[^/]+/[0-9]{1,10}/[0-9]{1,19}\z"
 _NAMES: Final = "_names"
@@ -92,20 +92,20 @@ _TOLD: Final = (
     *(p.DLQ_ERRORS + name for name in ("message", "exception.class", "stacktrace", "delivery.count")),
     *("QUARANTINE_REASON", p.REPLAY_ID, p.TAGS, p.KEYS, p.UNIQ_KEY),
 )
-"""Headers of ours that columns are made of."""
+"""Headers of reconsume that columns are made of."""
 
 
 def typed(
     raw: DataFrame, topic_prefix: str, kind: str | None = None, *, foreign: bool = False, more: Sequence[str] = ()
 ) -> DataFrame:
-    """Kafka's columns as Spark gives them, with headers, in `SCHEMA`.
+    """Convert Kafka's columns, with headers, to `SCHEMA`.
 
     Args:
-        raw: of Spark's Kafka source, with `includeHeaders`.
-        topic_prefix: of the installation.
-        kind: of all its records; by default their topics tell.
-        foreign: whether they may be dead letters of other systems, see `dialects`.
-        more: columns of Kafka that are kept as they are, after those of the schema.
+        raw: a frame of Spark's Kafka source, with `includeHeaders`.
+        topic_prefix: the prefix of the installation's topics.
+        kind: the kind of all its records; by default from their topics.
+        foreign: whether dead letters of other systems may be among them, see `dialects`.
+        more: columns of Kafka to keep unchanged, after those of the schema.
     """
     raw, headers = _taken_apart(raw, topic_prefix, kind)
     topic = F.col("topic")
@@ -129,9 +129,9 @@ def typed(
 
 
 def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[DataFrame, HeaderColumns]:
-    """Columns that several others need, and the headers that use them.
+    """Return columns that several others need, and the headers that use them.
 
-    Steps of their own: as parts of each column these would be computed again for each.
+    They are separate steps: as parts of each column they would be computed again each time.
     """
     topic, last_first = F.col("topic"), F.reverse(F.col("headers"))
     number, unit = duration_of(topic, topic_prefix)
@@ -147,14 +147,14 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
     )
     places = {name: f"_at_{name}".replace(".", "_") for name in _TOLD}
     found = {column: F.array_position(_NAMES, name) for name, column in places.items()}
-    # Spark moves a filter below these steps, and takes each column that it needs apart again, once for each use; past a
-    # column that it cannot foresee it moves none. (Of `rand() >= 0` Spark 4 knows the answer.)
+    # Spark pushes a filter below these steps, and computes each needed column again for every use; it pushes none below
+    # a nondeterministic column. (Spark 4 optimises `rand() >= 0` away.)
     found[_VALUES] = F.when(F.spark_partition_id() >= 0, F.col(_VALUES))
     raw = raw.withColumns(found)
     names, values, at = F.col(_NAMES), F.col(_VALUES), {name: F.col(column) for name, column in places.items()}
     headers = HeaderColumns(names, values, at)
     numbers = {name: f"_number_{name}" for name in _NUMBERS}
-    # With these, nothing above needs the arrays, which each further step would copy for each record.
+    # So no later step needs the arrays, which each further step would copy for each record.
     raws = {name: f"_raw_{name}".replace(".", "_") for name in _TOLD}
     counts = (*_COUNTS, p.REPLAY_TIMES)
     raw = raw.withColumns(
@@ -166,7 +166,7 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
 
 
 def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[str, Column]:
-    """Add the columns of a foreign family, where there is one; of our own headers only a replay's count there."""
+    """Add the columns of a foreign family, if there is one; of reconsume's headers only a replay's count applies."""
     told = foreign_columns(headers, F.col(_DIALECT))
     known = F.col(_DIALECT).isNotNull()
     nothing = dict.fromkeys(("target", "level", "delay_ms", "due", "deliver_at"), F.lit(None))
@@ -179,7 +179,7 @@ def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[st
 
 
 def _of_loop(headers: HeaderColumns, topic: Column, prefix: str) -> dict[str, Column]:
-    """Return our own headers; on a record of an ordinary topic they are left-overs, not its history."""
+    """Return reconsume's own headers; on a record of an ordinary topic they are leftovers, not its history."""
     kind = F.col(_KIND)
     loop = kind != "message"
     target = F.when(loop, headers.text(p.REAL_TOPIC))
@@ -226,7 +226,7 @@ def _origin(headers: HeaderColumns, loop: Column) -> dict[str, Column]:
 
 
 def _malformed(headers: HeaderColumns) -> Column:
-    """Names of our headers that do not hold what they must."""
+    """Return the names of reconsume's headers with invalid values."""
     return present_texts(
         *(headers.spoiled_text(name) for name in _TEXTS),
         *(headers.spoiled(name, headers.count(name)) for name in _COUNTS),

@@ -1,4 +1,4 @@
-"""Where readers read: a session, the brokers, an installation, and the options of Spark's Kafka source."""
+"""The source of readers: session, brokers, installation, and options of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytime
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """Made of what users give by `of`; the options win over ours (from the beginning, `read_committed`)."""
+    """A source; users' options override the defaults (from the beginning, `read_committed`)."""
 
     spark: SparkSession
     bootstrap_servers: str
@@ -44,30 +44,30 @@ class TopicSource:
         topic_prefix: str = DEFAULT_PREFIX,
         options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Check what all readers take; raises `IllegalSetting`."""
+        """Check the arguments of a reader; raises `IllegalSetting`."""
         check_session(spark)
         check_types(locals(), bootstrap_servers=str, options=(Mapping, NoneType))
         return cls(spark, bootstrap_servers, TopicNames(topic_prefix), dict(options or {}))
 
     def with_options(self, **more: str) -> Self:
-        """The same with other options, over those that it has."""
+        """Return the source with further options, which override existing ones."""
         return replace(self, options={**self.options, **more})
 
     def since(self, at_ms: int) -> Self:
-        """The same from that moment on."""
+        """Return the source from that moment on."""
         at = str(max(0, at_ms))
         return self.with_options(startingTimestamp=at, startingOffsetsByTimestampStrategy="latest")
 
     def of_clients(self) -> Self:
-        """The same with the settings of Kafka's clients alone: topics are read whole."""
+        """Return the source with only the settings of Kafka's clients, to read whole topics."""
         kept = {name: value for name, value in self.options.items() if name.lower().startswith("kafka.")}
         return replace(self, options=kept)
 
     def raw(self, topics: Iterable[str] | None = None, pattern: str = "", *, streaming: bool = False) -> DataFrame:
-        """Spark's own columns of Kafka: these topics or, without them, all that match the Java regular expression.
+        """Return Spark's own Kafka columns for these topics, or for all that match the Java regular expression.
 
         Raises:
-            IllegalSetting: no topic, or one that Kafka cannot have.
+            IllegalSetting: no topic, or an illegal name.
         """
         settings = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
@@ -89,14 +89,14 @@ class TopicSource:
             return source.format("kafka").options(**splits | settings).load()
 
     def _splits(self, frame: DataFrame | None) -> dict[str, str]:
-        """Into how many tasks partitions are split: one of a busy group would be one task.
+        """Return options that split partitions into tasks: otherwise one busy partition would be one task.
 
-        Spark looks up where partitions begin and end, and so splits them by size, only where it is asked for more
-        tasks than there are partitions. Spark Connect tells neither partitions nor cores. There the number of
-        partitions of a shuffle says how many tasks suit the cluster.
+        Spark looks up the ranges of partitions, and splits them by size, only if more tasks than partitions are
+        requested. Spark Connect reveals neither partitions nor cores; there the number of shuffle partitions decides
+        how many tasks suit the cluster.
 
         Args:
-            frame: as it is read without splits; None of a stream, which knows its offsets.
+            frame: the frame as read without splits; None for a stream, which knows its offsets.
         """
         if any(name.lower() in _SPLITS for name in self.options):
             return {}

@@ -1,4 +1,4 @@
-"""Views for SQL: what failed, what became of each attempt, and how late it was; docs/spark.md asks them questions."""
+"""SQL views of failures, attempts and lateness; docs/spark.md has questions for them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def create_views(
     topic_prefix: str = DEFAULT_PREFIX,
     options: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Temporary views for SQL: `reconsume_` with the names below. Each query reads the topics as they are then.
+    """Create temporary views for SQL: `reconsume_` with the names below. Each query reads the topics anew.
 
     `delays`, `retries`, `dead_letters` have the readers' schema. `failures` has a row for each send-back, `attempts`
     the same with its delivery and `outcome` (`waiting`, `moved`, `dead`), `lateness` the delivered ones.
 
     Returns:
-        the names of the views.
+        The names of the views.
     """
 
     def read(kinds: tuple[str, ...]) -> DataFrame:
@@ -52,7 +52,7 @@ def create_views(
 
 
 def _failures(delays: DataFrame) -> DataFrame:
-    """Send-backs; a delayed message, which nobody sent back, goes to an ordinary topic."""
+    """Return send-backs; delayed messages, which go to ordinary topics, are left out."""
     sent_back = F.col("target").startswith(RETRY_PREFIX) | F.col("target").startswith(DLQ_PREFIX)
     return delays.where(sent_back).select(
         *_IDENTITY,
@@ -63,7 +63,7 @@ def _failures(delays: DataFrame) -> DataFrame:
 
 
 def _attempts(failures: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Each send-back with its first delivery; who has to be sure that there is one asks `reconcile`."""
+    """Return each send-back with its first delivery; `reconcile` proves that there is only one."""
     came = deliveries.groupBy(*_IDENTITY).agg(
         F.min("appended").alias("delivered"), F.min_by("kind", "appended").alias("kind")
     )

@@ -1,4 +1,4 @@
-"""For unit tests of listeners: a Kafka in memory, and a clock that goes on when it is told to."""
+"""An in-memory Kafka and a manual clock, for unit tests of listeners."""
 
 from reconsume.testing.kafka import InMemoryKafka, Record, Waiting
 from reconsume.testing.steps import Call

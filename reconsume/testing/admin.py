@@ -1,4 +1,4 @@
-"""The part of `confluent_kafka.admin.AdminClient` that reconsume asks."""
+"""The part of `confluent_kafka.admin.AdminClient` that reconsume uses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BROKER: Final = {"default.replication.factor": "1", "message.max.bytes": "10485
 
 
 class InMemoryClient:
-    """The common parts of all clients."""
+    """The methods that all in-memory clients share."""
 
     _cluster: InMemoryCluster
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ARG002
-        """Topics with their partitions, and one broker; as `confluent_kafka.admin.ClusterMetadata`."""
+        """Return topics with their partitions, and one broker, as `confluent_kafka.admin.ClusterMetadata`."""
         with self._cluster.changed:
             topics = {
                 name: SimpleNamespace(
@@ -37,7 +37,7 @@ class InMemoryClient:
         return SimpleNamespace(topics=topics, brokers={1: SimpleNamespace(id=1)}, cluster_id=_CLUSTER_ID)
 
     def cluster_id(self, timeout: float = -1) -> str:  # noqa: ARG002
-        """No real one."""
+        """Return the id of the in-memory cluster."""
         return _CLUSTER_ID
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -45,17 +45,17 @@ class InMemoryClient:
 
 
 class InMemoryAdmin(InMemoryClient):
-    """Answers at once."""
+    """An admin client whose futures are always done."""
 
     def __init__(self, cluster: InMemoryCluster) -> None:
         self._cluster = cluster
 
     def poll(self, timeout: float = -1) -> int:  # noqa: ARG002
-        """Nothing is told."""
+        """Do nothing: this client has no callbacks."""
         return 0
 
     def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
-        """Each with its partitions; an error for one that does not exist."""
+        """Describe topics; the future of a missing topic holds an error."""
         found = {}
         for name in topics.topic_names:
             topic = self._cluster.topics.get(name)
@@ -68,7 +68,7 @@ class InMemoryAdmin(InMemoryClient):
         return found
 
     def create_topics(self, new_topics: Iterable[NewTopic], **_: Any) -> dict[str, Future[Any]]:
-        """Make them; an error for one that exists."""
+        """Create topics; the future of an existing topic holds an error."""
         return {
             one.topic: _done(None)
             if self._cluster.create(one.topic, max(1, one.num_partitions), one.config)
@@ -77,7 +77,7 @@ class InMemoryAdmin(InMemoryClient):
         }
 
     def describe_configs(self, resources: Iterable[ConfigResource], **_: Any) -> dict[ConfigResource, Future[Any]]:
-        """Settings of topics, and the two of the broker that matter for new ones."""
+        """Return topic settings, and the two broker settings that decide about new topics."""
         found = {}
         for one in resources:
             settings: Mapping[str, str] | None = _BROKER
@@ -91,7 +91,7 @@ class InMemoryAdmin(InMemoryClient):
         return found
 
     def list_offsets(self, request: Mapping[TopicPartition, OffsetSpec], **_: Any) -> dict[TopicPartition, Future[Any]]:
-        """The first offset or the end of each partition."""
+        """Return the first offset or the end offset of each partition."""
         earliest = OffsetSpec.earliest()
         return {
             where: _done(

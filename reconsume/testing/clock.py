@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that stands still until a test advances it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ class FakeClock:
     """Gives milliseconds since the epoch, as `reconsume.bridge.process.clock.now_ms` does.
 
     Args:
-        start: where it begins, with a time zone.
+        start: the first time, with a time zone.
     """
 
     def __init__(self, start: datetime) -> None:
         self.now_ms = (start - _EPOCH) / _MS
 
     def __call__(self) -> float:
-        """The time in milliseconds."""
+        """Return the time in milliseconds."""
         return self.now_ms
 
     @property
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """Return the time, in UTC."""
         return moment(self.now_ms)
 
 
 def moment(milliseconds: float) -> datetime:
-    """Milliseconds since the epoch as a time in UTC."""
+    """Convert milliseconds since the epoch to a time in UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds)

@@ -1,4 +1,4 @@
-"""The contents of a Kafka in memory: topics, records, groups with members and offsets. No client, no thread."""
+"""The contents of the in-memory Kafka: topics, records, groups with members and offsets; no clients or threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.wire.properties import Header
 
 LONGEST_WAIT_SECONDS: Final = 0.01
-"""Of clients in threads other than the test's: so soon a stop is noticed that nobody wakes them for."""
+"""The longest wait of a client outside the test's thread before it checks whether it was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class StoredRecord:
 
 
 class Unwritten(NamedTuple):
-    """A record on its way; partition -1 goes by key, timestamp 0 is now."""
+    """A record before it is stored; partition -1 means "by key", timestamp 0 means "now"."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class Unwritten(NamedTuple):
 
 @dataclass(slots=True)
 class Topic:
-    """A topic with the records of each partition."""
+    """A topic and the records of each partition."""
 
     name: str
     partitions: list[list[StoredRecord]]
@@ -51,7 +51,7 @@ class Topic:
     keyless: int = 0
 
     def partition_for(self, key: bytes | None) -> int:
-        """By key as a Java client would; records without a key take turns."""
+        """Choose the partition by key, as a Java client does; records without a key take turns."""
         if key is not None:
             return murmur2(key, len(self.partitions))
         self.keyless += 1
@@ -60,7 +60,7 @@ class Topic:
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """One consumer of a group: what it wants, and what it has taken."""
+    """One consumer of a group: the topics it subscribes to and the partitions it owns."""
 
     wants: Callable[[str], bool]
     held: set[Partition] = field(default_factory=set)
@@ -79,17 +79,17 @@ _DEFAULTS: Final = {"message.timestamp.type": "CreateTime", "cleanup.policy": "d
 
 
 class InMemoryCluster:
-    """All that is stored. Callers that read or write several things at once hold `changed`.
+    """The stored state. Callers that read or write several values at once hold `changed`.
 
     Args:
         clock: gives the time in milliseconds.
-        creates: whether a topic of this name is made, with one partition, when it is first subscribed or written to.
+        creates: whether a topic of this name is created, with one partition, at the first subscription or write.
 
     Attributes:
-        changed: the lock, and what waiting clients are woken by.
-        turns: grows with everything that happens.
+        changed: the lock, and the condition that wakes waiting clients.
+        turns: counts changes.
         logs: the records of each partition.
-        driver: the thread that steps; clients used in it never wait.
+        driver: the thread that runs the steps; clients used in it never block.
     """
 
     def __init__(self, clock: Clock, creates: Callable[[str], bool]) -> None:
@@ -105,17 +105,17 @@ class InMemoryCluster:
         self._sequence = count()
 
     def group(self, name: str) -> Group:
-        """The group of this name."""
+        """Return the group of this name; create it if necessary."""
         return self._groups.setdefault(name, Group())
 
     def happened(self) -> None:
-        """Something did: wake the waiting threads."""
+        """Count a change and wake the waiting threads."""
         with self.changed:
             self.turns += 1
             self.changed.notify_all()
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> bool:
-        """Make a topic; False if it is there."""
+        """Create a topic; False if it exists."""
         with self.changed:
             if name in self.topics:
                 return False
@@ -125,12 +125,12 @@ class InMemoryCluster:
             return True
 
     def create_if_allowed(self, name: str) -> None:
-        """Make a topic that is no pattern and none of reconsume's own."""
+        """Create a topic, unless the name is a pattern or belongs to reconsume."""
         if not name.startswith("^") and self._creates(name):
             self.create(name, 1)
 
     def check(self, record: Unwritten) -> KafkaError | None:
-        """Why a record cannot be written; None if it can."""
+        """Return why a record cannot be written, None if it can."""
         with self.changed:
             self.create_if_allowed(record.topic)
             if record.topic not in self.topics:
@@ -140,7 +140,7 @@ class InMemoryCluster:
             return None
 
     def append(self, record: Unwritten) -> tuple[int, StoredRecord]:
-        """Write a record that was checked; gives its partition and how it is stored."""
+        """Store a checked record; return its partition and the stored record."""
         with self.changed:
             topic = self.topics[record.topic]
             partition = record.partition if record.partition >= 0 else topic.partition_for(record.key)
@@ -155,23 +155,23 @@ class InMemoryCluster:
             return partition, stored
 
     def log(self, where: Partition) -> list[StoredRecord]:
-        """The records of a partition; none where the partition does not exist."""
+        """Return the records of a partition; empty if the partition does not exist."""
         return self.logs.get(where, [])
 
     def records(self, topic: str) -> list[tuple[Partition, StoredRecord]]:
-        """All records of a topic, in the order in which they were written; none if it does not exist."""
+        """Return all records of a topic in the order of writing; empty if the topic does not exist."""
         with self.changed:
             partitions = self.topics[topic].partitions if topic in self.topics else []
             found = [((topic, number), one) for number, log in enumerate(partitions) for one in log]
         return sorted(found, key=lambda one: one[1].sequence)
 
     def commit(self, group: str, offsets: Iterable[tuple[Partition, Commit]]) -> None:
-        """Keep the offsets of a group."""
+        """Store the committed offsets of a group."""
         with self.changed:
             self.group(group).offsets.update(offsets)
 
     def join(self, group: str, member: Member) -> None:
-        """One more member, or one that wants something else now."""
+        """Add a member, or replace its subscription."""
         with self.changed:
             of = self.group(group)
             if member not in of.members:
@@ -180,7 +180,7 @@ class InMemoryCluster:
             self.happened()
 
     def leave(self, group: str, member: Member) -> None:
-        """One member less."""
+        """Remove a member."""
         with self.changed:
             of = self.group(group)
             if member in of.members:
@@ -190,7 +190,7 @@ class InMemoryCluster:
             self.happened()
 
     def share(self, group: str, member: Member) -> set[Partition]:
-        """The partitions that this member should have: of each topic every nth, in the order of joining."""
+        """Return the partitions that this member should own: every nth of each topic, in the order of joining."""
         with self.changed:
             members = self.group(group).members
             shares: set[Partition] = set()
@@ -202,7 +202,7 @@ class InMemoryCluster:
             return shares
 
     def free(self, group: str, member: Member, partitions: Iterable[Partition]) -> set[Partition]:
-        """Those of these partitions that no other member has still."""
+        """Return those of these partitions that no other member still owns."""
         with self.changed:
             taken = {where for one in self.group(group).members if one is not member for where in one.held}
             return set(partitions) - taken

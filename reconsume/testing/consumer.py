@@ -1,4 +1,4 @@
-"""A `confluent_kafka.Consumer` whose brokers are in memory."""
+"""A `confluent_kafka.Consumer` over the in-memory Kafka."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FALSE: Final = ("false", "0", "f")
 
 @dataclass(slots=True)
 class _Subscription:
-    """A membership with its callbacks."""
+    """A group membership with its callbacks."""
 
     member: Member
     on_assign: _Callback | None = None
     on_revoke: _Callback | None = None
 
     def want(self, topics: list[str], on_assign: _Callback | None, on_revoke: _Callback | None) -> None:
-        """These topics, by name or as a regular expression that begins with `^`, instead of those before."""
+        """Replace the subscription: topic names, or regular expressions that begin with `^`."""
         patterns = [re.compile(one) for one in topics if one.startswith("^")]
         names = frozenset(topics)
         self.on_assign, self.on_revoke = on_assign, on_revoke
@@ -39,13 +39,13 @@ class _Subscription:
 
 
 class InMemoryConsumer(InMemoryClient, Consumer):
-    """Reads and commits in memory. `poll` never waits in the thread of the test: time stands still there.
+    """Reads and commits in memory. `poll` never blocks in the thread of the test, where time stands still.
 
-    Rebalances happen in `poll` and `consume`, with callbacks, as with the real one.
+    Rebalances happen in `poll` and `consume`, with callbacks, as in confluent-kafka.
     """
 
     def __init__(self, cluster: InMemoryCluster, settings: Mapping[str, Any]) -> None:
-        # Not the base class's own: no handle of librdkafka is made, and every method that would use one is here.
+        # No super().__init__(): without a librdkafka handle, this class overrides every method that would use it.
         self._cluster = cluster
         self._group = str(settings["group.id"])
         self._commits_itself = _is_true(settings, "enable.auto.commit", default=True)
@@ -72,7 +72,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._waiting = False
 
     def is_quiet(self) -> bool:
-        """False while a thread of our own, which follows a topic with it, has something to read."""
+        """Return False while a background thread that follows a topic with this consumer has records left to read."""
         with self._cluster.changed:
             busy = self._follows and not self._closed and self._subscription is None
             return not busy or (self._waiting and not self._positions.readable())
@@ -84,10 +84,10 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         on_revoke: _Callback | None = None,
         on_lost: _Callback | None = None,  # noqa: ARG002 - nothing is ever lost here
     ) -> None:
-        """Join the group at once; partitions come in `poll`. A topic that is missing is made."""
+        """Join the group at once; `poll` assigns the partitions. A missing topic is created."""
         self._require_open()
         if not isinstance(topics, list):
-            raise TypeError("expected list of topic unicode strings")  # as confluent-kafka says it
+            raise TypeError("expected list of topic unicode strings")  # the message of confluent-kafka
         for topic in topics:
             self._cluster.create_if_allowed(topic)
         if self._subscription is None:
@@ -97,11 +97,11 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._cluster.join(self._group, self._subscription.member)
 
     def unsubscribe(self) -> None:
-        """Leave the group and give all partitions back."""
+        """Leave the group and give up all partitions."""
         self._leave()
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """The next message or event, None if there is none."""
+        """Return the next message or event, None if none is available."""
         self._require_open()
         self._serve()
         found = self._next()
@@ -110,7 +110,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         return self._wait(LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, LONGEST_WAIT_SECONDS))
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Up to so many messages and events; it does not wait for all of them."""
+        """Return up to `num_messages` messages and events, without waiting for the full number."""
         first = self.poll(timeout)
         found: list[Message] = []
         while first is not None and len(found) < num_messages:
@@ -202,39 +202,39 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._cluster.commit(self._group, offsets)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these and no others."""
+        """Replace the assignment."""
         self._require_open()
         self._assigned_by_callback = True
         self._unassign(self._positions.assigned)
         self._positions.assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these too."""
+        """Add partitions to the assignment."""
         self._assigned_by_callback = True
         self._positions.assign(partitions)
 
     def unassign(self) -> None:
-        """Read nothing."""
+        """Clear the assignment."""
         self._unassign(self._positions.assigned)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Read these no more."""
+        """Remove partitions from the assignment."""
         self._unassign((one.topic, one.partition) for one in partitions)
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the partitions that are read."""
+        """Return the assignment."""
         return [TopicPartition(*where) for where in sorted(self._positions.assigned)]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Give nothing of these until they are resumed."""
+        """Return no messages of these partitions until they are resumed."""
         self._positions.paused.update((one.topic, one.partition) for one in partitions)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Go on with these."""
+        """Resume these partitions."""
         self._positions.paused.difference_update((one.topic, one.partition) for one in partitions)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on at an offset; a pause stays."""
+        """Continue at an offset; a paused partition stays paused."""
         if (partition.topic, partition.partition) not in self._positions.assigned:
             raise KafkaException(KafkaError(KafkaError._STATE, "the partition is not assigned"))
         paused = set(self._positions.paused)
@@ -242,7 +242,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._positions.paused = paused
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """After what was given last; none where nothing was given yet."""
+        """Return the offset after the last returned message of each partition, invalid before the first."""
         given = self._positions.given
         return [
             TopicPartition(one.topic, one.partition, given.get((one.topic, one.partition), OFFSET_INVALID))
@@ -250,13 +250,13 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         ]
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Commit these with the next commit by itself."""
+        """Store offsets for the next automatic commit."""
         self._stored.update((where, at.offset) for where, at in _given(message, offsets))
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
     ) -> list[TopicPartition] | None:
-        """Commit at once; an asynchronous answer comes in `poll`."""
+        """Commit at once; the callback of an asynchronous commit runs in `poll`."""
         self._require_open()
         if message is None and offsets is None:
             at = self._stored if self._stores_itself or self._stored else self._positions.given
@@ -286,13 +286,13 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         timeout: float = -1,  # noqa: ARG002
         cached: bool = False,  # noqa: ARG002
     ) -> tuple[int, int]:
-        """The first offset and the end."""
+        """Return the first offset and the end offset."""
         if partition.topic not in self._cluster.topics:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"no topic {partition.topic}"))
         return 0, len(self._cluster.log((partition.topic, partition.partition)))
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
-        """The first offset at or after each moment, which stands in `offset`; the end where there is none."""
+        """Return the first offset at or after the timestamp in each `offset` field; the end offset if none follows."""
         found = []
         for one in partitions:
             log = self._cluster.log((one.topic, one.partition))
@@ -301,15 +301,15 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         return found
 
     def consumer_group_metadata(self) -> Any:
-        """For transactions: they are refused after the group has rebalanced."""
+        """Return the membership for a transaction; after a rebalance, transactions with it are refused."""
         return GroupMetadata(self._group, self._generation)
 
     def memberid(self) -> str:
-        """Unique among the members."""
+        """Return an id that is unique among the members."""
         return f"in-memory-{id(self)}"
 
     def close(self) -> None:
-        """Give everything back and leave the group."""
+        """Give up all partitions and leave the group."""
         if not self._closed:
             self._leave()
             self._unassign(self._positions.assigned)

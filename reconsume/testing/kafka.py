@@ -1,4 +1,4 @@
-"""A Kafka in memory with a clock that is set by hand."""
+"""An in-memory Kafka with a manual clock."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _MOST_PARTITIONS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it stands on a topic.
+    """A stored record.
 
     Attributes:
-        headers: all of them, ours too.
-        timestamp: when the topic says it was written.
+        headers: all headers, those of reconsume too.
+        timestamp: the time of writing, or of creation, as the topic is configured.
     """
 
     topic: str
@@ -63,29 +63,29 @@ class Record:
     timestamp: datetime
 
     def __getitem__(self, name: str) -> str | None:
-        """The text of a header, such as `record["RECONSUME_TIME"]`; None where there is none."""
+        """Return a header as text, such as `record["RECONSUME_TIME"]`; None if it is missing."""
         return text_property(self.headers, name)
 
     @property
     def user_headers(self) -> list[Header]:
-        """The headers as they were produced."""
+        """Return the headers as they were produced."""
         return user_headers(self.headers)
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was sent back."""
+        """Return how often the message was sent back."""
         return count_property(self.headers, RECONSUME_TIME) or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A record that the scheduler has still.
+    """A record that waits on a delay topic.
 
     Attributes:
         target: `%RETRY%<group>`, `%DLQ%<group>`, or the topic of a delayed message.
-        level: of the level table; 0 for a dead letter, None for a delayed message without one.
-        due: when it leaves the lane it is on.
-        record: as it stands there.
+        level: of the level table; 0 for a dead letter, None for a delayed message without a level.
+        due: when it leaves its current lane.
+        record: the stored record.
     """
 
     target: str
@@ -95,19 +95,19 @@ class Waiting:
 
 
 class InMemoryKafka:
-    """A Kafka with reconsume's topics and a scheduler, in memory; a clock that goes on when it is told to.
+    """An in-memory Kafka with reconsume's topics, a scheduler, and a clock that only the test advances.
 
-    Consumers and producers of `reconsume` use it when they are given its `bootstrap_servers`. For one test each,
-    in one thread; a context manager.
+    Consumers and producers of `reconsume` use it if you pass them its `bootstrap_servers`. Make a new one for each test
+    and use it in one thread, as a context manager.
 
     Args:
         message_delay_level: the level table of the installation.
         allowed_real_topics: the schedulers' setting: regular expressions of the topics that delayed messages may go to.
         topic_prefix: the prefix of the installation's topics.
-        start: what the clock says first, with a time zone.
+        start: the first time of the clock, with a time zone.
 
     Attributes:
-        bootstrap_servers: the address; it leads nowhere but here, and only while this lives.
+        bootstrap_servers: an address that works only in this process, until `close`.
     """
 
     def __init__(
@@ -149,14 +149,14 @@ class InMemoryKafka:
 
     @property
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """Return the time of the clock, in UTC."""
         return self._clock.now
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic; without this it is made with one partition, when it is first subscribed or produced to.
+        """Create a topic. Without this, the first subscription or write creates it with one partition.
 
         Raises:
-            IllegalSetting: it is there already, or an argument is invalid.
+            IllegalSetting: the topic exists, or an argument is invalid.
         """
         self._names.kafka_topic(topic)
         check_range("partitions", partitions, 1, _MOST_PARTITIONS)
@@ -175,10 +175,10 @@ class InMemoryKafka:
         tags: str | None = None,
         partition: int = -1,
     ) -> Record:
-        """Write a record to a topic; no consumer reads it before `settle` or `advance`.
+        """Write a record to a topic; consumers read it in the next `settle` or `advance`.
 
         Raises:
-            IllegalSetting: an unknown partition or topic of reconsume's own, or an invalid argument.
+            IllegalSetting: the partition or reconsume's topic does not exist, or an argument is invalid.
         """
         self._names.kafka_topic(topic)
         text = (str, bytes, NoneType)
@@ -192,7 +192,7 @@ class InMemoryKafka:
         return _record((topic, number), stored)
 
     def producer(self) -> Producer:
-        """A `confluent_kafka.Producer` for code that takes one."""
+        """Return a `confluent_kafka.Producer` for code under test that needs one."""
         return self._clients.producer({})
 
     def set_group(self, group: str, **fields: Any) -> None:
@@ -215,16 +215,16 @@ class InMemoryKafka:
                 maker.make(maker.delay_topic(delay_ms))
 
     def settle(self) -> list[Call]:
-        """Do everything that can be done now; gives the calls of listeners that came of it."""
+        """Process everything that is possible now; return the calls of listeners that this caused."""
         before = len(self._steps.calls)
         self._steps.until_quiet(self._scheduler.step)
         return self._steps.calls[before:]
 
     def advance(self, by: timedelta) -> list[Call]:
-        """Let the time go on, from one moment at which something is due to the next; gives the calls of listeners.
+        """Advance the clock from one due moment to the next; return the calls of listeners.
 
         Raises:
-            IllegalSetting: `by` is negative: this clock does not go back.
+            IllegalSetting: `by` is negative; the clock never goes back.
         """
         of_type(by, "by", timedelta)
         if by < timedelta(0):
@@ -244,16 +244,16 @@ class InMemoryKafka:
         return min((due for due in dues if due is not None), default=None)
 
     def calls(self, group: str | None = None) -> list[Call]:
-        """Return the calls of listeners so far, of a group or of all groups, in their order."""
+        """Return all calls of listeners so far, of one group or of all, in order."""
         check_types(locals(), group=(str, NoneType))
         return [call for call in self._steps.calls if group in (None, call.group)]
 
     def records(self, topic: str) -> list[Record]:
-        """All records of a topic, in the order in which they were written; none if it does not exist."""
+        """Return all records of a topic in the order of writing; empty if the topic does not exist."""
         return [_record(where, one) for where, one in self._cluster.records(of_type(topic, "topic", str))]
 
     def retries(self, group: str) -> list[Record]:
-        """Everything that ever came to the group's retry topic."""
+        """Return all records of the group's retry topic."""
         return self.records(self._names.retry(group))
 
     def dead_letters(self, group: str) -> list[Record]:
@@ -265,7 +265,7 @@ class InMemoryKafka:
         return self.records(self._names.quarantine)
 
     def waiting(self, group: str | None = None) -> list[Waiting]:
-        """Return the waiting records of the delay topics, of a group or of all groups, the earliest due first."""
+        """Return the records that wait on delay topics, of one group or of all, the earliest due first."""
         check_types(locals(), group=(str, NoneType))
         found = [
             self._waiting(where, one)
@@ -293,13 +293,13 @@ class InMemoryKafka:
         )
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
-        """The offset that a group has committed; None for none."""
+        """Return the committed offset of a group, None without one."""
         check_types(locals(), group=str, topic=str, partition=int)
         at = self._cluster.group(group).offsets.get((topic, partition))
         return None if at is None else at.offset
 
     def close(self) -> None:
-        """Shut down the consumers that still run; the address leads nowhere from now on."""
+        """Shut down the running consumers; the address is invalid afterwards."""
         try:
             self._steps.close()
         finally:

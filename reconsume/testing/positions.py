@@ -1,4 +1,4 @@
-"""Where a consumer in memory stands in its partitions."""
+"""The read positions of an in-memory consumer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _END: Final = ("latest", "end", "largest")
 
 
 class AssignedPositions:
-    """The assigned partitions with the next offset of each.
+    """The assigned partitions and the next offset of each.
 
     Args:
-        cluster: what there is to read.
-        group: whose committed offsets decide where to start.
+        cluster: the cluster to read from.
+        group: the group whose committed offsets are the starts.
         reset: `auto.offset.reset`.
         tells_ends: `enable.partition.eof`.
 
     Attributes:
-        paused: partitions that give nothing for now.
-        given: after what was given last.
+        paused: partitions that return no records for now.
+        given: for each partition, the offset after the last returned record.
     """
 
     def __init__(self, cluster: InMemoryCluster, group: str, *, reset: str, tells_ends: bool) -> None:
@@ -43,16 +43,16 @@ class AssignedPositions:
 
     @property
     def assigned(self) -> set[Partition]:
-        """The partitions that are read."""
+        """Return the assigned partitions."""
         return set(self._next)
 
     def note_ends(self) -> None:
-        """From now on `latest` means this moment, whenever the partitions come."""
+        """Freeze the meaning of `latest` to this moment, however late the partitions are assigned."""
         topics = self._cluster.topics.values()
         self._ends = {(topic.name, number): len(log) for topic in topics for number, log in enumerate(topic.partitions)}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these from where they say, else from where the group stands."""
+        """Assign partitions; those without an offset start at the committed one."""
         with self._cluster.changed:
             for one in partitions:
                 where = (one.topic, one.partition)
@@ -61,7 +61,7 @@ class AssignedPositions:
                 self.paused.discard(where)
 
     def unassign(self, partitions: Iterable[Partition]) -> None:
-        """Read these no more."""
+        """Remove partitions from the assignment."""
         with self._cluster.changed:
             for where in set(partitions):
                 self._next.pop(where, None)
@@ -90,7 +90,7 @@ class AssignedPositions:
         return None
 
     def next_event(self) -> Message | None:
-        """An error or the end of a partition."""
+        """Return the next error or end-of-partition event."""
         if self._tells_ends:
             for where, offset in self._next.items():
                 if where not in self._ends_told and offset == len(self._cluster.log(where)):
@@ -100,7 +100,7 @@ class AssignedPositions:
         return self._events.popleft() if self._events else None
 
     def next_record(self) -> tuple[Partition, StoredRecord] | None:
-        """Return the record of all partitions that was written first."""
+        """Return the oldest unread record of all partitions, and move on."""
         found = self.readable()
         if found is not None:
             where, record = found
@@ -109,7 +109,7 @@ class AssignedPositions:
         return found
 
     def readable(self) -> tuple[Partition, StoredRecord] | None:
-        """The same, without reading it."""
+        """Return the oldest unread record of all partitions, without moving."""
         found: tuple[Partition, StoredRecord] | None = None
         logs = self._cluster.logs
         for where, offset in self._next.items():

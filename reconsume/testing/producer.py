@@ -1,4 +1,4 @@
-"""A `confluent_kafka.Producer` whose brokers are in memory."""
+"""A `confluent_kafka.Producer` over the in-memory Kafka."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class GroupMetadata(NamedTuple):
 
 
 class InMemoryProducer(InMemoryClient, Producer):
-    """Writes at once, or at the commit of a transaction; reports come in `poll` and `flush`, as from the real one."""
+    """Writes at once, or at the commit of a transaction. Delivery reports come in `poll` and `flush`."""
 
     def __init__(self, cluster: InMemoryCluster, settings: Mapping[str, Any]) -> None:
-        # Not the base class's own: no handle of librdkafka is made, and every method that would use one is here.
+        # No super().__init__(): without a librdkafka handle, this class overrides every method that would use it.
         self._cluster = cluster
         self._id: str | None = settings.get("transactional.id")
         self._epoch = 0
@@ -58,7 +58,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        """Write a record, or keep it for the commit."""
+        """Write a record, or keep it until the transaction commits."""
         record = Unwritten(topic, partition, as_bytes(key), as_bytes(value), as_headers(headers), timestamp)
         report = on_delivery or callback
         if self._id is not None and not self._in_transaction:
@@ -85,7 +85,7 @@ class InMemoryProducer(InMemoryClient, Producer):
                 self._cluster.changed.notify_all()
 
     def poll(self, timeout: float = -1) -> int:
-        """Call back for what was written; waits for something to report, in other threads than the test's."""
+        """Call the delivery callbacks; outside the test's thread, wait for something to report."""
         with self._cluster.changed:
             if not self._reports and self._cluster.driver != threading.get_ident():
                 self._cluster.changed.wait(LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, LONGEST_WAIT_SECONDS))
@@ -106,7 +106,7 @@ class InMemoryProducer(InMemoryClient, Producer):
             return self._reports.popleft() if self._reports else None
 
     def flush(self, timeout: float = -1) -> int:
-        """Call back for everything; gives how many are being called back by another thread still."""
+        """Call all delivery callbacks; return how many are still being called by another thread."""
         end = time.monotonic() + timeout if timeout >= 0 else float("inf")
         while True:
             self.poll(0)
@@ -116,15 +116,15 @@ class InMemoryProducer(InMemoryClient, Producer):
                 self._cluster.changed.wait(_SLICE_SECONDS)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Nothing is on its way: what was produced is stored."""
+        """Do nothing: every produced record is stored already."""
 
     def close(self) -> bool:
-        """Report what is left."""
+        """Call the remaining delivery callbacks."""
         self.flush(0)
         return True
 
     def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002
-        """Take the transactional id over from its former owner."""
+        """Take over the transactional id from its previous owner."""
         assert self._id is not None
         with self._cluster.changed:
             self._epoch = self._cluster.transactional_ids[self._id] = (
@@ -132,7 +132,7 @@ class InMemoryProducer(InMemoryClient, Producer):
             )
 
     def begin_transaction(self) -> None:
-        """From now on nothing is seen before the commit."""
+        """Begin a transaction; its records are invisible until the commit."""
         self._require_latest()
         self._in_transaction = True
         self._refused = None
@@ -148,7 +148,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         self._offsets.append((group_metadata, offsets))
 
     def commit_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
-        """Write and commit everything, or nothing."""
+        """Write all records and offsets of the transaction, or none."""
         self._require_latest()
         cluster = self._cluster
         with cluster.changed:
@@ -164,7 +164,7 @@ class InMemoryProducer(InMemoryClient, Producer):
             self._end()
 
     def abort_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
-        """Forget everything."""
+        """Discard the transaction."""
         for record, report in self._transaction:
             self._report(report, KafkaError(KafkaError._PURGE_QUEUE, "the transaction was aborted"), as_message(record))
         self._end()
@@ -188,7 +188,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         callback: _Report | None = None,
         on_delivery: _Report | None = None,
     ) -> int:
-        """Each without its headers, as the real one does; gives how many."""
+        """Produce each message without its headers, as confluent-kafka does; return how many."""
         for one in messages:
             at, report = one.get("partition", partition), one.get("callback") or on_delivery or callback
             self.produce(topic, one.get("value"), one.get("key"), at, on_delivery=report)
@@ -196,12 +196,12 @@ class InMemoryProducer(InMemoryClient, Producer):
 
 
 def as_bytes(text: str | bytes | None) -> bytes | None:
-    """Text as UTF-8, as confluent-kafka takes it."""
+    """Encode text as UTF-8, as confluent-kafka does."""
     return text.encode() if isinstance(text, str) else text
 
 
 def as_headers(headers: dict[str, Any] | list[tuple[str, Any]] | None) -> tuple[Header, ...]:
-    """Headers as confluent-kafka takes them: a list of pairs or a dictionary, values of text, bytes or None.
+    """Check headers like confluent-kafka: a list of pairs or a dictionary, with values of text, bytes or None.
 
     Raises:
         TypeError: something else, with confluent-kafka's words.

@@ -1,4 +1,4 @@
-"""A fixture for pytest. Nothing loads it by itself: `pytest_plugins = ["reconsume.testing.pytest_plugin"]`."""
+"""A pytest fixture. Load it with `pytest_plugins = ["reconsume.testing.pytest_plugin"]`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ __all__ = ["in_memory_kafka"]
 
 @pytest.fixture
 def in_memory_kafka() -> Iterator[InMemoryKafka]:
-    """A Kafka in memory for one test, with the default level table."""
+    """Yield an in-memory Kafka for one test, with the default level table."""
     with InMemoryKafka() as kafka:
         yield kafka

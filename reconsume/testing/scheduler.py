@@ -1,4 +1,4 @@
-"""A scheduler worker on a Kafka in memory: the real one, stepped instead of run."""
+"""A scheduler worker on the in-memory Kafka: the real worker, stepped by the test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SteppedScheduler:
     """One worker over all partitions.
 
     Args:
-        handle: the installation; its address leads to the cluster.
+        handle: the installation; its address is that of the cluster.
         cluster: the Kafka in memory.
         groups: the groups as known now.
     """
@@ -39,7 +39,7 @@ class SteppedScheduler:
         maker = TopicMaker(admin, names, settings.topics, groups)
         targets = Targets(
             *(names, settings.allowed_real_topics, admin, maker, groups),
-            look_ups=LookUps(refused_ms=0),  # what a test makes counts at once
+            look_ups=LookUps(refused_ms=0),  # topics that the test creates are visible at once
         )
         timers = Timers(names, DelayTopics(names, admin, groups), _Cancels(cluster, names.cancel), clock)
         self._read_ahead = ReadAhead(scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, clock)
@@ -64,21 +64,21 @@ class SteppedScheduler:
         self._worker.join_group()
 
     def step(self) -> None:
-        """Read what is there, deliver what is due."""
+        """Read new records and deliver due ones."""
         self._worker.run_once(0)
 
     def next_due_ms(self) -> float | None:
-        """When something is due."""
+        """Return when the next record is due."""
         return self._read_ahead.next_due_ms()
 
     def close(self) -> None:
-        """Let go."""
+        """Release the worker's resources."""
         self._consumer.close()
         self._writer.close()
 
 
 class _Cancels:
-    """The CANCEL topic, read to its end whenever someone asks."""
+    """The CANCEL topic, read to its end on each use."""
 
     def __init__(self, cluster: InMemoryCluster, topic: str) -> None:
         self._cluster = cluster
@@ -91,10 +91,10 @@ class _Cancels:
         return withdrawal in self._withdrawals
 
     def require(self, due_ms: float) -> None:
-        """Everything is known always."""
+        """Do nothing: all withdrawals are always known."""
 
     def met(self, withdrawals: Iterable[bytes]) -> None:
-        """Nothing is forgotten: a test is short."""
+        """Do nothing: a test is too short to forget withdrawals."""
 
     def _catch_up(self) -> None:
         records = self._cluster.records(self._topic)

@@ -34,10 +34,10 @@ T = TypeVar("T")
 L = TypeVar("L", bound=Callable[..., Any])
 
 _PATIENCE_SECONDS: Final = 30.0
-"""For threads of our own, which answer in a millisecond."""
+"""Limit for background threads, which usually answer within a millisecond."""
 _SLICE_SECONDS: Final = 0.02
 _MOST_TURNS: Final = 10_000
-"""Without the clock going on."""
+"""Limit of steps at one moment of the clock."""
 
 
 @dataclass(slots=True)
@@ -46,10 +46,10 @@ class Call:
 
     Attributes:
         group: the consumer group.
-        messages: what it was called with.
+        messages: the arguments.
         at: when, by the fake clock.
         result: what it returned; None if it raised.
-        error: what it raised.
+        error: the exception, if it raised.
     """
 
     group: str
@@ -60,21 +60,21 @@ class Call:
 
     @property
     def message(self) -> Message:
-        """The message, where it was called with one."""
+        """Return the message of a call with exactly one."""
         (one,) = self.messages
         return one
 
 
 class Steps:
-    """The `StepDriver` of a Kafka in memory, and what drives it.
+    """The `StepDriver` of an in-memory Kafka.
 
-    Guarantees: listeners are called between two turns of a loop, never inside one: an orderly service that called
-    itself would need a frame for each message. Test: tests/contract/test_in_order.py.
+    Guarantees: listeners are called between two turns of a loop, never inside one; otherwise an orderly service would
+    recurse once for each message. Test: tests/contract/test_in_order.py.
 
     Args:
         cluster: the Kafka in memory.
         clock: its clock.
-        followers: consumers that threads of our own read with.
+        followers: consumers of background threads.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Steps:
         self.calls: list[Call] = []
 
     def recorded(self, group: str, listener: L) -> L:
-        """The listener with its calls written down."""
+        """Wrap the listener so that its calls are recorded."""
         if is_async(listener):
 
             @wraps(listener)
@@ -119,7 +119,7 @@ class Steps:
         except BaseException as error:
             call.error = error
             if not issubclass(type(error), Exception | SystemExit | GeneratorExit | asyncio.CancelledError):
-                # Ctrl-C, pytest.fail, a timeout of pytest: for the test, whatever the listener's service makes of it.
+                # Ctrl-C, pytest.fail and timeouts of pytest belong to the test, not to the listener's service.
                 self._interrupt = error
             raise
 
@@ -129,7 +129,7 @@ class Steps:
         consume: Callable[[T], None],
         consume_async: Callable[[T], Awaitable[None]],
     ) -> ListenerPool[T]:
-        """Listeners are called one after the other, `async def` ones in one event loop."""
+        """Make a pool that calls listeners one after the other, `async def` ones in one event loop."""
         if not is_async(listener):
             return _Pool(self._work, consume)
         if self._coroutines is None:
@@ -138,7 +138,7 @@ class Steps:
         return _Pool(self._work, lambda chunk: run(consume_async(chunk)))
 
     def adopt(self, loop: ConsumeLoop, shutdown: Callable[[], None]) -> _SteppedLoop:
-        """Begin, and let it take its partitions."""
+        """Start the loop and let it take its partitions."""
         one = _SteppedLoop(loop, shutdown, self._loops)
         loop.begin()
         self._loops.append(one)
@@ -146,15 +146,15 @@ class Steps:
         return one
 
     def next_due_ms(self) -> float | None:
-        """The earliest moment at which a consumer has something to do."""
+        """Return the earliest moment at which a consumer has something to do."""
         dues = (one.loop.next_due_ms() for one in self._loops)
         return min((due for due in dues if due is not None), default=None)
 
     def until_quiet(self, others: Callable[[], None]) -> None:
-        """Step all consumers, and `others`, until nothing happens any more at this moment of the clock.
+        """Step all consumers, and `others`, until nothing more happens at this moment of the clock.
 
         Raises:
-            IllegalSetting: called by a listener, or a listener makes itself work without end.
+            IllegalSetting: a listener called this, or a listener causes endless work.
         """
         if self._stepping:
             raise IllegalSetting("a listener may not call advance() or settle(); call them in the test")
@@ -177,7 +177,7 @@ class Steps:
         )
 
     def _step(self, loop: ConsumeLoop) -> bool:
-        """One turn of a loop and the listener calls that come of it; whether there were any."""
+        """Run one turn of a loop and the resulting listener calls; return whether there were any."""
         loop.run_once()
         worked = bool(self._work)
         while self._work:
@@ -186,10 +186,10 @@ class Steps:
                 interrupt, self._interrupt = self._interrupt, None
                 self._work.clear()
                 raise interrupt
-            # So that send-backs are stored in the order in which their messages failed.
+            # Send-backs are then stored in the order of the failures.
             self._settle(loop)
         self._settle(loop)
-        # What was full has room now, and the next turn reads it.
+        # Full partitions have room now; the next turn reads them.
         loop.partitions.pause_and_resume()
         return worked
 
@@ -209,7 +209,7 @@ class Steps:
         return all(one.is_quiet() for one in self._followers())
 
     def close(self) -> None:
-        """Shut down what still runs."""
+        """Shut down running consumers."""
         for one in list(self._loops):
             one.shutdown()
         if self._coroutines is not None:
@@ -217,7 +217,7 @@ class Steps:
 
 
 class _SteppedLoop:
-    """The thread of a PushConsumer's loop, as the consumer sees it."""
+    """A stepped loop in the place of a PushConsumer's thread."""
 
     def __init__(self, loop: ConsumeLoop, shutdown: Callable[[], None], running: list[_SteppedLoop]) -> None:
         self.loop = loop
@@ -225,11 +225,11 @@ class _SteppedLoop:
         self._running = running
 
     def is_alive(self) -> bool:
-        """Whether it is stepped."""
+        """Return whether the loop is stepped."""
         return self in self._running
 
     def join(self, timeout: float | None = None) -> None:
-        """End it: nothing would happen in waiting."""
+        """End the loop: waiting would change nothing."""
         del timeout
         if self in self._running:
             self._running.remove(self)
@@ -237,7 +237,7 @@ class _SteppedLoop:
 
 
 class _Pool(Generic[T]):
-    """Puts its calls at the end of the work to do."""
+    """Queues calls for later steps."""
 
     def __init__(self, work: deque[Callable[[], None]], consume: Callable[[T], None]) -> None:
         self._work = work
@@ -254,25 +254,25 @@ class _Pool(Generic[T]):
             self.submit(chunk)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """None runs meanwhile."""
+        """Return False at once: no listener runs in between."""
 
     def stop(self) -> None:
-        """Call no listener any more."""
+        """Call no more listeners."""
         self._closed = True
 
     def is_working(self) -> bool:
-        """None runs: calls end before anything else begins."""
+        """Return False: calls end before anything else begins."""
         return False
 
     def close(self, seconds: float) -> bool:
-        """Call no listener any more."""
+        """Call no more listeners."""
         del seconds
         self.stop()
         return True
 
 
 class _EventLoopThread:
-    """One event loop for all `async def` listeners, so that the test may have its own."""
+    """One event loop, in its own thread, for all `async def` listeners, so that the test may have its own loop."""
 
     def __init__(self) -> None:
         self._is_over = False
@@ -284,7 +284,7 @@ class _EventLoopThread:
         survive(self._loop.run_forever, lambda: self._is_over)
 
     def run(self, coroutine: Awaitable[None]) -> None:
-        """Run it to its end."""
+        """Run a coroutine to its end."""
         asyncio.run_coroutine_threadsafe(_awaited(coroutine), self._loop).result()
 
     def close(self) -> None:
@@ -300,7 +300,7 @@ async def _awaited(one: Awaitable[None]) -> None:
 
 
 class InMemoryClients(Clients):
-    """Makes the clients of one Kafka in memory, and steps the loops of its consumers."""
+    """Makes the clients of one in-memory Kafka, and steps the loops of its consumers."""
 
     can_lose_offsets = False
     outlive_the_process = False
@@ -316,27 +316,27 @@ class InMemoryClients(Clients):
 
     @property
     def clock(self) -> Clock:
-        """The one that is set by hand."""
+        """Return the manual clock."""
         return self._clock
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
-        """One whose loop is stepped."""
+        """Make a consumer whose loop is stepped."""
         one = InMemoryConsumer(self._cluster, settings)
         with self._cluster.changed:
             self._consumers.add(one)
         return one
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """One that writes to memory."""
+        """Make a producer that writes to memory."""
         return InMemoryProducer(self._cluster, settings)
 
     def admin(self, settings: Mapping[str, Any]) -> AdminClient:
-        """One that asks the memory."""
+        """Make an admin client of the in-memory cluster."""
         del settings
         return InMemoryAdmin(self._cluster)  # type: ignore[return-value]  # the part of it that is used
 
     def consumer_class(self, derived: type[C]) -> type[C]:
-        """The same class over the consumer in memory."""
+        """Return the class, derived from the in-memory consumer."""
         cluster = self._cluster
 
         def construct(self: InMemoryConsumer, settings: Mapping[str, Any]) -> None:

@@ -12,8 +12,8 @@ from confluent_kafka import Message
 
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.scheduler import service
+from reconsume.bridge.scheduler.delivery.aborted_batches import AbortedBatches
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
-from reconsume.bridge.scheduler.worker import Worker
 from reconsume.bridge.writing.exactly_once import Offsets
 from reconsume.bridge.writing.transactions import Produce, Transactions
 from reconsume.cli.chaos.cluster.worker import run
@@ -55,7 +55,7 @@ def no_rewind_after_an_abort() -> None:
             one.drop()
 
     setattr(Transactions, "write", slow)  # noqa: B010
-    setattr(Worker, "_learn", learn)  # noqa: B010
+    setattr(AbortedBatches, "learn", learn)  # noqa: B010
 
 
 def due_by_the_workers_clock() -> None:

@@ -248,7 +248,7 @@ def test_annotations_give_a_pod_its_group_its_topics_its_app_and_its_port(server
     one = pod()
     one["metadata"]["annotations"] = {
         "reconsume.io/group": "departures",
-        "reconsume.io/topics": "flights gates",
+        "reconsume.io/topics": " flights  gates ",
         "reconsume.io/app-url": "http://127.0.0.1:3000",
         "reconsume.io/port": "18080",
     }

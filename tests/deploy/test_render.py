@@ -10,6 +10,7 @@ from typing import Any, Final
 import importlib_resources
 import jsonschema
 import pytest
+import yaml
 from kubernetes_validate import utils
 from referencing import Registry, Resource
 
@@ -103,13 +104,41 @@ def test_names_fit_and_every_object_is_labelled(scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_longest_names_fit_too(scenario: str) -> None:
-    long = "release-with-the-fifty-three-characters-helm-allows-x"
-    values = ["--values", str(CHART / "ci" / f"{scenario}-values.yaml"), "--kube-version", KUBERNETES[-1]]
-    run = run_helm("template", long, str(CHART), *values)
-    assert run.returncode == 0, run.stderr
-    names = [line.split(": ", 1)[1] for line in run.stdout.splitlines() if line.startswith("  name: ")]
+    names = [
+        one["metadata"]["name"] for one in released("release-with-the-fifty-three-characters-helm-allows-x", scenario)
+    ]
     assert names != []
     assert [one for one in names if len(one) > 63] == []
+
+
+def released(release: str, scenario: str, namespace: str = "ns", *more: str) -> list[dict[str, Any]]:
+    """The objects of a scenario under another name than `rel`."""
+    values = ["--values", str(CHART / "ci" / f"{scenario}-values.yaml"), "--kube-version", KUBERNETES[-1]]
+    run = run_helm("template", release, str(CHART), "--namespace", namespace, *values, *more)
+    assert run.returncode == 0, run.stderr
+    return [one for one in yaml.safe_load_all(run.stdout) if one]
+
+
+@pytest.mark.parametrize("scenario", ["full", "console", "sidecar", "reconcile", "strimzi"])
+def test_names_that_are_numbers_of_yaml_stay_texts(scenario: str) -> None:
+    texts = ["kafka.security.tls.existingSecret", "serviceAccount.name", "scheduler.priorityClassName"]
+    more = [word for one in texts for word in ("--set-string", f"{one}=77")]
+    objects = released("1234", scenario, "5678", "--set-string=nameOverride=99", *more)
+    assert [problem for one in objects for problem in problems(one, KUBERNETES[-1])] == []
+
+
+def test_two_releases_in_one_namespace_share_no_name() -> None:
+    more = ["--set=sidecar.inject.policy.enabled=true", "--set=console.enabled=true,console.auth.existingSecret=token"]
+    one, other = (
+        {(made["kind"], made["metadata"]["name"]) for made in released(name, "strimzi", "n" * 63, *more)}
+        for name in ("one", "other")
+    )
+    assert one & other == set()
+
+
+def test_a_large_number_is_written_as_one() -> None:
+    cron = find(released("rel", "reconcile", "ns", "--set-json=reconcile.activeDeadlineSeconds=2000000"), "CronJob")
+    assert cron["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == 2_000_000
 
 
 def restricted(spec: dict[str, Any], container: dict[str, Any]) -> list[str]:
@@ -156,3 +185,5 @@ def test_notes_tell_the_next_commands_and_every_warning() -> None:
     for warning in ("topics.manage is none", "One worker", "PLAINTEXT", "diagnosticMode", "named by tag"):
         assert warning in notes, run.stdout + run.stderr
     assert "Warnings" not in helm_template("full", "scheduler.enabled=true", notes=True).stdout.partition("NOTES:")[2]
+    signs_in = [helm_template(one, notes=True).stdout for one in ("console", "console-people")]
+    assert ["the token as the password" in one for one in signs_in] == [True, False]

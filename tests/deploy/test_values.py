@@ -68,8 +68,28 @@ REFUSED = {
     "config.console.read_only=true": "additional properties 'console' not allowed",
     "topics.manage=strimziKafkaTopic": "name the Kafka resource in topics.strimzi.cluster",
     "topics.manage=none,delayLevels=1s": "written by the topics Job, and topics.manage is none",
+    "scheduler=null": "at '': missing property 'scheduler'",
+    "config=null": "at '': missing property 'config'",
+    "topics.job=null": "at '/topics': missing property 'job'",
+    "scheduler.resources.limits=2": "at '/scheduler/resources/limits': got number, want null or array or object",
+    "fullnameOverride=Foo_Bar": "at '/fullnameOverride': 'Foo_Bar' does not match pattern",
+    "nameOverride=My App": "at '/nameOverride': 'My App' does not match pattern",
+    "commonLabels.team=7": "at '/commonLabels/team': got number, want null or string",
+    "scheduler.podAnnotations.on=true": "at '/scheduler/podAnnotations/on': got boolean, want null or string",
+    "scheduler.nodeSelector.ssd=true": "at '/scheduler/nodeSelector/ssd': got boolean, want null or string",
+    r"commonLabels.app\.kubernetes\.io/name=a": "commonLabels has app.kubernetes.io/name, by which this chart selects",
+    "console.enabled=true,console.auth.proxy.addresses={10.0.0.0/8},console.auth.tokensKey=people": (
+        "are keys of a Secret: name it in console.auth.existingSecret"
+    ),
     "fullnameOverride=a-name-of-more-than-forty-characters-is-too-long": "maxLength: got 48, want 40",
 }
+
+NULLS = [
+    "topics.job.annotations=null",
+    "scheduler.podSecurityContext=null,scheduler.securityContext=null,sidecar.inject.policy.enabled=true",
+    "scheduler.resources=null,reconcile.resources=null,reconcile.enabled=true",
+    "commonLabels=null,groups=null,image.digest=null",
+]
 
 
 def test_its_ports_are_those_of_the_commands() -> None:
@@ -91,7 +111,7 @@ def test_a_wrong_value_is_refused_with_words_that_help(wrong: str) -> None:
     assert REFUSED[wrong] in run.stderr
 
 
-@pytest.mark.parametrize("allowed", ["global.anything=1", "x-anything.a=1", "sops.mac=1", "enabled=true"])
+@pytest.mark.parametrize("allowed", ["global.anything=1", "x-anything.a=1", "sops.mac=1", "enabled=true", *NULLS])
 def test_values_that_others_put_there_are_allowed(allowed: str) -> None:
     assert helm_template("minimal", allowed).returncode == 0
 

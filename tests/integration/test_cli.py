@@ -6,17 +6,22 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.installation import Installation, settings_for
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
+GUARD_AND_WORKER = 2
+"""Processes whose command line names an instance."""
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -134,6 +139,20 @@ def test_the_demo_takes_rows_of_ones_own(tmp_path: Path) -> None:
     page = Path(told["report"])
     assert "Every failed message ended in exactly one state" in page.read_text(encoding="utf-8")
     shutil.rmtree(page.parent)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_ends_early_leaves_no_process_behind(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-m", "reconsume", "demo"], stderr=subprocess.DEVNULL) as demo:
+
+        def begun() -> list[psutil.Process]:
+            found = psutil.Process(demo.pid).children(recursive=True)
+            return found if sum("--instance-id" in one.cmdline() for one in found) >= GUARD_AND_WORKER else []
+
+        left = wait_until(begun, 120, "a scheduler runs")
+        demo.send_signal(number)
+        demo.wait(120)
+    wait_until(lambda: not any(one.is_running() for one in left), 60, "Kafka and the scheduler are gone")
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import Filter, read_page
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import resend
 from reconsume.operations.resolve import reopen, resolve
 from tests.integration.installation import Installation, installation
 from tests.integration.test_dlq import headers_of, with_dead_letters
 from tests.support.consoles import console_settings, running_console
+from tests.support.resends import resend
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -67,7 +67,7 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_resolved_or_deleted(
     at = stored(here, group)
     wait_for_open(index, group, (5, at[FIRST]))
     assert index.is_complete
-    resend(here.cluster, group, [FIRST], replay_id="friday", by="alice")
+    resend(here.cluster, group, [FIRST])
     wait_for_open(index, group, (4, at[SECOND]))
     resolve(here.cluster, group, [SECOND], by="bob", why="no such flight")
     wait_for_open(index, group, (3, at[THIRD]))
@@ -80,8 +80,8 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_resolved_or_deleted(
     wait_for_open(index, group, (2, at[FOURTH]))
 
     # A message dies again, after it was sent again.
-    resend(here.cluster, group, [FOURTH], replay_id="saturday", by="alice")
-    headers = headers_of(group, 3, REPLAY_ID="saturday", REPLAY_TIMES="1")
+    saturday, _ = resend(here.cluster, group, [FOURTH])
+    headers = headers_of(group, 3, REPLAY_ID=saturday, REPLAY_TIMES="1")
     here.produce(topic, b"value-3", key=b"key-3", headers=headers)
     wait_for_open(index, group, (2, at[RecordAddress(0, 4)]))
     wait_for_open(index, other, (1, stored(here, other)[FIRST]))

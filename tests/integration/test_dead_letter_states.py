@@ -17,10 +17,10 @@ from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import decode_state
 from reconsume.operations.dead_letters import Filter, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import plan_resend, resend
 from reconsume.operations.resolve import reopen, resolve
 from tests.integration.installation import Installation, installation
-from tests.integration.test_dlq import statuses, with_dead_letters
+from tests.integration.test_dlq import with_dead_letters
+from tests.support.resends import planned, resend
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -53,19 +53,15 @@ def forget_what_was_sent(here: Installation) -> None:
 
 def test_what_was_sent_again_on_day_1_is_not_sent_again_on_day_9(here: Installation) -> None:
     group = with_dead_letters(here, 3)
-    assert statuses(resend(here.cluster, group, [FIRST, SECOND], replay_id="day-1", by="alice")) == ["send", "send"]
+    day_1, outcomes = resend(here.cluster, group, [FIRST, SECOND])
+    assert outcomes == ["sent", "sent"]
     wait_until(lambda: len(here.retries(group)) == 2, 60, "they arrive")
     forget_what_was_sent(here)
-    places = [FIRST, SECOND, THIRD]
-    assert statuses(resend(here.cluster, group, places, replay_id="day-9", by="bob")) == [
-        "replayed",
-        "replayed",
-        "send",
-    ]
+    assert resend(here.cluster, group, [FIRST, SECOND, THIRD], by="bob")[1] == ["replayed", "replayed", "sent"]
     wait_until(lambda: len(here.retries(group)) == 3, 60, "the third arrives")
     first = read_one(here.cluster, group, FIRST).state
     assert first is not None
-    assert (first.state, first.by, first.job) == ("RESENT", "alice", "day-1")
+    assert (first.state, first.by, first.job) == ("RESENT", "alice", day_1)
     assert abs(first.at_ms - time.time() * 1_000) < 600_000
     assert states(here, group) == [("0/2", "RESENT"), ("0/1", "RESENT"), ("0/0", "RESENT")]
 
@@ -75,15 +71,15 @@ def test_states_are_committed_with_the_resend(here: Installation) -> None:
     group = with_dead_letters(here, 3)
     where = here.settings.names.dead_letter_states, 0
     before = here.admin.end_offsets([where])[where]
-    plan_resend(here.cluster, group, [FIRST, SECOND])
+    planned(here.cluster, group, [FIRST, SECOND])
     assert here.admin.end_offsets([where])[where] == before
-    resend(here.cluster, group, [FIRST, SECOND], replay_id="once", by="alice")
-    resend(here.cluster, group, [FIRST, SECOND], replay_id="twice", by="alice")
+    once, _ = resend(here.cluster, group, [FIRST, SECOND])
+    resend(here.cluster, group, [FIRST, SECOND])
     end = here.admin.end_offsets([where])[where]
     with RangeReader(here.cluster.base, "states") as reader:
         found = [(message.key(), message.value()) for message in reader.read({where: (before, end)})]
     assert [str(key).count(f"DLQ.{group}/0/") for key, _ in found] == [1, 1]
-    assert [decode_state(value or b"").job for _, value in found] == ["once", "once"]
+    assert [decode_state(value or b"").job for _, value in found] == [once, once]
 
 
 def test_a_resolved_one_is_sent_by_nobody_until_it_is_opened_again(here: Installation) -> None:
@@ -95,11 +91,11 @@ def test_a_resolved_one_is_sent_by_nobody_until_it_is_opened_again(here: Install
     state = read_one(here.cluster, group, FIRST).state
     assert state is not None
     assert (state.by, state.why) == ("carol", "the flight was cancelled")
-    assert statuses(plan_resend(here.cluster, group, [FIRST, SECOND])) == ["resolved", "send"]
+    assert planned(here.cluster, group, [FIRST, SECOND]) == ["resolved", "send"]
     assert [one.place for one in read_page(here.cluster, group, Filter(state="RESOLVED")).records] == [FIRST]
     assert [one.place for one in read_page(here.cluster, group, Filter(state="OPEN")).records] == [THIRD, SECOND]
     assert [one.is_changed for one in reopen(here.cluster, group, [FIRST, SECOND])] == [True, False]
-    assert statuses(resend(here.cluster, group, [FIRST], replay_id="now", by="carol")) == ["send"]
+    assert resend(here.cluster, group, [FIRST])[1] == ["sent"]
     [late] = resolve(here.cluster, group, [FIRST], by="carol", why="too late")
     assert (late.before, late.is_changed) == ("RESENT", False)
 
@@ -144,7 +140,7 @@ def test_without_the_topic_of_states_letters_are_listed_and_nothing_is_sent(boot
         group = with_dead_letters(earlier, 1)
         assert states(earlier, group) == [("0/0", None)]
         for act in (
-            lambda: resend(earlier.cluster, group, [FIRST], replay_id="x", by="a"),
+            lambda: resend(earlier.cluster, group, [FIRST]),
             lambda: resolve(earlier.cluster, group, [FIRST], by="a", why="x"),
         ):
             with pytest.raises(TopicNotReady, match="reconsume topics apply"):

@@ -81,7 +81,7 @@ def now_ms() -> int:
 def test_each_message_comes_at_its_own_moment_and_never_early(here: Installation, producer: DelayProducer) -> None:
     topic = orders(here, "moments")
     due = {}
-    for delay_ms in (5_250, 300, 3_456, 1_700, 4_100, -10_000, 1, 2_499):
+    for delay_ms in (9_250, 300, 3_456, 1_700, 4_100, -10_000, 1, 2_499):
         body = b"%d" % delay_ms
         due[body] = now_ms() + delay_ms
         producer.send(topic, body, deliver_at=datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=due[body]))
@@ -93,7 +93,7 @@ def test_each_message_comes_at_its_own_moment_and_never_early(here: Installation
         assert 0 <= late < LATE_MS + (10_000 if one.value == b"-10000" else 0), one
     rolls = {one.value: int(one["TIMER_ROLL_TIMES"] or -1) for one in back}
     assert (rolls[b"300"], rolls[b"-10000"]) == (0, 0)
-    assert 2 <= rolls[b"5250"] <= 4, "2 s, 2 s, perhaps 1 s, and the last stretch"
+    assert 2 <= rolls[b"9250"] <= 6, "2 s each, perhaps 1 s, and the last stretch; fewer where a hop comes late"
 
 
 @pytest.mark.rule("TM-01", "TM-02", "TM-07")

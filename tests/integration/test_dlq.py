@@ -17,14 +17,16 @@ from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
 from reconsume.cli.commands.dlq import export_letters, list_letters, resend_letters, show_letter
 from reconsume.cli.common import Here
-from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import dead_letters
-from reconsume.operations import resend as resend_module
 from reconsume.operations.dead_letters import Filter, Page, read_one, read_page
+from reconsume.operations.jobs import run as run_module
+from reconsume.operations.jobs.service import show
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import ResendVerdict, plan_resend, resend
+from reconsume.operations.resolve import resolve
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
+from tests.support.resends import planned, resend
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -75,10 +77,6 @@ def pages(here: Installation, group: str, wanted: Filter | None = None, limit: i
     return found
 
 
-def statuses(verdicts: list[ResendVerdict]) -> list[str]:
-    return [one.status for one in verdicts]
-
-
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_all_are_listed_once_page_by_page_the_newest_first(here: Installation, partitions: int) -> None:
     group = with_dead_letters(here, 1_203, partitions)
@@ -105,8 +103,8 @@ def test_a_page_of_large_ones_is_short_and_too_many_of_them_are_not_read_at_once
     places = [one.place for page in found for one in page.records]
     monkeypatch.setattr(dead_letters, "_THESE_BYTES", 20_000_000)
     with pytest.raises(IllegalSetting, match="have more than 19 MiB; name fewer"):
-        plan_resend(here.cluster, group, places)
-    assert statuses(plan_resend(here.cluster, group, places[:20])) == ["send"] * 20
+        resolve(here.cluster, group, places, by="alice", why="x")
+    assert planned(here.cluster, group, places) == ["send"] * 40
 
 
 def test_a_filter_takes_what_it_says_and_tells_how_many_it_looked_at(here: Installation) -> None:
@@ -137,19 +135,17 @@ def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is
     with consumer:
         wait_until(lambda: len(dead()) == 1, 60, "it is dead")
         [first] = dead()
-        assert statuses(resend(cluster, group, [first], replay_id="one", by="alice")) == ["send"]
-        assert statuses(resend(cluster, group, [first], replay_id="two", by="alice")) in (["replayed"], ["superseded"])
+        one, outcomes = resend(cluster, group, [first])
+        assert outcomes == ["sent"]
+        assert resend(cluster, group, [first])[1] in (["replayed"], ["superseded"])
         wait_until(lambda: len(dead()) == 2, 60, "it is dead again")
-        assert statuses(plan_resend(cluster, group, dead())) == ["superseded", "send"]
-        assert statuses(resend(cluster, group, dead(), replay_id="three", by="alice")) == ["superseded", "send"]
+        assert planned(cluster, group, dead()) == ["superseded", "send"]
+        three, outcomes = resend(cluster, group, dead())
+        assert outcomes == ["superseded", "sent"]
         wait_until(lambda: len(dead()) == 3, 60, "it is dead once more")
-        assert statuses(resend(cluster, group, dead(), replay_id="four", by="alice")) == [
-            "superseded",
-            "superseded",
-            "capped",
-        ]
-        assert statuses(plan_resend(cluster, group, dead()[2:], max_replays=3)) == ["send"]
-    assert [one["REPLAY_ID"] for one in here.dead_letters(group)] == [None, "one", "three"]
+        assert resend(cluster, group, dead())[1] == ["superseded", "superseded", "capped"]
+        assert planned(cluster, group, dead()[2:], max_replays=3) == ["send"]
+    assert [letter["REPLAY_ID"] for letter in here.dead_letters(group)] == [None, one, three]
     # Two deliveries in each of its three lives.
     assert [times for _, times in listener.seen] == [0, 1] * 3
 
@@ -158,15 +154,15 @@ def test_what_is_sent_again_is_as_it_was(here: Installation) -> None:
     group = with_dead_letters(here, 4)
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, here.topic(group), listener):
-        done = resend(here.cluster, group, [RecordAddress(0, 1), RecordAddress(0, 3)], replay_id="friday", by="alice")
-        assert statuses(done) == ["send", "send"]
+        replay_id, outcomes = resend(here.cluster, group, [RecordAddress(0, 1), RecordAddress(0, 3)])
+        assert outcomes == ["sent", "sent"]
         wait_until(lambda: len(listener.messages) == 2, 60, "both come to the listener")
     assert {one.body for one in listener.messages} == {b"value-1", b"value-3"}
     copies = here.retries(group)
     assert {one["ORIGIN_MESSAGE_ID"] for one in copies} == {"flights/0/1", "flights/0/3"}
     for one in copies:
         assert one.headers[:2] == USER
-        assert (one["RECONSUME_TIME"], one["REPLAY_ID"], one["REPLAY_TIMES"]) == ("0", "friday", "1")
+        assert (one["RECONSUME_TIME"], one["REPLAY_ID"], one["REPLAY_TIMES"]) == ("0", replay_id, "1")
         assert not [name for name, _ in one.headers if name.startswith("__dlq.errors")]
 
 
@@ -174,45 +170,36 @@ def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installati
     group = with_dead_letters(here, 40)
     places = [RecordAddress(0, number) for number in range(40)]
 
-    def try_to(number: int) -> int:
-        try:
-            return statuses(resend(here.cluster, group, places, replay_id=f"r{number}", by="alice")).count("send")
-        except ReconsumeError:
-            return 0
-
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(try_to, range(4)))
-    try_to(5)
+        names = list(pool.map(lambda _number: resend(here.cluster, group, places)[0], range(4)))
+    done = [show(here.cluster, name).progress.counts for name in names]
+    assert sorted(map(str, done)) == [*["{'replayed': 40}"] * 3, "{'sent': 40}"]
     wait_until(lambda: len(here.retries(group)) >= 40, 60, "they arrive")
-    assert statuses(plan_resend(here.cluster, group, places)) == ["replayed"] * 40
+    assert planned(here.cluster, group, places) == ["replayed"] * 40
     found = [one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)]
     assert Counter(found) == Counter(f"flights/0/{number}" for number in range(40))
 
 
-def test_who_resends_slowly_leaves_out_what_another_one_has_sent_meanwhile(
+def test_who_resends_slowly_leaves_out_what_another_one_has_resolved_meanwhile(
     here: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow transactions replace their producer, and its new registration shuts out who came in between."""
     group = with_dead_letters(here, 3)
     places, replace = [RecordAddress(0, number) for number in range(3)], Transactions.renew
-    others: list[list[str]] = []
+    others: list[bool] = []
 
     def after_another(slow: Transactions) -> None:
         if not others:
-            others.append([])
-            others[0] += statuses(resend(here.cluster, group, places, replay_id="fast", by="alice"))
+            others.append(True)
+            others[:] = [one.is_changed for one in resolve(here.cluster, group, places[1:], by="bob", why="x")]
         replace(slow)
 
-    monkeypatch.setattr(resend_module, "_TOGETHER", 1)
+    monkeypatch.setattr(run_module, "_TOGETHER", 1)
     monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
     monkeypatch.setattr(Transactions, "renew", after_another)
-    assert statuses(resend(here.cluster, group, places, replay_id="slow", by="alice")) == [
-        "send",
-        "replayed",
-        "replayed",
-    ]
-    assert others == [["replayed", "send", "send"]]
-    wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
+    assert resend(here.cluster, group, places)[1] == ["sent", "resolved", "resolved"]
+    assert others == [True, True]
+    wait_until(lambda: len(here.retries(group)) == 1, 60, "it arrives")
 
 
 def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Installation) -> None:
@@ -226,20 +213,20 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
     producer.flush()
     # `DELAY.0s` has one partition here, so what is sent now stands behind.
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(resend, here.cluster, group, [RecordAddress(0, 0)], replay_id="one", by="alice")
+        first = pool.submit(resend, here.cluster, group, [RecordAddress(0, 0)])
         with pytest.raises(TimeoutError):
             first.result(3)
         producer.abort_transaction()
-        assert statuses(first.result(60)) == ["send"]
+        assert first.result(60)[1] == ["sent"]
         producer.begin_transaction()
         producer.produce(lane, b"not yet", partition=0)
         producer.flush()
-        assert statuses(plan_resend(here.cluster, group, [RecordAddress(0, 0)])) == ["replayed"]
-        second = pool.submit(resend, here.cluster, group, [RecordAddress(0, 1)], replay_id="two", by="alice")
+        assert planned(here.cluster, group, [RecordAddress(0, 0)]) == ["replayed"]
+        second = pool.submit(resend, here.cluster, group, [RecordAddress(0, 1)])
         with pytest.raises(TimeoutError):
             second.result(3)
         producer.abort_transaction()
-        assert statuses(second.result(60)) == ["send"]
+        assert second.result(60)[1] == ["sent"]
     close_producer(producer)
     wait_until(lambda: len(here.retries(group)) == 2, 60, "both come")
 
@@ -259,7 +246,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
     assert said["replay_id"].startswith("resend-")
     assert (said["status"], said["done"], said["left_out"]) == ("DONE", 5, 0)
     resend_letters(people, Filter(text="timeout"), group, all_of_them=True, yes=True)
-    assert capsys.readouterr().out == f"group {group} has no such open dead letters\n"
+    assert capsys.readouterr().out == f"group {group} has no matching open dead letters\n"
     resend_letters(people, Filter(text="timeout", state="RESENT"), group, all_of_them=True, yes=True)
     assert "5  it was sent again since it died" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before + 5
@@ -303,13 +290,13 @@ def test_what_is_not_there_is_said(here: Installation) -> None:
     with pytest.raises(TopicNotReady, match="it has no dead letters yet"):
         read_page(here.cluster, "nobody")
     with pytest.raises(RecordNotFound, match=r"0/3 of group .* \(and 1 more\)"):
-        plan_resend(here.cluster, group, [RecordAddress(0, 0), RecordAddress(0, 3), RecordAddress(7, 0)])
+        planned(here.cluster, group, [RecordAddress(0, 0), RecordAddress(0, 3), RecordAddress(7, 0)])
     with pytest.raises(RecordNotFound, match="dlq list"):
         read_one(here.cluster, group, RecordAddress(0, 9))
     with pytest.raises(IllegalSetting, match="the end of a page"):
         read_page(here.cluster, group, before="nonsense")
     with pytest.raises(IllegalSetting, match="between 1 and 10,000"):
-        plan_resend(here.cluster, group, [])
+        resolve(here.cluster, group, [], by="alice", why="x")
 
 
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "-1/3", "0/99999999999999999999", "3000000000/0", "٣/1"])

@@ -25,6 +25,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.cli.actions.doctor import run_doctor
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.run import examine
@@ -57,7 +58,7 @@ class Ward:
     def examine(self, *, send_record: bool = False) -> Report:
         """All but the warning that the only broker of a Kafka 4 is due wherever it may be looked at."""
         rights = rights_of(Role.SCHEDULER, self.here.settings.names)
-        report = examine(Cluster(self.settings, self.clock), "scheduler", rights, send_record=send_record)
+        report = examine(Cluster(self.settings, self.clock), "scheduler", lambda _: rights, send_record=send_record)
         report.findings = [one for one in report.findings if one.check != "coordinators"]
         return report
 
@@ -283,6 +284,26 @@ def test_a_clean_installation_has_no_finding_and_a_record_comes_through(ward: Wa
     assert report.findings == []
     for part in ("connection", "versions", "rights", "groups", "workers", "record", "clock"):
         assert any(line.startswith(part) for line in report.passed), (part, report)
+
+
+def test_a_member_of_a_group_with_a_limit_should_see_its_parked_records(
+    ward: Ward, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ward.here.settings.names
+    with installed(ward):
+        ward.here.admin.create(names.parked("full"), 1, -1, {})
+        ward.as_user(rights_of(Role.CONSUMER, names, group="full", topics=[]))
+        told = []
+        for limit in (None, 5):
+            ward.here.write_groups([SubscriptionGroupConfig(group_name="full", max_waiting=limit)])
+            run_doctor(Cluster(ward.settings), "consumer", group="full", topics=[], send_record=False, as_json=True)
+            findings = json.loads(capsys.readouterr().out)["findings"]
+            told.append([one["what"] for one in findings if one["check"] == "rights"])
+    assert told[0] == []
+    assert [what.partition(" (")[0] for what in told[1]] == [
+        f"role consumer may not Describe on topic {names.parked('full')}",
+        f"role consumer may not Describe on group {names.scheduler_group}",
+    ]
 
 
 @pytest.mark.parametrize(("ahead_ms", "said"), [(5_000, "behind.*at_least_once.*early"), (-5_000, "ahead of.*late")])

@@ -66,16 +66,11 @@ def sent_back(here: Installation, _folder: Path) -> list[str]:
 
 
 def quarantined(here: Installation, _folder: Path) -> list[str]:
-    """A record of its own, for it goes back once."""
+    """A record of its own, for it is closed once."""
     topic = here.settings.names.quarantine
     headers = quarantine_headers([], HOSTILE, Position(here.settings.names.delay(0), 0, 0), 0)
     here.produce(topic, b"v", headers=headers)
-    return [
-        f"0/{here.admin.end_offsets([(topic, 0)])[topic, 0] - 1}",
-        "--header",
-        f"REAL_TOPIC=%RETRY%{GROUP}",
-        "--yes",
-    ]
+    return [f"0/{here.admin.end_offsets([(topic, 0)])[topic, 0] - 1}", "--yes"]
 
 
 def delayed(here: Installation, _folder: Path) -> list[str]:
@@ -142,7 +137,8 @@ CASES: Final = {
     "quarantine list": Case(given(), CAUSE),
     "quarantine show": Case(given("0/0"), CAUSE),
     "quarantine export": Case(given(), CAUSE),
-    "quarantine release": Case(quarantined, "1 released"),
+    "quarantine release": Case(lambda *of: [*quarantined(*of), "--header", f"REAL_TOPIC=%RETRY%{GROUP}"], "1 released"),
+    "quarantine resolve": Case(lambda *of: [*quarantined(*of), "--why", HOSTILE], "1 resolved"),
     "positions list": Case(given(), "[red]worker[/red]"),
     "positions reset": Case(given("--all", "--yes"), "position removed"),
     "config check": Case(given(), "ok"),

@@ -129,7 +129,7 @@ def test_a_record_that_nobody_can_read_is_deleted_too(groups: Run, here: Install
 
 
 def test_options_of_one_group_are_not_taken_for_all(groups: Run) -> None:
-    assert "these options hold for one group: name it" in refused(groups("set", "--retry-max-times", "3"))
+    assert "these options apply to one group: name it" in refused(groups("set", "--retry-max-times", "3"))
     assert "leave the group out" in refused(groups("set", "g", "--delay-levels", "1s"))
     assert "name a group, or what to set for all" in refused(groups("set"))
 

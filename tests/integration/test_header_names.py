@@ -48,7 +48,7 @@ def test_a_failed_message_comes_back_with_all_its_headers(
     with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener):
         wait_until(lambda: len(listener.messages) == 2, 30, "the retry")
     assert [(one.key, one.body, one.headers) for one in listener.messages] == [(b"key", b"value", shown)] * 2
-    assert any(f"{topic}-0@0: names of headers are not UTF-8" in text for text in caplog.messages)
+    assert any(f"{topic}-0@0: header names are not UTF-8" in text for text in caplog.messages)
 
 
 def test_a_drop_in_that_had_confluent_kafkas_error_sends_back_all_the_same(here: Installation) -> None:

@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
+from reconsume.cli.commands.dlq import resend_letters
+from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
 from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
 from reconsume.operations.dead_letters import Filter, read_page
@@ -35,10 +37,10 @@ from reconsume.operations.jobs.service import (
     show,
 )
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import resend
 from reconsume.operations.resolve import resolve
 from tests.integration.installation import LEVELS, Installation, installation
 from tests.integration.test_dlq import headers_of, with_dead_letters
+from tests.support.resends import resend
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -69,7 +71,7 @@ def states(here: Installation, group: str, count: int) -> Counter[str]:
 
 
 def done(here: Installation, job: Job) -> Job:
-    return JobRunner(here.cluster).run_until_ended(job.name, GO)
+    return JobRunner(here.cluster).run_until_ended(job, GO)
 
 
 def status(here: Installation, job: Job) -> str:
@@ -103,7 +105,7 @@ def test_each_letter_that_is_left_out_has_its_reason(here: Installation) -> None
     here.produce(topic, b"often", headers=headers_of(group, 100, REPLAY_TIMES="2"))
     here.produce(topic, b"newer", headers=headers_of(group, 5))
     resolve(here.cluster, group, [RecordAddress(0, 0)], by="bob", why="x")
-    resend(here.cluster, group, [RecordAddress(0, 1)], replay_id="by-hand", by="bob")
+    resend(here.cluster, group, [RecordAddress(0, 1)])
     job = create(
         here.cluster, JobDraft("resend", group, records=[RecordAddress(0, offset) for offset in range(8)]), by="alice"
     )
@@ -284,11 +286,11 @@ def test_an_export_goes_on_after_an_interruption_without_a_letter_twice(
         if show(here.cluster, job.name).handled >= 14:
             stop.set()
 
-    first = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job.name, stop, after_some)
+    first = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job, stop, after_some)
     assert 14 <= first.handled < 51
     with next(tmp_path.glob(".*.part")).open("ab") as torn:
         torn.write(b"half a l")  # as a kill leaves it
-    ended = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job.name, GO).progress
+    ended = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job, GO).progress
     assert (ended.ended, ended.counts) == ("DONE", {"exported": 51})
     file = Path(ended.file)
     assert [one.name for one in tmp_path.iterdir()] == [file.name]
@@ -327,3 +329,29 @@ def test_drafts_that_contradict_themselves_are_refused(here: Installation) -> No
         create(here.cluster, JobDraft("resend", group, records=[RecordAddress(0, 9)]), by="alice")
     with JobsView(here.cluster) as view:
         assert not [job for job in view.look().values() if job.spec.group == group]
+
+
+def test_a_command_runs_its_job_itself_beside_a_console_and_tells_each_outcome(
+    here: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a console that was faster would leave the command without outcomes."""
+    group = with_dead_letters(here, 3)
+    runner = JobRunner(here.cluster)
+    job = create(here.cluster, JobDraft("resend", group), by="alice", runner="console/1")
+    draft = JobDraft("resolve", group, records=[RecordAddress(0, at) for at in range(2)])
+    other = create(here.cluster, draft, by="bob", why="x", runner=runner.name)
+    stop = threading.Event()
+    console = threading.Thread(target=JobRunner(here.cluster).run, args=(stop,))
+    console.start()
+    try:
+        assert status(here, job) == status(here, other) == "RUNNING"
+        cancel(here.cluster, job.name, by="alice")
+        outcomes: list[str] = []
+        ended = runner.run_until_ended(other, stop, lambda some: outcomes.extend(one.outcome for one in some))
+        assert (ended.progress.ended, outcomes) == ("DONE", ["resolved_now"] * 2)
+        resend_letters(Here(here.cluster, as_json=True), Filter(), group, ["0/2", "0/1"], yes=True)
+        said = json.loads(capsys.readouterr().out)
+        assert [(one["record"], one["status"]) for one in said["records"]] == [("0/1", "resolved"), ("0/2", "send")]
+    finally:
+        stop.set()
+        console.join(60)

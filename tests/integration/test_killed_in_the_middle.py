@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,13 +23,14 @@ from reconsume.operations.dead_letters import read_page
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.rights_check import check_rights
-from reconsume.operations.quarantine import read_quarantine, release
+from reconsume.operations.quarantine.changes import release
+from reconsume.operations.quarantine.records import read_quarantine
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import plan_resend, resend
 from reconsume.operations.rights import Role, rights_of
 from tests.integration.installation import Installation, settings_for
 from tests.support.consoles import console_settings, running_console
 from tests.support.kafka import kafka_to_kill
+from tests.support.resends import planned, resend
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -57,6 +59,7 @@ class Accident:
         self._kafka = kafka
         self._impatience = impatience
         self._end = threading.Event()
+        self.happened = threading.Event()
         self.step, self.hangs = "", False
 
     def at(self, step: str) -> None:
@@ -65,9 +68,11 @@ class Accident:
         self.step = ""
         if self.hangs:
             # As librdkafka does at times when a broker was killed: no timeout ends it.
+            self.happened.set()
             self._end.wait()
         else:
             self._kafka.kill()
+            self.happened.set()
 
     def undo(self) -> None:
         """Have the broker back, and its clients as patient as they are."""
@@ -161,17 +166,16 @@ WHEN = pytest.mark.parametrize(
 
 
 @WHEN
-def test_a_resend_ends_and_the_next_one_sends_what_is_missing(
-    here: Installation, accident: Accident, step: str, hangs: bool
-) -> None:
+def test_a_resend_goes_on_when_kafka_is_back(here: Installation, accident: Accident, step: str, hangs: bool) -> None:
     group, places = with_dead_letters(here), [RecordAddress(0, number) for number in range(COUNT)]
     accident.step, accident.hangs = step, hangs
-    with pytest.raises(KafkaNotReachable):
-        resend(here.cluster, group, places, replay_id="one", by="alice")
-    accident.undo()
-    until_it_works(lambda: resend(here.cluster, group, places, replay_id="two", by="alice"))
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(resend, here.cluster, group, places)
+        assert accident.happened.wait(60)
+        accident.undo()
+        assert sent.result(120)[1] == ["sent"] * COUNT
     assert_each_was_sent_once(here)
-    assert [one.status for one in plan_resend(here.cluster, group, places)] == ["replayed"] * COUNT
+    assert planned(here.cluster, group, places) == ["replayed"] * COUNT
 
 
 @WHEN
@@ -188,7 +192,7 @@ def test_a_release_ends_and_the_next_one_releases_what_is_missing(
         release(here.cluster, None, changes)
     accident.undo()
     until_it_works(lambda: release(here.cluster, None, changes))
-    wait_until(lambda: all(one.is_released for one in read_quarantine(here.cluster)), 30, "all are released")
+    wait_until(lambda: all(one.state == "RELEASED" for one in read_quarantine(here.cluster)), 30, "all are released")
     assert Counter(one.value for one in here.read(lane)) == Counter(b"%d" % number for number in range(COUNT))
 
 

@@ -20,6 +20,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.drop_in import Reading, drop_in
 from tests.integration.installation import LEVELS, Installation, settings_for
+from tests.support.batches import batch_of
 from tests.support.late_requests import END_TXN, TXN_OFFSET_COMMIT, LateRequests
 from tests.support.waiting import wait_until
 
@@ -86,7 +87,7 @@ def schedulers_way(here: Installation, conf: Mapping[str, Any], group: str) -> t
         offsets = {(due.topic, due.partition): Commit(due.offset + 1, "")}
         while here.committed(group, due.topic) != due.offset + 1:
             try:
-                writers[-1].write([delivery], lambda: offsets, member)
+                writers[-1].write(batch_of([delivery], offsets), member)
             except BatchAborted:
                 continue
             except WriterBroken:

@@ -112,6 +112,11 @@ def test_a_port_that_was_named_and_is_taken_before_kafka_has_it_is_a_clear_error
             pass
 
 
+def test_a_data_folder_that_another_kafka_has_is_a_clear_error(broker: LocalKafka) -> None:
+    with pytest.raises(BrokerFailed, match="is used by another Kafka; stop it, or name another one"):
+        LocalKafka(data_dir=broker.log_file.parent).start()
+
+
 @pytest.mark.parametrize("whose", ["broker", "controller"])
 def test_a_free_port_that_is_taken_meanwhile_is_exchanged(monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
     with holding_a_port(listening=False) as held:
@@ -152,6 +157,17 @@ def test_data_of_a_newer_kafka_are_served_by_that_one(tmp_path: Path, has_note: 
         (tmp_path / "kafka-version").unlink()
     with local_kafka(data_dir=tmp_path, version=KAFKA_VERSION) as kafka:
         assert read_one(kafka.bootstrap_servers, "kept") == b"before"
+
+
+def test_a_data_folder_may_have_any_name_and_the_current_one_a_module_of_our_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reconsume.py").touch()
+    folder = tmp_path / "dätä \\ 数据"
+    for _ in range(2):
+        with LocalKafka(data_dir=folder):
+            assert list(tmp_path.rglob("meta.properties")) == [folder / "log" / "meta.properties"]
 
 
 def test_a_killed_broker_comes_back_with_its_data() -> None:

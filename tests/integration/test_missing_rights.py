@@ -24,6 +24,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted, Transactio
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from tests.integration.installation import Installation, scheduler, settings_for, wait_for_coordinator
 from tests.integration.test_delay_producer import allowing, orders
+from tests.support.batches import batch_of
 from tests.support.kafka import local_kafka
 from tests.support.waiting import wait_until
 
@@ -106,7 +107,7 @@ def test_a_record_is_to_blame_only_if_it_was_refused_itself(guarded: Installatio
     one = Delivery(target, 0, None, b"v", [], "delivered", "g")
     for count, passing in ((2, False), (1, is_source)):
         with pytest.raises(BatchAborted, match="no right to use the topic") as aborted:
-            writer.write([one] * count, lambda: {(source, 0): Commit(1, "")}, consumer)
+            writer.write(batch_of([one] * count, {(source, 0): Commit(1, "")}), consumer)
         assert aborted.value.passing == passing
     consumer.close()
     writer.close()
@@ -124,7 +125,7 @@ def test_a_batch_with_a_record_that_was_refused_before_it_was_sent_is_not_tried_
     batch = [Delivery(topic, 0, None, b"v", [], "delivered", "g") for topic in (fine, target)]
     for _ in range(2):
         with pytest.raises(BatchAborted) as aborted:
-            writer.write(batch, lambda: {(source, 0): Commit(1, "")}, consumer)
+            writer.write(batch_of(batch, {(source, 0): Commit(1, "")}), consumer)
         assert not aborted.value.passing, str(aborted.value)
     consumer.close()
     writer.close()

@@ -11,12 +11,13 @@ import pytest
 
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
-from reconsume.cli.commands.quarantine import list_quarantine, release_records, show_record
+from reconsume.cli.commands.quarantine import list_quarantine, release_records, resolve_records, show_record
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.operations import quarantine
-from reconsume.operations.quarantine import QuarantineFilter, read_quarantine, release
+from reconsume.operations.quarantine import changes as changes_module
+from reconsume.operations.quarantine.changes import release, resolve_quarantined
+from reconsume.operations.quarantine.records import QuarantineFilter, read_quarantine
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import collect_status
 from tests.integration.installation import Installation, Record, installation
@@ -119,7 +120,7 @@ def test_what_was_not_mended_comes_back(here: Installation) -> None:
         return [one.place for one in read_quarantine(here.cluster) if one.value == value]
 
     wait_until(lambda: len(places()) == 2, 60, "it is quarantined again")
-    [again] = [one for one in read_quarantine(here.cluster) if one.value == value and not one.is_released]
+    [again] = [one for one in read_quarantine(here.cluster) if one.value == value and one.state == "OPEN"]
     assert again.quarantined.headers == USER
 
 
@@ -139,8 +140,38 @@ def test_of_those_who_release_at_once_one_does(here: Installation) -> None:
         assert try_to(0), "all were fenced, so nothing is released yet"
     wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
     assert sum(one > 0 for one in counts) <= 1
-    assert all(one.is_released for one in read_quarantine(here.cluster) if one.place in places)
+    assert all(one.state == "RELEASED" for one in read_quarantine(here.cluster) if one.place in places)
     assert len(here.retries(group)) == 3
+
+
+def test_one_that_was_handled_by_other_means_is_closed_with_a_reason(
+    here: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, document = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
+    value = here.unique("known").encode()
+    places = [put_in(here, "DELAY.0s", b"%s%d" % (value, number), WAITED) for number in range(3)]
+    names = [str(one) for one in places]
+    before = collect_status(here.cluster).as_json()["quarantined"]
+    with pytest.raises(IllegalSetting, match="needs a reason"):
+        resolve_records(table, QuarantineFilter(), " ", names[:1], yes=True)
+    capsys.readouterr()
+    resolve_records(table, QuarantineFilter(), "sent by hand", names[:1], yes=True)
+    assert capsys.readouterr().out == "1 resolved\n"
+    with pytest.raises(IllegalSetting, match="was resolved before"):
+        release(here.cluster, places[:1], {})
+    with pytest.raises(IllegalSetting, match="was resolved before"):
+        resolve_quarantined(here.cluster, places, by="bob", why="x")
+    assert collect_status(here.cluster).as_json()["quarantined"] == before - 1
+    assert [one["record"] for one in listed(here, capsys) if one["record"] in names] == names[1:]
+    list_quarantine(document, QuarantineFilter(), state="resolved")
+    assert [one["record"] for one in json.loads(capsys.readouterr().out)] == names[:1]
+    show_record(document, names[0])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["released"], shown["state_why"]) == ("RESOLVED", False, "sent by hand")
+    assert shown["value"] == f"{value.decode()}0"
+    resolve_records(document, QuarantineFilter(text="REAL_TOPIC is missing"), "rest", all_of_them=True, yes=True)
+    assert {one["record"] for one in json.loads(capsys.readouterr().out)} >= set(names[1:])
+    assert not [one for one in listed(here, capsys) if "REAL_TOPIC is missing" in one["reason"]]
 
 
 def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
@@ -156,7 +187,7 @@ def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
             others[0] += release(here.cluster, places[1:], changes)
         replace(slow)
 
-    monkeypatch.setattr(quarantine, "_TOGETHER", 1)
+    monkeypatch.setattr(changes_module, "_TOGETHER", 1)
     monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
     monkeypatch.setattr(Transactions, "renew", after_another)
     assert release(here.cluster, places, changes) == 1

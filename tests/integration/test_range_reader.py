@@ -12,6 +12,7 @@ from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, settings_for
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -61,7 +62,8 @@ def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
     here.produce(topic, b"before")
     open_transaction.produce(topic, b"within", partition=0)
     assert open_transaction.flush(30) == 0
-    assert values(reader.read({(topic, 0): (0, 2)}, within_seconds=1)) == [b"before"]
+    read = wait_until(lambda: values(reader.read({(topic, 0): (0, 2)}, within_seconds=1)), 60, "a first record")
+    assert read == [b"before"]
     assert reader.unread == {(topic, 0): 2}
     with pytest.raises(KafkaNotReachable, match="nothing came within 1 s"):
         values(reader.read({(topic, 0): (0, 2)}))

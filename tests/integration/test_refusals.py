@@ -31,7 +31,7 @@ PROMISED_MS = 1_000
 SLACK = 5
 """For machines that are busy with other things."""
 MOST_ABORTS = 6
-"""Where each refused record was singled out these were 601."""
+"""Beside one a second, because a refusal holds for 5 s; where each refused record was singled out these were 601."""
 
 
 class Busy:
@@ -93,11 +93,12 @@ class Busy:
 
 def require_promised(busy: Busy, caplog: pytest.LogCaptureFixture) -> None:
     """Few batches are aborted for the refusals, and what the healthy group loses by them is bounded."""
-    aborted = [one.getMessage() for one in caplog.records if "batch not delivered" in one.getMessage()]
-    refused = [one for one in aborted if "MSG_SIZE_TOO_LARGE" in one or "no right" in one]
+    aborted = [one for one in caplog.records if "batch not delivered" in one.getMessage()]
+    refused = [one for one in aborted if "MSG_SIZE_TOO_LARGE" in one.getMessage() or "no right" in one.getMessage()]
+    seconds = refused[-1].created - refused[0].created if refused else 0
     alone, late = busy.lateness()
     logging.getLogger(__name__).warning("late %d ms alone, %d ms beside; %d aborts", alone, late, len(refused))
-    assert len(refused) <= MOST_ABORTS
+    assert len(refused) <= MOST_ABORTS + seconds
     assert late <= SLACK * (alone + PROMISED_MS)
 
 

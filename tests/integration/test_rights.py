@@ -29,12 +29,16 @@ from reconsume.consumers import (
 )
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.quarantine import quarantine_headers
+from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
 from reconsume.operations.dead_letters import read_page
 from reconsume.operations.groups_file import change_group
 from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import JobDraft, create
 from reconsume.operations.lives.deliver_now import deliver_now
+from reconsume.operations.quarantine.changes import release
+from reconsume.operations.quarantine.records import read_quarantine
 from reconsume.operations.rights import Right, Role, rights_of
 from reconsume.operations.status import collect_status
 from reconsume.operations.waiting import cancel_delayed
@@ -284,14 +288,20 @@ def as_resender(case: Case) -> bool:
         here.admin.create(lane, 1, -1, {"message.timestamp.type": "LogAppendTime"})
     for key in (f"withdrawn-{case.group}", f"early-{case.group}"):
         here.produce(lane, b"v", headers=[("REAL_TOPIC", case.topic.encode()), ("UNIQ_KEY", key.encode())])
+    names = here.settings.names
+    held = [quarantine_headers([], case.group, Position(one, 0, 0), 0) for one in (names.delay(0), names.send_back)]
+    for headers in held:
+        here.produce(names.quarantine, b"held", headers=headers)
     with suppress_noted(case.complaints):
         cluster = Cluster(case.settings)
+        waiting = [one.place for one in read_quarantine(cluster) if one.quarantined.reason == case.group]
+        release(cluster, waiting, {"REAL_TOPIC": f"%RETRY%{case.group}"})
         end = here.admin.end_offsets([(lane, 0)])[lane, 0]
         cancel_delayed(cluster, [f"{lane}/0/{end - 2}"])
         deliver_now(cluster, [f"{lane}/0/{end - 1}"])
         change_group(cluster, f"held-{case.group}", {"retryPaused": True})
         job = create(cluster, JobDraft("resend", case.group), by="alice")
-        ended = JobRunner(cluster).run_until_ended(job.name, threading.Event())
+        ended = JobRunner(cluster).run_until_ended(job, threading.Event())
         return ended.progress.counts == {"sent": 1}
     return False
 

@@ -14,6 +14,7 @@ from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from tests.integration.installation import Installation, settings_for, wait_for_coordinator
+from tests.support.batches import batch_of
 
 pytestmark = pytest.mark.kafka
 
@@ -67,14 +68,8 @@ def test_after_a_refused_record_the_next_batch_is_written_at_once(
     def write(*values: bytes) -> None:
         """Of several records all but the first come while it is written."""
         records = [Delivery(target, 0, None, value, [], "delivered", "g") for value in values]
-        batch = records[:1]
-
-        def more() -> Iterator[Sequence[Delivery]]:
-            for one in records[1:]:
-                batch.append(one)
-                yield [one]
-
-        writer.write(batch, lambda: {(source, 0): Commit(moved + len(batch), "")}, consumer, more())
+        offsets = {(source, 0): Commit(moved + len(records), "")}
+        writer.write(batch_of(records[:1], offsets, records[1:]), consumer)
 
     for number in range(before):
         write(b"before%d" % number)

@@ -45,7 +45,7 @@ def limited(here: Installation) -> Iterator[Running]:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "sidecar.example"])
 def test_a_bind_that_others_reach_needs_a_token(here: Installation, host: str) -> None:
-    with pytest.raises(IllegalSetting, match="can be reached from other machines, and there is no token; name a file"):
+    with pytest.raises(IllegalSetting, match="so it needs a token; name a file"):
         Sidecar(sidecar_settings(here.settings, listen={"host": host, "port": 0}))
 
 

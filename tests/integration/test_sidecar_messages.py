@@ -78,6 +78,7 @@ def test_what_is_refused(here: Installation, sidecar: Running, topic: str) -> No
         ({"topic": topic, "deliverAt": later}, 422, "illegal-value"),
         ({"topic": forbidden, "delayLevel": 1}, 403, "topic-not-allowed"),
         ({"topic": forbidden, "deliverAt": soon}, 403, "topic-not-allowed"),
+        ({"topic": topic, "tags": "\ud800"}, 422, "illegal-value"),
         ({"topic": topic, "headers": [{"name": "REAL_TOPIC", "value": b64(b"x")}]}, 422, "illegal-value"),
     ):
         for more in ({}, {"idempotency_key": f"refused-{kind}"}):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -20,6 +21,9 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
 TRANSACTION_MS = 10_000
+IMPATIENT_SECONDS: Final = 2.0
+PATIENT_SECONDS: Final = 30.0
+"""Where nothing hangs, a busy machine may take long."""
 
 
 class Hanging(Producer):
@@ -82,6 +86,14 @@ class Moving:
         self.transactions.write(produce, offsets, self.consumer.consumer_group_metadata())
         self.moved += len(values)
 
+    @contextmanager
+    def hanging(self, where: str, *, acts_first: bool = False) -> Iterator[None]:
+        """The next such call hangs, and is soon given up."""
+        self.kind.hangs_in, self.kind.acts_first = where, acts_first
+        transactions_module.PATIENCE_SECONDS = IMPATIENT_SECONDS  # type: ignore[misc]
+        yield
+        transactions_module.PATIENCE_SECONDS = PATIENT_SECONDS  # type: ignore[misc]
+
     def stored(self) -> list[bytes | None]:
         return [record.value for record in self.here.read(self.target)]
 
@@ -95,7 +107,7 @@ def moving(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         go_on = threading.Event()
 
     monkeypatch.setattr(transactions_module, "make_producer", lambda settings: OfThisTest(dict(settings)))
-    monkeypatch.setattr(transactions_module, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(transactions_module, "PATIENCE_SECONDS", PATIENT_SECONDS)
     one = Moving(Installation(settings_for(bootstrap_servers)), OfThisTest)
     yield one
     OfThisTest.go_on.set()
@@ -106,8 +118,7 @@ def moving(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_what_hangs_before_its_commit_is_undone_and_the_next_one_is_written_at_once(moving: Moving) -> None:
     kind = moving.kind
     moving.write(b"a")
-    kind.hangs_in = "offsets"
-    with pytest.raises(Undone, match="has not ended"):
+    with moving.hanging("offsets"), pytest.raises(Undone, match="has not ended"):
         moving.write(b"b")
     assert moving.committed() == 1
     moving.write(b"c")
@@ -122,11 +133,10 @@ def test_what_hangs_before_its_commit_is_undone_and_the_next_one_is_written_at_o
 def test_a_commit_that_hangs_is_in_doubt_until_there_is_a_new_producer(moving: Moving, *, counts: bool) -> None:
     kind = moving.kind
     moving.write(b"a")
-    kind.hangs_in, kind.acts_first = "commit", counts
     moving.transactions._longest_ms = 2_000
-    with pytest.raises(InDoubt, match="has not ended"):
+    with moving.hanging("commit", acts_first=counts), pytest.raises(InDoubt, match="has not ended"):
         moving.write(b"b")
-    moving.transactions.register(10)
+    moving.transactions.register(PATIENT_SECONDS)
     assert moving.committed() == (2 if counts else 1)
     # Nor does it count later: the brokers have shut its producer out.
     kind.go_on.set()
@@ -158,7 +168,7 @@ def test_an_abort_that_fails_after_the_commit_was_asked_for_leaves_it_in_doubt(
     monkeypatch.setattr(transactions_module, "commit", commits_unheard)
     with pytest.raises(InDoubt, match="planted"):
         moving.write(b"a")
-    moving.transactions.register(10)
+    moving.transactions.register(PATIENT_SECONDS)
     assert (moving.stored(), moving.committed()) == ([b"a"], 1)
 
 

@@ -48,5 +48,5 @@ def test_what_waits_is_listed_and_a_delayed_message_is_withdrawn_where_it_stands
         wait_until(lambda: one.committed(settings.names.scheduler_group, lane) == 4, 60, "the commit")
     assert sorted(record.value or b"" for record in one.read(orders)) == [b"nameless", b"second"]
     assert list_waiting(one.cluster, group=group).records == []
-    with pytest.raises(IllegalSetting, match="does not wait any more"):
+    with pytest.raises(IllegalSetting, match="no longer waits"):
         cancel_delayed(one.cluster, [f"{lane}/0/1"])

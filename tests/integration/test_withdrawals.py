@@ -131,6 +131,20 @@ def test_a_cancel_topic_that_is_made_again_is_read_from_its_start(bootstrap_serv
     assert values(here, topic) == [b"last"]
 
 
+def test_withdrawals_in_a_partition_that_was_added_to_cancel_are_obeyed(bootstrap_servers: str) -> None:
+    here = allowing(bootstrap_servers)
+    topic, names = orders(here, "grown"), here.settings.names
+    with producing(here) as producer, scheduler(here.settings):
+        send_in(producer, topic, b"first", 1)
+        wait_until(lambda: b"first" in values(here, topic), 60, "the first message")
+        gone = send_in(producer, topic, b"gone", 8)
+        here.admin.add_partitions(names.cancel, 2)
+        here.produce(names.cancel, b"", headers=[("TIMER_DEL_UNIQKEY", gone.encode())], partition=1)
+        send_in(producer, topic, b"last", 9)
+        wait_until(lambda: b"last" in values(here, topic), 60, "the last message")
+    assert values(here, topic) == [b"first", b"last"]
+
+
 def _made_again(here: Installation, topic: str) -> bool:
     here.make_topics()
     return topic in here.admin.partitions([topic])

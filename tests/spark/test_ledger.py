@@ -6,14 +6,17 @@ import datetime as dt
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.reconcile import LedgerTaken, ledger_runs, read_ledger
+from reconsume.spark_connectors.reconcile.records import ledger_log
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
 from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog
 from reconsume.spark_connectors.session import local_rows
@@ -33,8 +36,7 @@ def attempts(spark: SparkSession, run: int, outcome: str = "moved") -> DataFrame
 
 
 def add(spark: SparkSession, folder: str, run: int, keep_days: int = 0) -> None:
-    log, _ = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=keep_days * DAY_MS)
-    log.begin(run, PREFIX)
+    log, _ = GrownLedger.open(spark, folder, PREFIX, run)
     append_run(attempts(spark, run), log, run, PREFIX, {}, keep_days * DAY_MS)
 
 
@@ -60,9 +62,9 @@ def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: Sp
     folder, read = str(tmp_path), []
     runs = [START + day * DAY_MS for day in range(20)]
     for run in runs:
-        log, grown = GrownLedger.open(spark, folder, PREFIX, run, keep_ms=15 * DAY_MS)
+        log, grown = GrownLedger.open(spark, folder, PREFIX, run)
         if grown is not None:
-            settled = log.settled(one for one in log.runs if one.run >= grown.last_ms - grown.reach_ms)
+            settled = log.settled(one for one in log.runs if one.run >= log.last_ms - grown.reach_ms)
             assert settled is not None
             read.append(len(settled.inputFiles()))
         add(spark, folder, run, keep_days=15)
@@ -75,9 +77,8 @@ def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: Sp
 def test_of_two_runs_that_go_on_from_the_same_one_the_second_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     folder, second = str(tmp_path), START + 60_000
     log, _ = GrownLedger.open(spark, folder, PREFIX, second)
-    log.begin(second, PREFIX)
     add(spark, folder, START)
-    with pytest.raises(LedgerTaken, match=r"got the run of .* while this one worked"):
+    with pytest.raises(LedgerTaken, match=r"got the run of .* during this run"):
         append_run(attempts(spark, second), log, second, PREFIX)
     assert in_ms(ledger_runs(spark, folder)) == [START]
     add(spark, folder, second)
@@ -92,11 +93,10 @@ def test_while_a_process_writes_to_it_another_one_is_refused(
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda: other.pid)
             LedgerLog(spark, folder, ()).begin(START, PREFIX)
-        log, _ = GrownLedger.open(spark, folder, PREFIX, START + 1)
         with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
-            log.begin(START + 1, PREFIX)
+            GrownLedger.open(spark, folder, PREFIX, START + 1)
         other.communicate(b"\n")
-    log.begin(START + 1, PREFIX)  # it has died
+    log, _ = GrownLedger.open(spark, folder, PREFIX, START + 1)  # it has died
     assert socket.gethostname() in {host for _, host, _ in log.others}
 
 
@@ -120,3 +120,86 @@ def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
     with pytest.raises(ReconsumeError, match=r"is no ledger of reconsume|cannot be read; check") as told:
         GrownLedger.open(spark, str(tmp_path), "p.", START)
     assert str(tmp_path) in str(told.value)
+
+
+def test_what_a_run_goes_on_from_is_kept_though_it_is_too_old(spark: SparkSession, tmp_path: Path) -> None:
+    """As after a holiday, or with `--ledger-keep` shorter than from run to run."""
+    folder = str(tmp_path)
+    runs = [START + day * DAY_MS for day in (0, 3, 6, 9)]
+    for number, run in enumerate(runs):
+        log, grown = GrownLedger.open(spark, folder, PREFIX, run)
+        if grown is not None:
+            assert log.left_open(log.last_ms).count() == ATTEMPTS
+            assert grown.settled_releases() == set()
+            # Of a run that was left open, read_ledger gives what the last one left.
+            assert len(ledger_runs(spark, folder)) == min(number, 2)
+        append_run(attempts(spark, run, "waiting"), log, run, PREFIX, {}, 3_600_000)
+    assert in_ms(ledger_runs(spark, folder)) == runs[-2:]
+    assert not list((tmp_path / "open" / "day=2026-01-01").rglob("run=*"))
+
+
+def test_a_run_that_does_not_judge_further_than_the_last_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """It would write over what the last one settled, or settle the same again."""
+    folder = str(tmp_path)
+    add(spark, folder, START)
+    for ago in (0, 1, DAY_MS):
+        with pytest.raises(IllegalSetting, match=r"the ledger in .* judged until 2026-01-01T12:00:00\+00:00"):
+            add(spark, folder, START - ago)
+    assert read_ledger(spark, folder).count() == ATTEMPTS
+
+
+def test_a_run_that_is_refused_moves_no_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put together by two runs at once, the files of a day could be removed by one while the other writes them."""
+    monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
+    folder = str(tmp_path)
+    for run in (START, START + 60_000, START + DAY_MS):
+        add(spark, folder, run)
+
+    def files() -> set[Path]:
+        return {one for one in tmp_path.rglob("*.parquet") if "log" not in one.parts[len(tmp_path.parts)]}
+
+    before = files()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: other.pid)
+            LedgerLog.open(spark, folder, START + DAY_MS, None).begin(START + DAY_MS + 1, PREFIX)
+        with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
+            add(spark, folder, START + DAY_MS + 2)
+        other.communicate(b"\n")
+    assert files() == before
+
+
+def test_two_runs_that_put_a_day_together_at_once_lose_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two machines may: each writes a folder of its own, and nobody removes what the other has written."""
+    monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
+    folder = str(tmp_path)
+    for run in (START, START + 60_000, START + DAY_MS):
+        add(spark, folder, run)
+    other = LedgerLog.open(spark, folder, START + DAY_MS, None)
+    write = ledger_log.write_rows
+
+    def meanwhile(rows: DataFrame, path: str) -> None:
+        monkeypatch.setattr(ledger_log, "write_rows", write)
+        assert LedgerLog.open(spark, folder, START + DAY_MS, None).tidy()
+        write(rows, path)
+
+    monkeypatch.setattr(ledger_log, "write_rows", meanwhile)
+    with suppress(PySparkException):  # the files that it reads are gone
+        other.tidy()
+    assert read_ledger(spark, folder).count() == 3 * ATTEMPTS
+
+
+def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
+    folder = tmp_path / "größe [a] {b,c} *?\\%20" / "ledger"
+    runs = [START, START + 1, START + DAY_MS, START + DAY_MS + 1]
+    for run in runs:
+        add(spark, str(folder), run)
+    assert in_ms(ledger_runs(spark, str(folder))) == runs
+    assert read_ledger(spark, str(folder)).count() == len(runs) * ATTEMPTS
+    assert len(list((folder / "compacted").rglob("*.parquet"))) == 1
+    assert list(tmp_path.iterdir()) == [folder.parent]

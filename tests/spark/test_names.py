@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.rules.durations import LONGEST_MS
 from reconsume.delay_levels.wire.names import TopicNames, decode_name, encode_name
-from reconsume.spark_connectors.names import decoded_name, delay_ms, kind_of, shown_name
+from reconsume.spark_connectors.names import POSITION, decoded_name, delay_ms, kind_of, shown_name
 
 ODD = [
     *("a_5Fb", "a.5F5Fb", "a.5Fb", "a_b", "a_5F", ".5F", "_5F", "a.41", "a.2Db", "a.zz", "a.2", ".", "..", "", "a b"),
@@ -79,3 +79,18 @@ def test_topics_are_what_the_rules_say(spark: SparkSession) -> None:
     kinds = {row[0]: row[2] for row in rows}
     assert (kinds["p.SEND_BACK"], kinds["p.GROUPS"], kinds["flights"]) == ("inbox", "message", "message")
     assert (kinds["p.RETRY.a.2Eb"], kinds["p.DLQ..C3.BC"]) == ("retry", "dead_letter")
+
+
+def test_a_position_has_numbers_that_spark_can_read(spark: SparkSession) -> None:
+    places = [
+        "flights/0/1",
+        "a/999999999/999999999999999999",
+        "a/0/9999999999999999999",
+        "a/9999999999/0",
+        "a/b/0",
+        "a/0",
+    ]
+    frame = spark.createDataFrame([(place,) for place in places], "place string")
+    numbers = [F.substring_index(F.substring_index("place", "/", -number), "/", 1) for number in (2, 1)]
+    read = frame.where(F.col("place").rlike(POSITION)).select(numbers[0].cast("int"), numbers[1].cast("bigint"))
+    assert {tuple(row) for row in read.collect()} == {(0, 1), (999_999_999, 999_999_999_999_999_999)}

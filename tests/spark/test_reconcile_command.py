@@ -80,6 +80,12 @@ def test_a_clean_history_succeeds(lived: Lived) -> None:
             "--since 'yesterday': write a time such as 2026-11-22 10:00 (UTC), or an age such as 2h",
         ),
         (None, ["--late", "soon"], "--late 'soon': write a duration such as 30s or 5m"),
+        (None, ["--report", "/"], "--report / is a folder; name a file in it"),
+        (None, ["--report", "/dev/null/x.html"], "--report /dev/null/x.html: "),
+        (None, ["--ledger", ""], "the name of a folder is empty"),
+        (None, ["--ledger", "x", "--ledger-keep", "0s"], "--ledger-keep 0s: write a longer time"),
+        (None, ["--out", "a", "--ledger", "a/ledger"], "--out a writes its table 'ledger' over the ledger in a/ledger"),
+        (None, ["--out", ".", "--ledger", "notes/1"], "--out . writes its table 'notes' over the ledger in notes/1"),
         (None, ["--spark-option", "x"], "--spark-option 'x': write KEY=VALUE"),
     ],
 )

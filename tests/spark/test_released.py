@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from reconsume.cli.main import app
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.delay_levels.wire.quarantine import release_marker
-from reconsume.operations.quarantine import QuarantineRecord, read_quarantine
+from reconsume.delay_levels.wire.quarantine import RELEASED, QuarantineMark
+from reconsume.operations.quarantine.records import QuarantineRecord, read_quarantine
 from reconsume.operations.record_address import RecordAddress
 from reconsume.spark_connectors import Tolerances, reconcile
 from reconsume.spark_connectors.reconcile import read_ledger
@@ -185,6 +185,14 @@ def test_a_released_record_has_one_state_before_and_after_and_in_a_ledger(
     told = here.command("reconcile")
     assert (told["verdict"], told["attempts"], told["moved"], told["quarantined"]) == ("ok", 6, 5, 1)
     assert told["notes"] == {"QUARANTINED": 1}
+    [left] = [one for one in here.command("quarantine", "list") if one["record"]]
+    here.command("quarantine", "resolve", left["record"], "--why", "known", "--yes")
+    told = here.command("reconcile")
+    assert (told["verdict"], told["quarantined"], told["notes"]) == ("ok", 1, {})
+    # It is settled, so the next run says nothing of it.
+    for expected in ({"quarantined": 1}, {}):
+        findings, of_run = judged(spark, here, ledger=folder)
+        assert (findings, states(of_run), [row.notes for row in of_run]) == ([], expected, [[]] * len(of_run))
 
 
 @pytest.mark.kafka
@@ -217,8 +225,8 @@ def test_a_release_that_led_nowhere_is_found(spark: SparkSession, bootstrap_serv
     stray = [(name, text.encode()) for name, text in {**told, "REAL_TOPIC": f"%RETRY%{GROUP}"}.items()]
     one.produce(lane, b"stray", key=b"k", headers=stray)
     # And a mark whose copy is missing: at that offset is the end of a transaction.
-    mark = release_marker(RecordAddress.parse(here.newest("gone"), "reconsume quarantine list").offset)
-    one.produce(names.quarantine, f"{lane}/0/{waits.offset + 1}".encode(), headers=mark, partition=0)
+    mark = QuarantineMark(RecordAddress.parse(here.newest("gone"), "reconsume quarantine list").offset, RELEASED)
+    one.produce(names.quarantine, f"{lane}/0/{waits.offset + 1}".encode(), headers=mark.headers(), partition=0)
     # A mark that is younger than a transaction may last is not missed yet.
     findings, rows = judged(spark, here)
     kinds = sorted(kind for kind, _ in findings)

@@ -58,6 +58,10 @@ def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path)
     assert question in str(invoke(one, *here).exception)
     assert replayed(one) == {}
     assert "was made with \"cause = 'timeout'\"" in str(invoke(one, *here, "--where", "true").exception)
+    assert "the plan in" in str(invoke(one, *here, "--group", GROUP).exception)
+    elsewhere = Installation(one.settings.model_copy(update={"topic_prefix": "other."}))
+    elsewhere.make_topics()
+    assert "topic_prefix 'other.': the plan in" in str(invoke(elsewhere, *here, "--yes").exception)
     assert "sent 5 now, 0 before" in invoke(one, *here, "--yes").stdout
     again = told(invoke(one, *here, "--yes", "-o", "json"))
     assert (again["sent"], again["before"], again["report"]) == (0, 5, {"sent": 5})

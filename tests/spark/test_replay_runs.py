@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -96,7 +98,9 @@ def test_what_the_filter_takes_is_sent_once_and_a_second_run_sends_nothing(
     one = with_dead_letters(bootstrap_servers, 20)
     prefix, names = one.settings.topic_prefix, one.settings.names
     where = "cause = 'no dep_time' AND origin_offset < 10"
-    plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "a"), where=where, topic_prefix=prefix, plan_id="p-1")
+    plan = plan_replay(
+        spark, bootstrap_servers, str(tmp_path / "[a] {ö,*}"), where=where, topic_prefix=prefix, plan_id="p-1"
+    )
     seen: list[ReplayProgress] = []
     result = run_replay(spark, bootstrap_servers, plan, progress=seen.append)
     assert (result.plan_id, result.sent, result.before) == ("p-1", 5, 0)
@@ -127,14 +131,18 @@ def test_what_the_filter_takes_is_sent_once_and_a_second_run_sends_nothing(
 
 def test_a_chunk_that_was_half_sent_is_completed(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 40)
-    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "[x]"), topic_prefix=one.settings.topic_prefix)
     _write(
         records(spark, plan.folder).where(F.col("offset") % 3 == 1),
         TopicSource.of(spark, bootstrap_servers, plan.topic_prefix),
     )
     some = sum(replayed(one).values())
     assert 0 < some < 40
-    result = run_replay(spark, bootstrap_servers, plan)
+    # The clock of the run that was interrupted was an hour ahead.
+    ahead = {"at": time.time_ns() // 1_000_000 + 3_600_000, "run": "x", "what": "started"}
+    (tmp_path / "[x]" / "events").mkdir()
+    (tmp_path / "[x]" / "events" / "part-0.json").write_text(json.dumps(ahead))
+    result = run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1)
     assert (result.sent, result.before) == (40 - some, some)
     assert replayed(one) == expected(40)
 
@@ -283,6 +291,9 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
         plan(str(tmp_path), target="elsewhere")
     with pytest.raises(IllegalSetting, match="plan id 'a b'"):
         plan(str(tmp_path), plan_id="a b")
+    for wrong in ({"where": "no_such_column = 1"}, {"target": "elsewhere"}, {"rate": -1.0}):
+        with pytest.raises(IllegalSetting, match=r"SQL expression|use retry or origin|rate -1"):
+            replay_stream(spark, bootstrap_servers, str(tmp_path), "nightly", **wrong)
     assert open_plan(spark, str(tmp_path)) is None
     plan(str(tmp_path))
     with pytest.raises(IllegalSetting, match="already has a plan"):
@@ -291,6 +302,6 @@ def test_what_cannot_work_is_refused(spark: SparkSession, bootstrap_servers: str
     assert made is not None
     with pytest.raises(IllegalSetting, match="rate 0"):
         run_replay(spark, bootstrap_servers, made, rate=0)
-    with pytest.raises(ReplayInterrupted, match="run it again, it goes on with what is missing"):
+    with pytest.raises(ReplayInterrupted, match="run it again to send the rest"):
         run_replay(spark, bootstrap_servers, made, options={"kafka.max.request.size": "10"})
     assert run_replay(spark, bootstrap_servers, made, settle_seconds=0.1).sent == 1

@@ -11,14 +11,16 @@ from pyspark.sql import SparkSession
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations.dead_letters import Filter, read_one, read_page
+from reconsume.operations.jobs.planning import plan as plan_job
+from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import plan_resend, resend
 from reconsume.operations.resolve import resolve
 from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.replay import plan_replay, run_replay
 from reconsume.spark_connectors.replay.plan import records
 from tests.integration.installation import Installation
 from tests.spark.dead_letters import GROUP, dead_letter_headers, with_dead_letters
+from tests.support.resends import resend
 
 pytestmark = pytest.mark.kafka
 
@@ -53,18 +55,29 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
     one.produce(topic, b"resolved", headers=dead_letter_headers(11))
     [resolved] = read_page(one.cluster, GROUP, Filter(message_id="flights/0/11")).records
     resolve(one.cluster, GROUP, [resolved.place], by="carol", why="x")
+    for key, value in (
+        (f"{topic}/9999999999/0/1", '{"state":"RESENT","at":1}'),
+        (f"{topic}/0/0/1", '{"state":"RESENT","at":"soon"}'),
+        (f"{topic}/0/0/2", '{"state":"RESENT","at":99999999999999999999}'),
+        (f"{topic}/0/0/3", "{"),
+    ):
+        one.produce(one.settings.names.dead_letter_states, value.encode(), key=key.encode())
     return one
 
 
 def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
     by_spark, by_hand = (with_all_kinds(bootstrap_servers) for _ in range(2))
+    places = [RecordAddress(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
+    plan_id, _ = resend(by_hand.cluster, GROUP, places)
     plan = plan_replay(
-        spark, bootstrap_servers, str(tmp_path), topic_prefix=by_spark.settings.topic_prefix, plan_id="friday-2"
+        spark, bootstrap_servers, str(tmp_path), topic_prefix=by_spark.settings.topic_prefix, plan_id=plan_id
     )
     rows = records(spark, plan.folder).select("partition", "offset", "status", "message_id").collect()
     of_spark = {(row["partition"], row["offset"]): row["status"] for row in rows}
-    verdicts = plan_resend(by_spark.cluster, GROUP, [RecordAddress(*place) for place in of_spark])
-    assert {tuple(one.record.place): one.status for one in verdicts} == of_spark
+    verdicts: dict[tuple[int, ...], str] = {}
+    draft = JobDraft("resend", GROUP, records=[RecordAddress(*place) for place in of_spark])
+    plan_job(by_spark.cluster, draft, lambda one, status: verdicts.update({tuple(one.place): status}))
+    assert verdicts == of_spark
     assert set(of_spark.values()) == {"send", "superseded", "replayed", "resolved", "capped", "damaged"}
 
     run_replay(spark, bootstrap_servers, plan)
@@ -72,13 +85,11 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
         state = read_one(by_spark.cluster, GROUP, RecordAddress(*place)).state
         expected = {"send": "RESENT", "resolved": "RESOLVED"}.get(status)
         assert (state and state.state) == expected, (place, status)
-        assert state is None or state.state == "RESOLVED" or (state.by, state.job) == ("replay", "friday-2")
-    places = [RecordAddress(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
-    resend(by_hand.cluster, GROUP, places, replay_id="friday-2", by="alice")
+        assert state is None or state.state == "RESOLVED" or (state.by, state.job) == ("replay", plan_id)
 
     def sent(one: Installation) -> list[tuple[bytes, bytes, list[Header]]]:
         """What was written, but for where a dead letter that has no identity stood: that is chance."""
-        lane = [record for record in one.read(one.settings.names.delay(0)) if record["REPLAY_ID"] == "friday-2"]
+        lane = [record for record in one.read(one.settings.names.delay(0)) if record["REPLAY_ID"] == plan_id]
         return sorted(
             (
                 record.key or b"",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -16,6 +16,7 @@ import reconsume.spark_connectors as spark_api
 from reconsume import testing
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors import replay
+from reconsume.spark_connectors.reconcile import reconcile_stream
 from reconsume.testing import InMemoryKafka
 
 NO_CONF: Final = SimpleNamespace(isModifiable=lambda _name: False)
@@ -187,6 +188,8 @@ SENDS: Final[list[tuple[dict[str, Any], str]]] = [
     ({"headers": ["a"]}, "headers must be pairs of a str and bytes"),
     ({"tags": ["a"]}, "tags must be a str or None, got list"),
     ({"keys": ["a"]}, "keys must be a str or None, got list"),
+    ({"tags": "\ud800"}, "tags must be text that UTF-8 can hold; character 0 is half of a pair"),
+    ({"key": "k\udfff"}, "key must be text that UTF-8 can hold; character 1 is half of a pair"),
     ({"delay_level": "3"}, "delay_level must be an int, got str"),
     ({"deliver_at": "tomorrow"}, "deliver_at must be a datetime or an int"),
     ({"delay": 5}, "delay must be a timedelta, got int"),
@@ -292,14 +295,22 @@ SPARKS: Final[list[tuple[Callable[[], object], str]]] = [
     (read(spark_api.reconcile, delay_levels=["1s"]), "delay_levels must be a str or None, got list"),
     (read(spark_api.reconcile, tolerances=timedelta(1)), "tolerances must be a Tolerances or None"),
     (read(spark_api.reconcile, origins="yes"), "origins must be a bool, got str"),
-    (read(spark_api.reconcile, ledger=5), "ledger must be a str or a PathLike or None"),
+    (read(spark_api.reconcile, ledger=5), "ledger must be a str or a PathLike, got int"),
+    (read(spark_api.reconcile, ledger=""), "ledger must name a folder, got ''"),
+    (read(spark_api.reconcile, ledger="/l", ledger_keep=7), "ledger_keep must be a timedelta or None, such as"),
+    (read(spark_api.reconcile, ledger="/l", ledger_keep=timedelta(0)), "ledger_keep 0:00:00: must be more than 0"),
+    (read(spark_api.reconcile, ledger="/l", until=datetime(2999, 1, 1, tzinfo=UTC)), "until 2999.* is in the future"),
+    (read(reconcile_stream, "/l", every=5), "every must be a timedelta or None, such as"),
+    (read(reconcile_stream, " "), "ledger must name a folder, got ' '"),
     (read(replay.plan_replay, "/plan", groups="departures"), "groups must be a list of str"),
     (read(replay.plan_replay, "/plan", topics="a.DLT"), "topics must be a list of str"),
+    (read(replay.plan_replay, ""), "folder must name a folder, got ''"),
     (read(replay.plan_replay, "/plan", where=["a"]), "where must be a str, got list"),
     (read(replay.plan_replay, "/plan", max_replays="2"), "max_replays must be an int, got str"),
     (read(replay.run_replay, "/plan"), "plan must be a ReplayPlan, got str"),
     (read(replay.run_replay, PLAN, rate="10"), "rate must be an int or a float or None, got str"),
     (read(replay.replay_stream, Path("/plan"), "name", groups="departures"), "groups must be a list of str"),
+    (read(replay.replay_stream, "", "name"), "folder must name a folder, got ''"),
     (read(replay.replay_stream, "/plan", "name", rate="10"), "rate must be an int or a float or None, got str"),
 ]
 

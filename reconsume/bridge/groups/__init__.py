@@ -1,1 +1,1 @@
-"""The consumer groups' settings, as the GROUPS topic publishes them."""
+"""The settings of consumer groups, as the GROUPS topic publishes them."""

@@ -1,8 +1,8 @@
 """Subscription groups and the level table: kept in the compacted GROUPS topic, read by every process.
 
-Key = group, value = JSON of its SubscriptionGroupConfig, with RocketMQ's field names; the key `%SYS%` holds what is
-the same for all groups, `%SYS%.allowedRealTopics` that setting of the schedulers. Everybody reads the topic at start
-and follows it, so all decide alike.
+The key is the group, the value JSON of its SubscriptionGroupConfig, with RocketMQ's field names. The key `%SYS%` holds
+settings for all groups, `%SYS%.allowedRealTopics` that setting of the schedulers. Every process reads the topic at its
+start and follows it, so all decide alike.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Stored(BaseModel):
 
 
 class SubscriptionGroupConfig(_Stored):
-    """RocketMQ's SubscriptionGroupConfig, the part of it that steers retries (RocketMQ: GP-01)."""
+    """RocketMQ's SubscriptionGroupConfig: the fields that control retries (RocketMQ: GP-01)."""
 
     group_name: Annotated[str, Field(alias="groupName")]
     consume_enable: Annotated[bool, Field(alias="consumeEnable")] = True
@@ -52,9 +52,9 @@ class SubscriptionGroupConfig(_Stored):
     retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
     retry_paused: Annotated[bool | None, Field(alias="retryPaused")] = None
-    """Ours: whether due records of the group wait in its parked topic; None is no."""
+    """Not in RocketMQ: whether due records of the group wait in its parked topic; None means no."""
     max_waiting: Annotated[int | None, Field(alias="maxWaiting", ge=0)] = None
-    """Ours: from so many waiting messages on, first failures are not sent back; None and 0 are no limit."""
+    """Not in RocketMQ: with this many waiting messages, first failures are not sent back; None and 0: no limit."""
 
     @field_validator("group_name")
     @classmethod
@@ -70,31 +70,31 @@ class SubscriptionGroupConfig(_Stored):
 
     @cached_property
     def _own_policy(self) -> RetryPolicy | None:
-        """It is asked for at every send-back."""
+        """Cached, because every send-back needs it."""
         return None if self.group_retry_policy is None else parse_retry_policy(self.group_retry_policy)
 
     def policy(self, table: DelayLevels) -> RetryPolicy:
-        """The group's own retry policy, or the level table of all."""
+        """Return the group's own retry policy, or the common level table."""
         return self._own_policy or table
 
     def waits(self, table: DelayLevels) -> str:
-        """The wait before each retry, for people; a consumer may wish other levels, or set another maximum."""
+        """Return the wait before each retry, for people; consumers may request other levels, or set another maximum."""
         if self.retry_queue_nums <= 0:
             return "none: failed messages are dropped"
         return spell_waits(self.policy(table), self.retry_max_times) or "none: a failed message is a dead letter"
 
     def to_json(self) -> str:
-        """The value of the group's record."""
+        """Return the value of the group's record."""
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
 class PublishedTopicSettings(TopicSettings):
-    """The topic settings of the installation, for every process that makes a topic.
+    """The topic settings of the installation, for every process that creates a topic.
 
-    Only the settings that were given are stored; all others have the default of the version that reads them.
+    Only explicit settings are stored; the others have the defaults of the version that reads them.
 
-    Guarantees: once published they hold for every maker of a topic, whatever its own settings say, because the delay
-    topic, the retry topic and the dead-letter topic of a record must take the same sizes.
+    Guarantees: published settings override the own settings of every process that creates topics, because the delay
+    topic, the retry topic and the dead-letter topic of a record must accept the same sizes.
     Test: tests/integration/test_published_settings.py.
     """
 
@@ -109,7 +109,7 @@ class PublishedTopicSettings(TopicSettings):
 class SystemConfig(_Stored):
     """Settings for all groups; RocketMQ has them in the broker's configuration.
 
-    A process of an earlier version keeps the fields that it does not know when it changes another one.
+    When an earlier version changes a field, it keeps fields that it does not know.
     """
 
     message_delay_level: Annotated[str, Field(alias="messageDelayLevel")] = DEFAULT_LEVEL_TABLE
@@ -128,7 +128,7 @@ class SystemConfig(_Stored):
         return {name: value for name, value in handler(self).items() if name not in absent}
 
     def publishing(self, own: TopicSettings) -> SystemConfig:
-        """The same with the topic settings that a process was given; those that it was not given stay."""
+        """Return the configuration with the explicit topic settings of a process; other settings stay."""
         given = own.model_dump(exclude_unset=True)
         if not given:
             return self
@@ -136,7 +136,7 @@ class SystemConfig(_Stored):
         return self.model_copy(update={"topic_settings": PublishedTopicSettings(**(published | given))})
 
     def to_json(self) -> str:
-        """The value of the `%SYS%` record."""
+        """Return the value of the `%SYS%` record."""
         return self.model_dump_json(by_alias=True)
 
 
@@ -146,7 +146,7 @@ T = TypeVar("T", bound=_Stored)
 
 
 def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> SubscriptionGroupConfig:
-    """Read one group from JSON, or from what JSON or YAML held.
+    """Read one group from JSON, or from parsed JSON or YAML.
 
     Raises:
         IllegalSetting: not JSON, or an invalid field; the message names it.
@@ -156,7 +156,7 @@ def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> Su
 
 
 def parse_system_config(value: str | bytes | Mapping[str, Any]) -> SystemConfig:
-    """Read the value of the `%SYS%` key from JSON, or from what JSON or YAML held.
+    """Read the value of the `%SYS%` key from JSON, or from parsed JSON or YAML.
 
     Raises:
         IllegalSetting: not JSON, or an invalid field.
@@ -189,13 +189,13 @@ def _check(model: type[T], what: str, value: dict[str, Any]) -> T:
 
 @lru_cache(maxsize=1_024)
 def _with_defaults(group: str) -> SubscriptionGroupConfig:
-    """For a group that nobody has registered; it is asked for at every send-back."""
+    """Return the defaults for an unregistered group; cached, because every send-back needs them."""
     return SubscriptionGroupConfig(group_name=check_group(group))
 
 
 @lru_cache(maxsize=16)
 def _parsed(table: str) -> DelayLevels:
-    """The table is asked for at every send-back and changes once a year."""
+    """Parse a table; cached, because every send-back needs it and it rarely changes."""
     return DelayLevels.parse(table)
 
 
@@ -204,12 +204,12 @@ class Groups:
     """The contents of the GROUPS topic at one moment.
 
     Attributes:
-        system: level table and switches for all.
+        system: level table and switches for all groups.
         by_name: the registered groups.
-        own_table: a level table that this process was given explicitly; it wins.
-        own_auto_create: likewise for `auto_create_subscription_group`.
-        allowed_real_topics: the setting of the scheduler that started last; None while none has published it.
-        unreadable: keys of records that nobody can read, and why.
+        own_table: an explicit level table of this process, which overrides the common one.
+        own_auto_create: the same for `auto_create_subscription_group`.
+        allowed_real_topics: the setting of the scheduler that started last; None if none has published it.
+        unreadable: keys of unreadable records, and the reasons.
     """
 
     system: SystemConfig = field(default_factory=SystemConfig)
@@ -226,11 +226,11 @@ class Groups:
 
     @property
     def normal_partitions(self) -> int:
-        """How many partitions of a delay topic are for everybody; those behind them are for floods."""
+        """Number of partitions of a delay topic for ordinary records; the partitions behind them are for floods."""
         return (self.system.topic_settings or _DEFAULT_TOPICS).delay_partitions
 
     def find(self, group: str) -> SubscriptionGroupConfig:
-        """The group's configuration; an unknown one gets the defaults if that is allowed (RocketMQ: BR-02).
+        """Return the group's configuration; unknown groups get the defaults if allowed (RocketMQ: BR-02).
 
         Raises:
             SubscriptionGroupNotExist: unknown, and `auto_create_subscription_group` is off (RocketMQ: BR-01).
@@ -249,12 +249,12 @@ class Groups:
         return _with_defaults(group)
 
     def is_paused(self, group: str) -> bool:
-        """Whether due records of the group wait until its pause is lifted."""
+        """Return whether due records of the group wait for the end of its pause."""
         known = self.by_name.get(group)
         return known is not None and bool(known.retry_paused)
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Groups:
-        """Return the groups after one more record of the topic; an unreadable one is logged and changes nothing."""
+        """Return the groups after one more record of the topic; an unreadable record is logged and ignored."""
         name = (key or b"").decode(errors="replace")
         others = {one: why for one, why in self.unreadable.items() if one != name}
         try:

@@ -1,4 +1,4 @@
-"""Read the GROUPS topic from its start, then follow it, in a thread of its own."""
+"""A thread that reads the GROUPS topic from its start, then follows it."""
 
 from __future__ import annotations
 
@@ -19,39 +19,45 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.5
 _LOOK_AGAIN_SECONDS: Final = 5.0
+_COUNT_SECONDS: Final = 30.0
 
 
 class GroupsFollower(TopicFollower):
-    """Always has the latest `Groups`; a process that starts before Kafka waits for it and says so.
+    """Has the latest `Groups`; before Kafka answers, it waits and logs that.
+
+    Guarantees: when the topic was created again or is read again after an error, its content replaces the former groups
+    as soon as it is read to its end, so that long-running processes decide as new ones do. While the topic is missing,
+    the former groups apply, because starting brokers do not know their topics for a moment.
+    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_groups_made_again.py.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         topic: the GROUPS topic.
-        start: what holds before the first record: the explicit settings of this process.
+        start: the groups before the first record: the explicit settings of this process.
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, start: Groups) -> None:
-        super().__init__(base, topic, "reconsume-groups", _LOOK_AGAIN_SECONDS)
-        self._groups = start
+        super().__init__(base, topic, "reconsume-groups", _LOOK_AGAIN_SECONDS, _COUNT_SECONDS)
+        self._start = self._groups = start
         self._loaded = threading.Event()
         self._refusal: KafkaRefused | None = None
         self._trouble: KafkaNotReachable | None = None
 
     @property
     def groups(self) -> Groups:
-        """The groups as far as they are known now."""
+        """Return the groups as known now."""
         return self._groups
 
     @property
     def trouble(self) -> KafkaNotReachable | None:
-        """Why Kafka did not answer the last time, where it did not."""
+        """Return why Kafka did not answer the last time, None if it did."""
         return self._trouble
 
     def wait_until_loaded(self, stop: threading.Event, seconds: float = float("inf")) -> bool:
-        """Wait until the topic was read to its end once; False if `stop` or the end of these seconds came first.
+        """Wait until the topic was read to its end once; False after `stop` or `seconds`.
 
         Raises:
-            KafkaRefused: it may not be read; to wait would help nobody.
+            KafkaRefused: the right to read the topic is missing, so waiting is useless.
         """
         end = time.monotonic() + seconds
         while not stop.is_set() and time.monotonic() < end:
@@ -62,20 +68,25 @@ class GroupsFollower(TopicFollower):
         return False
 
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read on until stopped; the end of each partition tells that what was there at start is known."""
+        """Read until stopped; the end of each partition shows that all earlier records are known."""
         partitions = admin.partitions([self._topic]).get(self._topic, 0)
         self._refusal = self._trouble = None
         if not partitions:
-            # No GROUPS topic: everything has its default. It may be made later.
+            # Without a GROUPS topic the defaults apply. The topic may be created later.
             self._loaded.set()
             return
+        groups = self._start
         with closing(TailReader(self._base, self._client_id, self._topic)) as reader:
             reader.follow(dict.fromkeys((self._topic, one) for one in range(partitions)))
-            while not self._stop.is_set():
+            while not (self._stop.is_set() or self._has_grown(admin, partitions)):
                 for message in reader.read(_POLL_SECONDS):
                     if (error := message.error()) is not None:
                         raise translate(error, f"reading topic {self._topic}")
-                    self._groups = self._groups.with_record(message.key(), message.value())
+                    groups = groups.with_record(message.key(), message.value())
+                if reader.went_back:
+                    raise KafkaNotReachable(f"topic {self._topic} was made again, reading it from its start")
+                if not (self._loaded.is_set() and reader.unread):
+                    self._groups = groups
                 if not reader.unread:
                     self._loaded.set()
 

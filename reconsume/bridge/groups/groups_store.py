@@ -1,4 +1,4 @@
-"""Write and list subscription groups."""
+"""Reads and writes subscription groups."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SECONDS: Final = 15.0
 
 
 def read_groups(cluster: Cluster) -> Groups:
-    """The groups as the topic holds them now.
+    """Return the current groups of the topic.
 
     Raises:
-        KafkaNotReachable: nothing came within 15 s.
+        KafkaNotReachable: no answer within 15 s.
         KafkaRefused: rights are missing.
     """
     topic = cluster.names.groups
@@ -32,7 +32,12 @@ def read_groups(cluster: Cluster) -> Groups:
 
 
 def write_group(cluster: Cluster, config: SubscriptionGroupConfig) -> None:
-    """Register or change a group; all processes follow within a second."""
+    """Register or change a group; all processes use it within a second.
+
+    Raises:
+        IllegalName: the group's name cannot be part of a topic name, so `topics apply` would fail for all groups.
+    """
+    cluster.names.retry(config.group_name)
     write_records(cluster, cluster.names.groups, [(config.group_name, config.to_json())])
 
 
@@ -47,6 +52,6 @@ def write_system(cluster: Cluster, config: SystemConfig) -> None:
 
 
 def write_allowed_topics(cluster: Cluster) -> None:
-    """Publish the setting `allowed_real_topics` of a scheduler, for those who send delayed messages."""
+    """Publish a scheduler's setting `allowed_real_topics`, for senders of delayed messages."""
     value = encode_allowed(cluster.settings.allowed_real_topics)
     write_records(cluster, cluster.names.groups, [(ALLOWED_TOPICS_KEY, value)])

@@ -1,1 +1,1 @@
-"""Listening for HTTP: health, metrics, and the servers of the sidecar and the console."""
+"""HTTP servers for health, metrics, the sidecar and the console."""

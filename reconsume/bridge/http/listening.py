@@ -1,4 +1,4 @@
-"""The addresses that a process listens on, and the token that callers from other machines show."""
+"""Listen addresses of a process, and the token for callers from other machines."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from reconsume.delay_levels.errors import IllegalSetting
 _FEWEST_CHARACTERS: Final = 16
 _BACKLOG: Final = 2048
 _MISSING_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
-"""What a machine without IPv6, or without IPv4, answers."""
+"""The error of a machine without IPv6, or without IPv4."""
 _TRIES: Final = 10
-"""For a free port: the one that the first address got may be taken on the second."""
+"""Tries for a free port: the port of the first address may be taken on the second."""
 
 logger = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it; a name other than `localhost` may be anything."""
+    """Return whether only this machine can reach a host; a name other than `localhost` counts as reachable."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -33,16 +33,17 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(section: str, host: str, token: SecretStr | None, token_file: Path | None) -> str | None:
-    """The token that callers must show; None if they need none.
+    """Return the token that callers must send; None if they need none.
 
     Args:
-        section: of the settings, such as `sidecar`.
-        host: that is listened on.
-        token: itself.
-        token_file: or what holds it.
+        section: the section of the settings, such as `sidecar`.
+        host: the listen address.
+        token: the token itself.
+        token_file: or a file that holds it.
 
     Raises:
-        IllegalSetting: it cannot be read, is too short, or is missing although other machines can reach the host.
+        IllegalSetting: the token cannot be read, is too short, is illegal in a header, or is missing although other
+            machines can reach the host.
     """
     if token is not None:
         found, where = token.get_secret_value().strip(), f"{section}.token"
@@ -52,14 +53,19 @@ def read_token(section: str, host: str, token: SecretStr | None, token_file: Pat
         return None
     else:
         raise IllegalSetting(
-            f"setting {section}.listen.host: {host} can be reached from other machines, and there is no token; name "
-            f"a file that holds one with --token-file (or RECONSUME_{section.upper()}__TOKEN_FILE), or listen on "
+            f"setting {section}.listen.host: other machines can reach {host}, so it needs a token; name "
+            f"a file with one by --token-file (or RECONSUME_{section.upper()}__TOKEN_FILE), or listen on "
             "127.0.0.1"
         )
     if len(found) < _FEWEST_CHARACTERS:
         raise IllegalSetting(
             f"setting {where}: a token needs at least {_FEWEST_CHARACTERS} characters, this one has {len(found)}; "
             "make one: openssl rand -hex 32"
+        )
+    if not (found.isascii() and found.isprintable()):
+        raise IllegalSetting(
+            f"setting {where}: a token must be one line of printable ASCII, for an HTTP header carries it; make one: "
+            "openssl rand -hex 32"
         )
     return found
 
@@ -75,10 +81,10 @@ def listening_sockets(setting: str, host: str, port: int | None, default: int = 
     """Listen on every address of a host; `::` is all addresses, of IPv6 and of IPv4.
 
     Args:
-        setting: such as `sidecar.listen`; its last word is the option of the command line.
+        setting: the setting, such as `sidecar.listen`; its last word is the option of the command line.
         host: an address, or a name.
-        port: 0 takes a free one; None takes the default one, or a free one where that is taken.
-        default: the port of the role.
+        port: 0 picks a free port; None picks the default port, or a free one if that is taken.
+        default: the default port of the role.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -92,7 +98,7 @@ def listening_sockets(setting: str, host: str, port: int | None, default: int = 
             if port is not None or error.errno != errno.EADDRINUSE:
                 raise
         found = _listen(host, 0)
-    except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a legal host name
         raise IllegalSetting(_refusal(setting, _shown(host, wanted), error)) from None
     logger.warning("%s: port %d is taken, using %s", setting, wanted, shown_address(found[0]))
     return found

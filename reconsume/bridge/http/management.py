@@ -1,4 +1,4 @@
-"""`/metrics`, `/livez`, `/readyz` and `/loglevel` on a port of their own."""
+"""The management port: `/metrics`, `/livez`, `/readyz` and `/loglevel`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Health(Protocol):
     """Answers the probes."""
 
     def is_alive(self) -> bool:
-        """False asks for a restart."""
+        """Return False to request a restart."""
 
     def is_ready(self) -> bool:
-        """False asks for patience."""
+        """Return False while the process cannot work yet."""
 
 
 class LogLevel(Protocol):
@@ -38,11 +38,11 @@ class WsgiServer:
     """Serves a WSGI application, and `/loglevel`, until closed.
 
     Args:
-        host: where it listens.
-        port: 0 takes a free one; None takes the default one, or a free one where that is taken.
+        host: the listen address.
+        port: 0 picks a free port; None picks the default port, or a free one if that is taken.
         answer: the application.
-        log_level: what `/loglevel` shows and changes; None leaves that path to the application.
-        default_port: of the role.
+        log_level: serves `/loglevel`; None leaves that path to the application.
+        default_port: the default port of the role.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -62,7 +62,7 @@ class WsgiServer:
         self._server = WsgiThread(self.answer, sockets, "reconsume-management")
 
     def answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-        """One request."""
+        """Answer one request."""
         if environ["PATH_INFO"] != "/loglevel" or self._log_level is None:
             return self._application(environ, start)
         status, body = _change_level(self._log_level, environ)
@@ -79,7 +79,7 @@ class WsgiServer:
 
 
 class ManagementServer(WsgiServer):
-    """The port of a scheduler worker, or of a console.
+    """The management port of a scheduler worker or a console.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -116,7 +116,7 @@ def _plain(start: Start, status: str, body: str) -> list[bytes]:
 
 
 def _change_level(level: LogLevel, environ: dict[str, Any]) -> tuple[str, str]:
-    """GET shows the level; PUT changes it, from this machine alone (`kubectl port-forward` counts as such)."""
+    """Show the level for GET; change it for PUT, from this machine only, which includes `kubectl port-forward`."""
     method, body = environ["REQUEST_METHOD"], ""
     if method == "PUT":
         if not is_loopback(environ["REMOTE_ADDR"]):

@@ -1,4 +1,4 @@
-"""The connections that an HTTP server holds open: how many, and how long each may take."""
+"""Limits on the open connections of an HTTP server: their number and their times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ConnectionLimits:
     """The limits of one server.
 
     Attributes:
-        connections: that are open at a time.
-        idle_seconds: until the first byte of a request.
-        head_seconds: from there to the end of its headers.
-        body_seconds: from there to the end of its body.
-        write_seconds: until the client has read an answer.
-        header_bytes: of the largest request line with its headers.
+        connections: maximum of open connections.
+        idle_seconds: time until the first byte of a request.
+        head_seconds: time from there to the end of the headers.
+        body_seconds: time from there to the end of the body.
+        write_seconds: time for the client to read an answer.
+        header_bytes: maximum size of request line and headers.
     """
 
     connections: int = 256
@@ -38,20 +38,20 @@ class ClientConnection(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the server waits for its client."""
+        """Return whether the server waits for the client."""
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it at once."""
 
 
 class OpenConnections:
-    """At most so many; one more ends the connection that has waited longest for its client.
+    """Open connections up to a maximum; one more closes the connection that has waited longest for its client.
 
-    A client that sends its request at once is therefore answered, however many others are idle.
+    So a client that sends its request at once gets an answer, however many others are idle.
 
     Args:
-        most: that are open at a time.
-        server: its name in the log.
+        most: the maximum.
+        server: the name in the log.
     """
 
     def __init__(self, most: int, server: str) -> None:
@@ -61,7 +61,7 @@ class OpenConnections:
         self._warned_at = -_WARN_EVERY_SECONDS
 
     def add(self, connection: ClientConnection) -> None:
-        """Take a new connection; it is ended itself where all others are being answered."""
+        """Add a connection; it is closed at once if all others are being answered."""
         self._open[connection] = None
         if len(self._open) > self._most:
             longest = next((one for one in self._open if one.is_waiting), connection)
@@ -70,13 +70,13 @@ class OpenConnections:
             self._warn()
 
     def answered(self, connection: ClientConnection) -> None:
-        """Make it the last one: it begins to wait."""
+        """Note the end of an answer: the connection waits from now on."""
         if connection in self._open:
             self.discard(connection)
             self._open[connection] = None
 
     def discard(self, connection: ClientConnection) -> None:
-        """Forget a connection that has ended."""
+        """Forget a closed connection."""
         self._open.pop(connection, None)
 
     def _warn(self) -> None:

@@ -1,4 +1,4 @@
-"""uvicorn in a thread of its own, with limits: of a head's size, of connections, and of the time a client may take."""
+"""uvicorn in a background thread, with limits of header size, connections and times of clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOO_LARGE: Final = 431
 
 
 def raw_answer(status: int, kind: str, body: bytes) -> bytes:
-    """Return the whole text of an answer that ends its connection."""
+    """Return the whole text of an answer that closes its connection."""
     reason = HTTPStatus(status).phrase
     head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
@@ -40,22 +40,22 @@ _REFUSALS: Final = {
 
 
 class UvicornThread:
-    """Serves HTTP/1.1 behind its caller, or TLS, and logs where this process does.
+    """Serves HTTP/1.1 or HTTPS in a background thread, and logs like the rest of the process.
 
-    Listens from its construction on, so that an address that cannot be had is told at once.
+    The constructor binds the address, so that a bad address is reported at once.
 
     Args:
-        app: what answers.
-        setting: that names the address, such as `sidecar.listen`.
-        host: to listen on.
-        port: 0 takes a free one.
-        name: of the thread, a daemon.
-        limits: of heads and connections.
-        refusals: whole answers by status: 400 for no HTTP, 408 for a slow client, 431 for a head that is too large.
-        options: further ones of uvicorn, such as `loop`.
+        app: the application.
+        setting: the setting of the address, such as `sidecar.listen`.
+        host: the listen address.
+        port: 0 picks a free port.
+        name: the name of the daemon thread.
+        limits: limits of headers and connections.
+        refusals: whole answers by status: 400 for invalid HTTP, 408 for a slow client, 431 for too large headers.
+        options: further options of uvicorn, such as `loop`.
 
     Raises:
-        IllegalSetting: the address cannot be used. Also what uvicorn raises for certificates that it cannot use.
+        IllegalSetting: the address cannot be used. uvicorn's own errors for unusable certificates pass through.
     """
 
     def __init__(
@@ -102,16 +102,16 @@ class UvicornThread:
         self._running.wait(_START_SECONDS)
 
     def is_answering(self, seconds: float) -> bool:
-        """Whether it has begun, and its event loop takes turns."""
+        """Return whether it has started and its event loop makes progress."""
         loop = self._loop
         return loop is not None and self._thread.is_alive() and takes_turns(loop, seconds)
 
     def end(self, finish_seconds: float, end_seconds: float) -> None:
-        """Take no further request; finish those that have begun, within so long, and end.
+        """Accept no more requests, finish the running ones, and end.
 
         Args:
-            finish_seconds: at least 1.
-            end_seconds: the thread is left behind after so long.
+            finish_seconds: time for running requests; at least 1.
+            end_seconds: the thread is abandoned after this time.
         """
         self._config.timeout_graceful_shutdown = max(1, round(finish_seconds))
         self._server.should_exit = True
@@ -160,28 +160,28 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request, or more of one, is expected of the client."""
+        """Return whether the client must send a request, or the rest of one."""
         return self._stage is not _Stage.ANSWER
 
     def abort(self) -> None:
-        """End the connection at once, whatever was still to be sent."""
+        """Close the connection at once, with unsent data."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class
-        """Count it, and wait for its first request for so long."""
+        """Count the connection, and start the time for its first request."""
         super().connection_made(transport)
         self._timer = self.loop.call_later(self._limits.idle_seconds, self._too_slow)
         self._open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forget the connection."""
         for timer in filter(None, (self._timer, self._writing)):
             timer.cancel()
         self._open.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes until a head is complete."""
+        """Count bytes until the headers are complete."""
         self._of_this_head += len(data)
         super().data_received(data)
         if self._of_this_head > self._limits.header_bytes and not self.transport.is_closing():
@@ -189,12 +189,12 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._set_timer()
 
     def on_message_begin(self) -> None:
-        """The first byte of a request has come."""
+        """Note the first byte of a request."""
         self._stage = _Stage.HEAD
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """A head has ended, and its own size is known."""
+        """Check the size of complete headers."""
         self._of_this_head = _NO_HEAD
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self._limits.header_bytes:
             self._refusal = _TOO_LARGE
@@ -203,14 +203,14 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Another head may begin on this connection."""
+        """Allow the next request on this connection."""
         self._of_this_head = 0
         super().on_message_complete()
         if not self.cycle.response_complete:
             self._stage = _Stage.ANSWER
 
     def on_response_complete(self) -> None:
-        """An answer was given; what stands in the pipeline is next."""
+        """Note the end of an answer; a pipelined request is next."""
         super().on_response_complete()
         if self.cycle.response_complete:
             self._stage = _Stage.IDLE
@@ -218,18 +218,18 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._set_timer()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is answered."""
+        """Note that the client reads slower than it is answered."""
         super().pause_writing()
         self._writing = self.loop.call_later(self._limits.write_seconds, self.abort)
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """Note that the client has caught up."""
         super().resume_writing()
         if self._writing is not None:
             self._writing.cancel()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the base class has it
-        """Answer bytes that are no request; no application can."""
+        """Answer bytes that are not an HTTP request; the application cannot."""
         self._refuse(self._refusal)
 
     def _refuse(self, status: int) -> None:
@@ -252,7 +252,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(seconds[self._stage], self._too_slow)
 
     def _too_slow(self) -> None:
-        """Say so to a client that has begun a request and has no answer; end the connection."""
+        """Answer a slow client if it has begun a request; close the connection."""
         if self._stage in (_Stage.HEAD, _Stage.BODY) and not self._is_answered():
             self._refuse(_TOO_SLOW)
         else:

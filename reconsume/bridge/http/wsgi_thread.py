@@ -1,4 +1,4 @@
-"""A WSGI application behind a server of bounded threads, connections and times; standard library only."""
+"""A WSGI server with limits of threads, connections and times, on the standard library only."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ logger = logging.getLogger(__name__)
 Start = Callable[[str, list[tuple[str, str]]], Any]
 """WSGI's `start_response`."""
 WORKERS: Final = 8
-"""Threads that answer: so many requests at a time, further ones wait their turn."""
+"""Threads that answer; further requests wait."""
 _LIMITS: Final = ConnectionLimits(idle_seconds=10.0, body_seconds=10.0, write_seconds=30.0)
 _MOST_BYTES: Final = 65_536
-"""Of a request."""
+"""The maximum size of a request."""
 _CLOSE_SECONDS: Final = 1.0
-"""For answers that have begun when the server ends."""
+"""Time for running answers when the server ends."""
 _START_SECONDS: Final = 30.0
+_DIGITS: Final = 19
+"""The maximum digits of a content length; Python raises for numbers of thousands of digits."""
 _END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
 _LENGTH: Final = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 class Refused(Exception):
-    """A request that is not answered by the application; its text is the status."""
+    """A request that the application does not get; the text is the status."""
 
 
 def size_of_request(received: bytes) -> int | None:
-    """Return the size of the request that begins so, or None before its headers have ended. Pure.
+    """Return the size of the request that begins like this, None before its headers are complete.
 
     Raises:
-        Refused: it is too large, or does not tell its size.
+        Refused: the request is too large, or has no size.
     """
     end = _END_OF_HEAD.search(received)
     if end is None:
@@ -53,7 +55,7 @@ def size_of_request(received: bytes) -> int | None:
     length = told.group(1).strip() if told else b"0"
     if not length.isdigit():
         raise Refused("400 Bad Request")
-    if end.end() + int(length) > _MOST_BYTES:
+    if len(length) > _DIGITS or end.end() + int(length) > _MOST_BYTES:
         raise Refused("413 Content Too Large")
     return end.end() + int(length)
 
@@ -61,15 +63,15 @@ def size_of_request(received: bytes) -> int | None:
 class WsgiThread:
     """Serves until closed, one request on each connection.
 
-    Guarantees: one thread reads requests, so that idle and slow clients hold no thread; eight others answer those that
-    are whole. A thread for each connection would make 300 threads of 300 idle clients.
+    Guarantees: one thread reads all requests, so that idle and slow clients occupy no thread; eight others answer
+    complete requests. A thread for each connection would mean 300 threads for 300 idle clients.
     Test: tests/unit/bridge/http/test_wsgi_thread.py.
 
     Args:
-        application: WSGI's.
-        sockets: that listen.
-        name: of the threads, which are daemons.
-        limits: of connections.
+        application: the WSGI application.
+        sockets: listening sockets.
+        name: the name of the daemon threads.
+        limits: limits of connections.
     """
 
     def __init__(
@@ -96,8 +98,8 @@ class WsgiThread:
         self._running.wait(_START_SECONDS)
 
     def close(self) -> None:
-        """Stop serving; answers that have begun get a moment."""
-        with suppress(RuntimeError):  # it has ended
+        """Stop serving; running answers get a moment."""
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._stop.set)
         self._loop_thread.join()
         for _ in range(WORKERS):
@@ -114,7 +116,7 @@ class WsgiThread:
             await asyncio.wait(self._in_hand, timeout=_CLOSE_SECONDS)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read one request, write its answer, and end."""
+        """Read one request, write its answer, and close."""
         connection = _Connection(writer.transport)
         self._open.add(connection)
         try:
@@ -159,12 +161,12 @@ class WsgiThread:
             except Exception:
                 logger.exception("a request to %s failed", self.address)
                 answer = _plain("500 Internal Server Error")
-            with suppress(RuntimeError):  # the server has closed
+            with suppress(RuntimeError):  # the server is closed
                 self._loop.call_soon_threadsafe(asked.give, answer)
 
 
 class _Asked(NamedTuple):
-    """A request that has come whole, for a thread that answers."""
+    """A complete request for an answering thread."""
 
     request: bytes
     client: tuple[Any, ...]
@@ -185,7 +187,7 @@ class _Connection:
 
 
 class _Exchange(WSGIRequestHandler):
-    """One request that has come whole, and the answer to it."""
+    """A complete request and its answer."""
 
     def __init__(self, request: bytes, client: tuple[Any, ...], server: Any) -> None:
         self.rfile = io.BytesIO(request)
@@ -197,13 +199,13 @@ class _Exchange(WSGIRequestHandler):
         return self._written.getvalue()
 
     def setup(self) -> None:
-        """The streams are there."""
+        """Do nothing: the streams exist."""
 
     def finish(self) -> None:
-        """The answer is read from its stream."""
+        """Do nothing: the answer is read from its stream."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """A scrape or a probe every few seconds is no news."""
+        """Do nothing: scrapes and probes need no log lines."""
 
 
 def _plain(status: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests to a cluster: topics, their settings, offsets. None of them creates anything by itself."""
+"""Requests to a cluster about topics, settings and offsets. Requests never create a topic implicitly."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS: Final = 2.0
 _FENCED: Final = "fenced"
-"""In the reason why a topic has no replicas: there are brokers, and the controller has not heard of them lately."""
+"""Part of the error for missing replicas if brokers exist but the controller has not heard of them lately."""
 _MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The facts of a cluster on which new topics depend."""
+    """The facts of a cluster that new topics depend on."""
 
     brokers: int
     default_replication_factor: int
@@ -38,7 +38,7 @@ class ClusterFacts:
 
 
 class Commit(NamedTuple):
-    """An offset that a group commits or has committed for a partition, and the text beside it."""
+    """A committed offset of a partition, with its metadata."""
 
     offset: int
     metadata: str
@@ -46,10 +46,10 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WantedTopic:
-    """A topic as it should be; -1 replicas is the cluster's default.
+    """The target state of a topic; -1 replicas means the cluster's default.
 
     Attributes:
-        may_grow: whether partitions are added to one that has fewer; records of one key change partitions then.
+        may_grow: whether to add missing partitions, which moves keys to other partitions.
     """
 
     name: str
@@ -60,23 +60,23 @@ class WantedTopic:
 
 
 class KafkaAdmin(PatientClient):
-    """Questions to the cluster, and the making of topics.
+    """Requests to the cluster, and the creation of topics.
 
-    All methods raise `KafkaNotReachable` when no broker answers within 16 s, of `create` 22 s, and `KafkaRefused` when
-    the cluster says no.
+    All methods raise `KafkaNotReachable` if no broker answers within 16 s (`create`: 22 s), and `KafkaRefused` if the
+    cluster refuses.
     """
 
     def topics(self) -> dict[str, int]:
-        """All topics that we may see, with their number of partitions."""
+        """Return all visible topics with their numbers of partitions."""
         topics = self._metadata("listing the topics").topics
         return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def partitions(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
-        """How many partitions each of these topics has; a topic that does not exist is left out.
+        """Return the number of partitions of each of these topics that exists.
 
         Args:
-            topics: to look for.
-            refused: takes what the cluster refuses to tell, by topic; without it the first refusal is raised.
+            topics: the topics to look for.
+            refused: collects refusals by topic; without it the first refusal is raised.
         """
         return {topic: len(one.partitions) for topic, one in self._described(list(topics), refused).items()}
 
@@ -106,7 +106,7 @@ class KafkaAdmin(PatientClient):
                     yield topic, error
 
     def unwritable(self, topics: Collection[str]) -> dict[str, str]:
-        """Why this client may not write to some of these topics; those that it may write to are left out."""
+        """Return the topics among these that this client may not write to, and why."""
         found: dict[str, str] = {}
         refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         for topic, told in self._describe(list(topics), include_authorized_operations=True):
@@ -119,7 +119,7 @@ class KafkaAdmin(PatientClient):
         return found
 
     def max_message_bytes(self, topic: str) -> int | None:
-        """The limit of a topic for record batches; None where the brokers do not say, or may not."""
+        """Return a topic's limit for record batches; None if the brokers do not say."""
         try:
             return int(self.settings([topic])[topic]["max.message.bytes"])
         except (ReconsumeError, KeyError) as error:
@@ -127,11 +127,11 @@ class KafkaAdmin(PatientClient):
             return None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id that Kafka gave each of these topics when it was made; a topic that does not exist is left out."""
+        """Return Kafka's id of each of these topics that exists."""
         return {topic: str(one.topic_id) for topic, one in self._described(list(topics)).items()}
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The settings in force of each topic, by name."""
+        """Return the settings in force of each topic, by name."""
         return self._settings_of([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
 
     @patiently
@@ -147,13 +147,13 @@ class KafkaAdmin(PatientClient):
         }
 
     def cluster_id(self) -> str:
-        """The id that a cluster gives itself when it is made."""
+        """Return the cluster's id."""
         return str(self._metadata("asking for the cluster's id").cluster_id)
 
     def facts(self) -> ClusterFacts:
-        """Number of brokers and the defaults that matter for new topics.
+        """Return the number of brokers and the defaults that new topics depend on.
 
-        Without the right to read broker settings Kafka's own defaults are taken.
+        Without the right to read broker settings, Kafka's own defaults are assumed.
         """
         brokers = self._brokers()
         try:
@@ -180,14 +180,14 @@ class KafkaAdmin(PatientClient):
         return brokers
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
-        """Make a topic and wait until it can be used; False if it was there already."""
+        """Create a topic and wait until it is usable; False if it existed."""
         made = self.create_all([WantedTopic(topic, partitions, replication_factor, settings)])[topic]
         if isinstance(made, ReconsumeError):
             raise made
         return made
 
     def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, bool | ReconsumeError]:
-        """The same for many, in one request: for each whether it was made, or why it cannot be."""
+        """Create many topics in one request; return for each whether it was created, or why not."""
         found: dict[str, bool | ReconsumeError] = {}
         self._create_others(topics, found)
         made = {one.name: one.partitions for one in topics if found[one.name] is True}
@@ -196,7 +196,7 @@ class KafkaAdmin(PatientClient):
         return found
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Give a topic so many partitions in all, and wait until they can be used."""
+        """Increase a topic's partitions to this number, and wait until they are usable."""
         asked = [NewPartitions(topic, partitions)]
         request = self._request(
             self._client.create_partitions, asked, seconds=self._patience, operation_timeout=self._patience
@@ -206,7 +206,7 @@ class KafkaAdmin(PatientClient):
 
     @patiently
     def _create_others(self, topics: Sequence[WantedTopic], found: dict[str, bool | ReconsumeError]) -> None:
-        """Ask for those of which nothing is found yet."""
+        """Request the topics without a result so far."""
         others = [
             NewTopic(one.name, one.partitions, one.replication_factor, config=dict(one.settings))
             for one in topics
@@ -235,7 +235,7 @@ class KafkaAdmin(PatientClient):
 
     @patiently
     def _require_leaders(self, partitions: Mapping[str, int]) -> None:
-        """Until its partitions have leaders a topic takes no record, and looks as if it were not there."""
+        """Check for leaders: a topic whose partitions have none accepts no record, and seems not to exist."""
         request = self._request(self._client.describe_topics, TopicCollection(list(partitions)), seconds=self._patience)
         for topic, count in partitions.items():
             try:
@@ -248,9 +248,9 @@ class KafkaAdmin(PatientClient):
     def end_offsets(
         self, partitions: Iterable[Partition], *, earliest: bool = False, uncommitted: bool = False
     ) -> dict[Partition, int]:
-        """The offset after the last committed record of each partition, or the first one that is kept.
+        """Return the offset after the last committed record of each partition, or the first kept one.
 
-        With `uncommitted` the end of what is there, also of transactions that are still open.
+        With `uncommitted`, records of open transactions count too.
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
         return self._list_offsets(list(partitions), spec, uncommitted=uncommitted)
@@ -258,7 +258,7 @@ class KafkaAdmin(PatientClient):
     def offsets_at(
         self, partitions: Iterable[Partition], timestamp_ms: int, *, uncommitted: bool = False
     ) -> dict[Partition, int]:
-        """The first offset of each partition with that timestamp or a later one; the end where there is none."""
+        """Return the first offset of each partition with that timestamp or a later one; the end if none follows."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         found = self._list_offsets(list(partitions), spec, uncommitted=uncommitted)
         return found | self.end_offsets(
@@ -287,20 +287,20 @@ class KafkaAdmin(PatientClient):
             self._answer(request, one, f"deleting records of {one.topic}-{one.partition}")
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offsets that a consumer group has committed of these; a partition without one is left out."""
+        """Return the committed offsets of a group for those of these partitions that have one."""
         return {where: one.offset for where, one in self.commits(group, partitions).items()}
 
     def commits(self, group: str, partitions: Iterable[Partition], *, stable: bool = False) -> dict[Partition, Commit]:
-        """The same with the metadata that were committed with each offset.
+        """Return committed offsets of a group with their metadata.
 
-        Asked by a consumer that is not a member: librdkafka 2.16 kills the process when an admin client asks a broker
-        that is not the group's coordinator any more, or not yet (librdkafka issue 5040).
+        A consumer outside the group asks: librdkafka 2.16 kills the process if an admin client asks a broker that is
+        not the group's coordinator any more, or not yet (librdkafka issue 5040).
         Test: tests/integration/test_lost_offsets.py. Remove when: issue 5040 is closed.
 
         Args:
-            group: whose.
-            partitions: of these.
-            stable: wait for the end of transactions that are about to commit offsets of these.
+            group: the group.
+            partitions: the partitions.
+            stable: wait for the end of transactions that commit offsets of these partitions.
         """
         asked = [TopicPartition(*where) for where in partitions]
         if not asked:
@@ -313,10 +313,10 @@ class KafkaAdmin(PatientClient):
             consumer.close()
 
     def member_names(self, group: str) -> set[str]:
-        """The members of a group by their `group.instance.id`, or `client.id`, which Kafka puts before a UUID.
+        """Return the members of a group by `group.instance.id`, or `client.id`, which Kafka puts before a UUID.
 
-        Asked of all brokers, in the older way that confluent-kafka calls deprecated: the newer one, a question to the
-        group's coordinator, kills the process when the connection breaks (librdkafka issue 4605, pull request 5397).
+        This asks all brokers, with the older call that confluent-kafka deprecates. The newer call asks the group's
+        coordinator and kills the process if the connection breaks (librdkafka issue 4605, pull request 5397).
         Test: tests/integration/test_scheduler_group.py. Remove when: issue 4605 is closed.
         """
         try:
@@ -334,7 +334,7 @@ def _commits(
     try:
         found = consumer.committed(asked, _ANSWER_SECONDS)
     except KafkaException as error:
-        # That the group may not be used is told to those who poll; who asks waits for a coordinator in vain.
+        # Only a poll reports that the group may not be used; this call would wait for a coordinator in vain.
         told = consumer.poll(0)
         refusal = None if told is None else told.error()
         if refusal is None and error.args[0].code() in UNANSWERED:

@@ -1,4 +1,4 @@
-"""The librdkafka settings of every client that we make."""
+"""The librdkafka settings of every client."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Final
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 
 _INFO: Final = 6
-"""Of syslog: a broker that closes a connection is logged so, and told in no other way."""
+"""Syslog level: librdkafka reports a connection closed by a broker only at this level."""
 
 
 FLUSHED_LINGER_MS: Final = 50
-"""Of a producer that is flushed when a batch is complete, as a commit does, so it costs no time. A shorter one splits
-the batch into requests, and while one of a partition has no answer librdkafka (2.16) spins over records that linger no
-more."""
+"""`linger.ms` of a producer that a commit flushes after each batch, so it costs no time. A shorter value splits the
+batch into several requests, and while one of a partition has no answer, librdkafka (2.16) spins over records whose
+linger time is over."""
 
 
 def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
-    """Settings for any client; of librdkafka's own lines the log has the critical ones, `ConnectionErrors` all.
+    """Return settings for any client; of librdkafka's own log lines, only `ConnectionErrors` gets all.
 
-    Brokers that are back are found within a second, as Java's clients do; librdkafka's default waits for up to 10 s.
-    Topics of ours are not made by asking for them, which librdkafka's producers and admin clients would do with one
-    that was deleted: brokers would make it with the clock of its producers (`CreateTime`). `DelayProducer`, which sends
-    to the program's own topics, alone asks for that. Test: tests/integration/test_deleted_topics.py.
+    Returning brokers are found within a second, as with Java's clients; librdkafka's default waits for up to 10 s.
+    Automatic creation of topics is off: otherwise librdkafka's producers and admin clients would recreate a deleted
+    topic of reconsume with `CreateTime`. Only `DelayProducer` enables it, for the program's own topics. Test:
+    tests/integration/test_deleted_topics.py.
     """
     defaults = {"client.id": client_id, "log_level": _INFO, "allow.auto.create.topics": False}
-    # librdkafka refuses a longest wait that is below the first one.
+    # librdkafka refuses a longest wait below the first one.
     if "reconnect.backoff.ms" not in base:
         defaults["reconnect.backoff.max.ms"] = 1_000
     heard = ConnectionErrors(base, client_id)
@@ -34,7 +34,7 @@ def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
 
 
 def consumer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
-    """Settings for a consumer that commits by itself and sees committed records only.
+    """Return settings for a consumer that commits explicitly and reads committed records only.
 
     New topics are found within 10 s; librdkafka's own refresh takes 5 minutes.
     """
@@ -44,17 +44,17 @@ def consumer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
         "isolation.level": "read_committed",
         "topic.metadata.refresh.interval.ms": 10_000,
         "enable.partition.eof": False,
-        # Also for a start at the beginning: librdkafka falls back on this when that start fails for a moment.
+        # Also for a start at the beginning: librdkafka falls back on this if that start fails for a moment.
         "auto.offset.reset": "earliest",
     }
     return defaults | client_settings(base, client_id)
 
 
 def producer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
-    """Settings for an idempotent producer that puts keys where a Java client would.
+    """Return settings for an idempotent producer that partitions keys like a Java client.
 
-    A record is retried until the brokers answer (`message.timeout.ms` 0): giving up after a time would leave open
-    whether it was stored, and a second copy would be a duplicate.
+    A record is retried until the brokers answer (`message.timeout.ms` 0): after a timeout it would be unknown whether
+    the record was stored, and a second copy would be a duplicate.
     Test: tests/integration/test_push_consumer_broker_away.py.
     """
     defaults = {
@@ -72,18 +72,18 @@ def producer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
 
 
 def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> dict[str, Any]:
-    """Settings for a transactional producer; its transactional id is its client id too.
+    """Return settings for a transactional producer, whose transactional id is also its client id.
 
-    The short retry back-off matters: the next transaction meets the last one still completing, and librdkafka's
-    default then waits 100 ms. Shown by benchmarks/lateness.py.
+    The short retry back-off matters: the next transaction often begins while the last one is completing, and
+    librdkafka's default then waits 100 ms. Shown by benchmarks/lateness.py.
     """
     return producer_settings(base, transactional_id) | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
-        # librdkafka wants a record's patience to be shorter than the transaction's.
+        # librdkafka requires a record's timeout to be shorter than the transaction's.
         "message.timeout.ms": max(1_000, timeout_ms - 1_000),
         "linger.ms": FLUSHED_LINGER_MS,
-        # So many records are sent while the rest of a large transaction is handed over; a small one waits for its
+        # This many records are sent while the rest of a large transaction is produced; a small one waits for its
         # flush. Shown by benchmarks/throughput.py: 0.59-0.74 of a bare loop became 0.71-0.92.
         "batch.num.messages": 1_000,
         "retry.backoff.ms": 1,
@@ -92,5 +92,5 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
 
 
 def compresses(base: Mapping[str, Any]) -> bool:
-    """Whether producers with these settings compress what they send."""
+    """Return whether producers with these settings compress."""
     return any(base.get(name, "none") != "none" for name in ("compression.type", "compression.codec"))

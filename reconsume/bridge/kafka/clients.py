@@ -1,9 +1,9 @@
-"""The one place where clients of Kafka are made, and where a process asks for the time.
+"""Makes all Kafka clients, and provides the clock.
 
-Addresses that someone serves in this process are the exception: `reconsume.testing` has Kafkas in memory.
+Some addresses are served within this process: `reconsume.testing` has in-memory Kafkas.
 
-Guarantees: a Kafka in memory is reached by its address alone, so users test their own construction of consumers; the
-drop-in, a C class, by `DerivedConsumer`. Test: tests/contract/test_drop_in.py.
+Guarantees: the address alone selects an in-memory Kafka, so users test their own construction of consumers; the
+drop-in, a C class, uses `DerivedConsumer` for this. Test: tests/contract/test_drop_in.py.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _FULL_SECONDS: Final = 0.05
 
 
 def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M:
-    """A client; what librdkafka does not take of the settings is told as the user's setting that it is."""
+    """Make a client; report settings that librdkafka refuses as errors of the user's setting."""
     try:
         return kind(dict(settings))
     except KafkaException as error:
         cause = error.args[0]
         if isinstance(cause, KafkaError) and cause.code() == KafkaError._INVALID_ARG:
-            raise IllegalSetting(f"setting kafka: librdkafka refuses it: {cause.str()}") from error
+            way_out = "; set sasl.mechanism, such as SCRAM-SHA-512" if "GSSAPI" in cause.str() else ""
+            raise IllegalSetting(f"setting kafka: librdkafka refuses it: {cause.str()}{way_out}") from error
         raise
 
 
@@ -43,8 +44,8 @@ class Clients:
     """Real clients and the real clock.
 
     Attributes:
-        can_lose_offsets: whether a group's coordinator may say that less is committed than is.
-        outlive_the_process: whether what a process has left open is still there when it is started again.
+        can_lose_offsets: whether a group's coordinator may forget committed offsets.
+        outlive_the_process: whether open transactions of a process survive its restart.
     """
 
     can_lose_offsets = True
@@ -52,7 +53,7 @@ class Clients:
 
     @property
     def clock(self) -> Clock:
-        """Gives the time in milliseconds."""
+        """Return the clock, in milliseconds."""
         return now_ms
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
@@ -68,7 +69,7 @@ class Clients:
         return _made(AdminClient, settings)
 
     def consumer_class(self, derived: type[C]) -> type[C]:
-        """The class to make an object of where a class derived from `confluent_kafka.Consumer` was called."""
+        """Return the class to instantiate for a class derived from `confluent_kafka.Consumer`."""
         return derived
 
 
@@ -77,12 +78,12 @@ _served: Final[dict[str, Clients]] = {}
 
 
 def serve(bootstrap_servers: str, clients: Clients) -> None:
-    """From now on clients for this address are made by `clients`."""
+    """Make clients for this address with `clients` from now on."""
     _served[bootstrap_servers] = clients
 
 
 def forget(bootstrap_servers: str) -> None:
-    """The address is served no more."""
+    """Stop serving the address."""
     _served.pop(bootstrap_servers, None)
 
 
@@ -92,45 +93,45 @@ def clients_of(settings: Mapping[str, Any]) -> Clients:
 
 
 def clock_of(settings: Mapping[str, Any]) -> Clock:
-    """The clock that holds where these settings lead."""
+    """Return the clock for the address in these settings."""
     return clients_of(settings).clock
 
 
 class DerivedConsumer(Consumer):
     """A `confluent_kafka.Consumer` to derive from; its first argument, or its keywords, are the settings.
 
-    Where the address is served by someone else, the object is of a class that has their consumer in place of
-    librdkafka's, so `super()` leads there.
+    If the address is served in memory, the object belongs to a class that derives from the in-memory consumer instead
+    of librdkafka's, so `super()` calls that one.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """An object of this class, or of the one that stands for it."""
+        """Make an object of this class, or of its in-memory variant."""
         settings = dict(args[0]) if args and isinstance(args[0], Mapping) else {}
         return super().__new__(clients_of(settings | kwargs).consumer_class(cls))
 
 
 def client_versions() -> dict[str, str]:
-    """The versions of confluent-kafka and of the librdkafka in it."""
+    """Return the versions of confluent-kafka and librdkafka."""
     return {"confluent-kafka": str(__version__), "librdkafka": libversion()[0]}
 
 
 def make_consumer(settings: Mapping[str, Any]) -> Consumer:
-    """A consumer for the address in its settings."""
+    """Make a consumer for the address in its settings."""
     return clients_of(settings).consumer(settings)
 
 
 def make_producer(settings: Mapping[str, Any]) -> Producer:
-    """A producer for the address in its settings."""
+    """Make a producer for the address in its settings."""
     return clients_of(settings).producer(settings)
 
 
 def make_admin(settings: Mapping[str, Any]) -> AdminClient:
-    """An admin client for the address in its settings."""
+    """Make an admin client for the address in its settings."""
     return clients_of(settings).admin(settings)
 
 
 def produce_patiently(producer: Producer, *record: Any, **more: Any) -> None:
-    """`produce`; while the producer's queue is full, serve delivery reports and try again."""
+    """Call `produce`; while the producer's queue is full, serve delivery reports and try again."""
     while True:
         try:
             producer.produce(*record, **more)
@@ -144,15 +145,15 @@ def store(producer: Producer, records: Sequence[tuple[Any, ...]], seconds: float
     """Write records and wait until the brokers have acknowledged all of them.
 
     Args:
-        producer: of a transaction, or any other.
+        producer: a producer, with or without a transaction.
         records: topic, value, key, partition and headers of each.
-        seconds: to wait at most.
+        seconds: the longest wait.
 
     Returns:
         Topic, partition, offset and timestamp of each.
 
     Raises:
-        KafkaException: one was refused, or not acknowledged in time.
+        KafkaException: a record was refused, or not acknowledged in time.
     """
     found: dict[int, tuple[str, int, int, int]] = {}
     failed: list[KafkaError] = []
@@ -173,15 +174,15 @@ def store(producer: Producer, records: Sequence[tuple[Any, ...]], seconds: float
 
 
 def discard_producer(producer: Producer) -> None:
-    """Release a producer without waiting for what is on its way; Kafka undoes what it has not committed."""
+    """Release a producer without waiting for records in flight; Kafka aborts its open transaction."""
     producer.purge()
     close_producer(producer)
 
 
 def close_producer(producer: Producer) -> None:
-    """Release a producer, also of one with a fatal error, which may come at any moment.
+    """Release a producer, even one with a fatal error.
 
-    confluent-kafka 2.16 raises `SystemError` then, or the fatal error itself, of which its user has heard.
+    confluent-kafka 2.16 then raises `SystemError`, or the fatal error itself, which its user knows already.
     """
     try:
         producer.close()

@@ -1,4 +1,4 @@
-"""The handle to an installation that commands, operations and the console are given."""
+"""The handle to an installation for commands, operations and the console."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from reconsume.delay_levels.errors import TopicNotReady
 
 
 class Cluster:
-    """An installation on a Kafka cluster. Nothing connects before `admin` is used. Safe to use from several threads.
+    """An installation on a Kafka cluster. It connects on first use of `admin`. Safe to use from several threads.
 
     Args:
-        settings: of this process.
-        clock: gives the time in milliseconds; None takes the one that holds where the settings lead.
+        settings: the settings of this process.
+        clock: returns milliseconds; None uses the clock of the address.
 
     Attributes:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
     """
 
@@ -31,14 +31,14 @@ class Cluster:
 
     @cached_property
     def admin(self) -> KafkaAdmin:
-        """One client for all questions."""
+        """Return the shared admin client."""
         return KafkaAdmin(self.base)
 
     def require(self, topic: str) -> str:
-        """Return the topic.
+        """Return the topic if it exists.
 
         Raises:
-            TopicNotReady: it does not exist.
+            TopicNotReady: the topic does not exist.
         """
         if not self.admin.partitions([topic]):
             raise TopicNotReady(f"topic {topic} does not exist; {self.names.remedy_if_missing(topic)}")

@@ -1,4 +1,4 @@
-"""Why a client has no connection: librdkafka's errors in words that name the address, the cause and the way out."""
+"""Explanations of connection errors: address, cause and way out."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ logger = logging.getLogger(__name__)
 _REPORT_EVERY_SECONDS: Final = 10.0
 _KEEP_SECONDS: Final = 60.0
 _OF_A_BROKER: Final = re.compile(r"(?:\w+://)?(?P<host>[^/\s]+:\d+)/(?P<id>bootstrap|\d+): (?P<text>.*)", re.DOTALL)
-"""librdkafka's name of a broker: with a number it is an address that the cluster advertises."""
+"""librdkafka's name of a broker; with a number it is an address that the cluster advertises."""
 _STATE: Final = re.compile(r" \(after (?P<ms>\d+)ms in state (?P<state>\w+)[^)]*\)$")
 _DISCONNECTED: Final = "Disconnected"
 _SIZE: Final = re.compile(r"Invalid response size (\d+)")
 _HTTP: Final = int.from_bytes(b"HTTP", "big")
 _TLS_ALERT: Final = 0x1503
 _SOON_MS: Final = 2_000
-"""A listener that wants a login closes a connection without one at its first request."""
+"""A listener that requires a login closes a connection without one at its first request."""
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 _FAIL: Final = "FAIL"
-"""The facility of librdkafka's lines about connections that failed."""
+"""The facility of librdkafka's log lines about failed connections."""
 _ADDRESS: Final = "give another address with --bootstrap-servers or RECONSUME_BOOTSTRAP_SERVERS"
 _DOCTOR: Final = "`reconsume doctor` examines the connection"
 
 
 class Heard(NamedTuple):
-    """One error of librdkafka, and when it came, in seconds that only grow."""
+    """An error of librdkafka and its time, in monotonic seconds."""
 
     code: int
     text: str
@@ -41,12 +41,12 @@ class Heard(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why there is no connection.
+    """The reason for a missing connection.
 
     Attributes:
         what: the address and the cause.
         mend: the way out.
-        is_certain: only other settings, or another user or certificate, end it.
+        is_certain: whether only other settings, or another user or certificate, help.
     """
 
     what: str
@@ -58,21 +58,21 @@ class Trouble(NamedTuple):
 
 
 class ConnectionErrors:
-    """Hears what librdkafka tells of one client's connections, as its `error_cb` and its `logger`.
+    """Collects librdkafka's connection errors of one client, as its `error_cb` and `logger`.
 
-    librdkafka (2.16) tells of a connection that a broker closes in a log line alone, of all other failures by
-    `error_cb`, and of both only while the client is polled and does not wait for metadata. So the client logs from
-    level 6 on, and `PatientClient` waits in short turns. What comes is logged in our words, the same words at most
-    every 10 s: librdkafka repeats itself 40 times a second.
+    librdkafka (2.16) reports a connection that a broker closes only as a log line, all other failures by `error_cb`,
+    and both only while the client is polled and does not wait for metadata. So the client's log level is 6, and
+    `PatientClient` waits in short turns. Errors are logged in reconsume's words, the same words at most every 10 s:
+    librdkafka repeats itself 40 times a second.
     Tests: tests/unit/bridge/kafka/test_connection_errors.py, tests/integration/test_connection_errors.py.
 
     Remove when: librdkafka tells `error_cb` of closed connections, also while a call waits for metadata.
 
     Args:
-        base: the client's settings; an `error_cb` in it is told in place of our log, a `log_level` lets lines through.
-        client_id: begins our log lines.
-        level: of our log lines.
-        clock: seconds that only grow.
+        base: the client's settings; their `error_cb` replaces our log, their `log_level` lets lines through.
+        client_id: the beginning of our log lines.
+        level: the level of our log lines.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ConnectionErrors:
         self._logged: dict[str, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Take note of an error, as librdkafka's `error_cb`."""
+        """Record an error, as librdkafka's `error_cb`."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._are_all_down = True
         else:
@@ -109,7 +109,7 @@ class ConnectionErrors:
             logger.log(self._level, "%s: %s", self._client_id, text)
 
     def log(self, level: int, message: str, *given: Any) -> None:
-        """Take note of a line of librdkafka's log, as its `logger`."""
+        """Record a line of librdkafka's log, as its `logger`."""
         text = message % given if given else message
         if text.startswith(_FAIL) and _DISCONNECTED in text:
             self._note(KafkaError._TRANSPORT, text.partition("]: ")[2])
@@ -117,24 +117,24 @@ class ConnectionErrors:
             logger.log(level, "%s", text)
 
     def forget(self) -> None:
-        """A broker has answered, so what came before says nothing any more."""
+        """Forget all errors: a broker has answered."""
         self._heard.clear()
         self._are_all_down = False
 
     def trouble(self) -> Trouble | None:
-        """Why there is no connection; None if nothing of the last minute tells."""
+        """Return why there is no connection; None without an error in the last minute."""
         since = self._clock() - _KEEP_SECONDS
         heard = [one for one in self._heard.copy().values() if one.at >= since]
         return explain_connection(heard, self._base) if heard else None
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether all brokers are down for this client, and it is certain that waiting does not help."""
+        """Return whether all brokers are down for this client and waiting certainly does not help."""
         trouble = self.trouble()
         return self._are_all_down and trouble is not None and trouble.is_certain
 
     def silence(self, seconds: float, doing: str) -> KafkaNotReachable:
-        """Return the error of reading where nothing came for so long."""
+        """Return the error of a read that got nothing for this time."""
         return self.no_answer(KafkaError(KafkaError._TIMED_OUT, f"nothing came within {seconds:g} s"), doing)
 
     def no_answer(self, cause: KafkaError, doing: str) -> KafkaNotReachable:
@@ -147,7 +147,7 @@ class ConnectionErrors:
         return kind(f"{doing}: no connection to Kafka: {trouble}; {_DOCTOR}")
 
     def add_to(self, cause: KafkaError) -> KafkaError:
-        """Return the error with what was heard, where something was."""
+        """Return the error with the recorded connection error, if there is one."""
         trouble = self.trouble()
         return cause if trouble is None else KafkaError(cause.code(), f"{cause.str()}: {trouble}")
 
@@ -157,13 +157,13 @@ class ConnectionErrors:
 
 
 def explain_connection(heard: Iterable[Heard], base: Mapping[str, Any]) -> Trouble | None:
-    """Say what librdkafka's errors mean, and what to do; of several the one that tells most."""
+    """Explain librdkafka's errors and the way out; of several, the most specific."""
     found = [(rank, trouble) for one in heard if (ranked := _explain(one, base)) for rank, trouble in [ranked]]
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def _explain(heard: Heard, base: Mapping[str, Any]) -> tuple[int, Trouble] | None:
-    """Its rank, and itself; None of an error that is about no broker."""
+    """Return rank and explanation; None for an error that concerns no broker."""
     broker = _OF_A_BROKER.match(heard.text)
     address = broker["host"] if broker else str(base.get("bootstrap.servers"))
     text = broker["text"] if broker else heard.text
@@ -198,7 +198,7 @@ def _unreachable(address: str, reason: str, code: int) -> Trouble:
 
 
 def nobody_at(address: str) -> Trouble:
-    """Say that the brokers give an address that does not answer."""
+    """Report that the brokers advertise an address that does not answer."""
     host, _, port = address.rpartition(":")
     return Trouble(
         f"Kafka says that a broker is at {address}, and nobody answers there from here",

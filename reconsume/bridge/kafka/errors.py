@@ -1,4 +1,4 @@
-"""Kafka's errors in our words."""
+"""Translation of Kafka's errors."""
 
 from __future__ import annotations
 
@@ -88,73 +88,73 @@ _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFS
 _NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
 _GIVEN_UP: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _INSTANCE_FENCED: Final = "Static consumer fenced"
-"""librdkafka's text for FENCED_INSTANCE_ID; a consumer's fatal errors have no code but `_FATAL` in confluent-kafka 2.16
-(confluent-kafka-python issue 869)."""
+"""librdkafka's text for FENCED_INSTANCE_ID; in confluent-kafka 2.16 fatal errors of consumers have only the code
+`_FATAL` (confluent-kafka-python issue 869)."""
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
 
 
 def is_end(error: ClientError) -> bool:
-    """Whether a partition was read to its end."""
+    """Return whether a partition was read to its end."""
     return error.code() == KafkaError._PARTITION_EOF
 
 
 def is_missing(error: ClientError) -> bool:
-    """Whether the topic, or its partition, does not exist."""
+    """Return whether the topic, or its partition, does not exist."""
     return error.code() in NO_TOPIC
 
 
 def is_out_of_range(error: ClientError) -> bool:
-    """Whether a partition has no record at the offset to read from, or no offset is committed."""
+    """Return whether a partition has no record at the offset, or no offset is committed."""
     return error.code() in _OUT_OF_RANGE
 
 
 def has_no_offset(error: ClientError) -> bool:
-    """Whether it is out of range because no offset is committed."""
+    """Return whether the offset is out of range because none is committed."""
     return _NO_OFFSET in error.str()
 
 
 def is_fatal(error: ClientError) -> bool:
-    """Whether the client is unusable; as a polled record a fatal error does not say `fatal()`."""
+    """Return whether the client is unusable; as a polled record, a fatal error does not report `fatal()`."""
     return error.fatal() or error.code() == KafkaError._FATAL
 
 
 def is_given_up(error: ClientError) -> bool:
-    """Whether the producer has thrown the record away before it had an answer."""
+    """Return whether the producer has given the record up before an answer."""
     return error.code() in _GIVEN_UP
 
 
 def is_session_timeout_refused(error: ClientError) -> bool:
-    """Whether the brokers do not take the session timeout."""
+    """Return whether the brokers refuse the session timeout."""
     return error.code() == KafkaError.INVALID_SESSION_TIMEOUT
 
 
 def is_instance_fenced(error: ClientError) -> bool:
-    """Whether another member has the same `group.instance.id`."""
+    """Return whether another member has the same `group.instance.id`."""
     return error.code() == KafkaError.FENCED_INSTANCE_ID or _INSTANCE_FENCED in error.str()
 
 
 def is_passing(error: ClientError) -> bool:
-    """Whether the same request may succeed later without anybody changing anything."""
+    """Return whether the same request may succeed later without any intervention."""
     return error.code() in _NOT_REACHABLE or (error.retriable() and error.code() not in NO_TOPIC)
 
 
 def is_rebalance(error: ClientError) -> bool:
-    """Whether the group has refused offsets of a member that it has not, or not as it was."""
+    """Return whether the group refused offsets because the member or its generation is outdated."""
     return error.code() in _REBALANCED
 
 
 def is_refusal(error: ClientError) -> bool:
-    """Whether one record is to blame; librdkafka reports the others of its batch as purged."""
+    """Return whether one record is to blame; librdkafka reports the others of its batch as purged."""
     return error.code() in _REFUSALS
 
 
 def is_refusal_of_some(error: ClientError) -> bool:
-    """Whether some record of several is to blame; librdkafka may only say that some failed."""
+    """Return whether some record of several is to blame; librdkafka may only report that some failed."""
     return is_refusal(error) or error.code() == KafkaError._INCONSISTENT
 
 
 def refusing_topic(cause: ClientError) -> str:
-    """Return the topic that librdkafka (2.16) names where a produce request was refused, else nothing."""
+    """Return the topic that librdkafka (2.16) names for a refused produce request, else nothing."""
     named = re.search(r"ProduceRequest for (\S+) \[\d+\]", cause.str())
     return named[1] if named else ""
 
@@ -162,12 +162,12 @@ def refusing_topic(cause: ClientError) -> str:
 def translate(
     error: KafkaException | ClientError, doing: str, remedy_if_missing: str = _REMEDY_IF_MISSING
 ) -> ReconsumeError:
-    """The error of ours for one of Kafka's.
+    """Return reconsume's error for one of Kafka.
 
     Args:
-        error: what confluent-kafka raised or reported.
-        doing: what was being done, with its topic or group; the message starts with it.
-        remedy_if_missing: what creates the topic, where the caller knows whose it is.
+        error: the error that confluent-kafka raised or reported.
+        doing: the action with its topic or group; the beginning of the message.
+        remedy_if_missing: the command that creates the topic, if the caller knows it.
     """
     cause = error.args[0] if isinstance(error, KafkaException) else error
     if not isinstance(cause, KafkaError):
@@ -184,14 +184,14 @@ def translate(
     if code in _DEFINITE or cause.fatal():
         kind, way_out = _TOO_LARGE.get(code, (KafkaRefused, ""))
         return kind(f"{doing}: {cause.name()}: {cause.str()}{way_out}")
-    # What nobody has thought of is no verdict on a record: it is reported and tried again.
+    # An unknown error is not a verdict on a record: it is reported and the record tried again.
     known = "no answer from Kafka" if is_passing(cause) else cause.name()
     return KafkaNotReachable(f"{doing}: {known}: {cause.str()}")
 
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Translate what confluent-kafka raises within."""
+    """Translate confluent-kafka's exceptions in this block."""
     try:
         yield
     except KafkaException as error:
@@ -199,10 +199,10 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
-    """The error for which librdkafka has failed an open transaction, where a call only says that it has (`_STATE`).
+    """Return the reason for which librdkafka has failed an open transaction, for an error that only says so (`_STATE`).
 
-    A record is refused in the background, so whatever is called next may be told of it in this way. To begin a
-    transaction is then answered with the reason, and does nothing while one is open.
+    Records are refused in the background, so any next call may get this error. Beginning a transaction then returns the
+    reason, and does nothing while one is open.
     """
     if error.args[0].code() == KafkaError._STATE:
         try:
@@ -214,5 +214,5 @@ def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
 
 
 def not_wanted() -> KafkaException:
-    """Return what undoes a transaction from within, because its caller does not want it any more."""
+    """Return an exception that aborts a transaction from within, on its caller's request."""
     return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))

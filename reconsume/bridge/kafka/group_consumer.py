@@ -1,4 +1,4 @@
-"""The Kafka consumer in values of our own: of a group's member, and of those who read without a group."""
+"""A Kafka consumer with reconsume's types, for members of a group and for readers without one."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ logger = logging.getLogger(__name__)
 BEGINNING: Final[int] = OFFSET_BEGINNING
 END: Final[int] = OFFSET_END
 COMMITTED: Final[int] = OFFSET_STORED
-"""To start where the group has committed."""
+"""Start at the group's committed offset."""
 
 _LEAVE_SECONDS: Final = 5.0
-"""A rebalance that is under way has to end first."""
+"""Limit of a request; a running rebalance has to end first."""
 _LEAVING_SECONDS: Final = 0.05
 
 Answer = Commit | ReconsumeError
-"""What the group has committed of a partition, a negative offset where that is nothing; or why it is not known."""
+"""A partition's committed offset, negative if there is none; or the error."""
 
 
 class PartitionOwner(Protocol):
-    """Receives the changes of a consumer's partitions, in its polls."""
+    """Receives changes of a consumer's partitions, in its polls."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        """These are ours now."""
+        """Take over assigned partitions."""
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        """These are given away; they are still ours."""
+        """Give partitions up; they are owned until this returns."""
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """Forget partitions that other members own already."""
 
     def committed(self, answers: Mapping[Partition, Answer]) -> None:
-        """The answer to a commit that nobody waited for."""
+        """Note the answer to an asynchronous commit."""
 
 
 class GroupConsumer:
-    """For the thread that polls alone.
+    """A consumer for the polling thread only.
 
     Args:
-        settings: librdkafka's.
+        settings: librdkafka settings.
         make: makes the client.
 
     Attributes:
@@ -74,7 +74,7 @@ class GroupConsumer:
         self._consumer = make({**settings, "on_commit": self._committed})
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Take part in the group with these topics."""
+        """Join the group with these topics."""
         self._consumer.subscribe(
             list(topics),
             on_assign=lambda _consumer, given: self.owner.assigned(_places(given)),
@@ -83,10 +83,10 @@ class GroupConsumer:
         )
 
     def follow(self) -> None:
-        """Called before each poll: take note of what is to be read now."""
+        """Update the read partitions; called before each poll."""
 
     def poll(self, seconds: float) -> Message | None:
-        """One record or error."""
+        """Return one record or error."""
         return self._consumer.poll(seconds)
 
     def consume(self, count: int) -> list[Message]:
@@ -98,34 +98,34 @@ class GroupConsumer:
         self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in offsets.items()])
 
     def restart(self, where: Partition, offset: int) -> None:
-        """Read a partition on from there. A seek does not work while librdkafka does not know where to begin."""
+        """Restart a partition at an offset. A seek does not work while librdkafka does not know where to begin."""
         self.stop([where])
         self.start({where: offset})
 
     def stop(self, partitions: Iterable[Partition]) -> None:
-        """Read these no more."""
+        """Stop reading these partitions."""
         self._consumer.incremental_unassign([TopicPartition(*where) for where in partitions])
 
     def read_only(self, offsets: Mapping[Partition, int]) -> None:
-        """Read these, each from its offset, and nothing else."""
+        """Read exactly these partitions, each from its offset."""
         self._consumer.assign([TopicPartition(*where, offset) for where, offset in offsets.items()])
 
     def seek(self, where: Partition, offset: int) -> None:
-        """Read a partition on from there.
+        """Continue a partition at an offset.
 
         Raises:
-            ReconsumeError: it is not read yet.
+            ReconsumeError: the partition is not read yet.
         """
         with translated(f"reading {names_of([where])} from {offset}"):
             self._consumer.seek(TopicPartition(*where, offset))
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Read nothing more of these."""
+        """Pause these partitions."""
         if wanted := [TopicPartition(*where) for where in partitions]:
             self._consumer.pause(wanted)
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Read these on."""
+        """Resume these partitions."""
         if wanted := [TopicPartition(*where) for where in partitions]:
             self._consumer.resume(wanted)
 
@@ -148,7 +148,7 @@ class GroupConsumer:
         }
 
     def commit(self, points: Mapping[Partition, Commit], *, wait: bool) -> Collection[Partition]:
-        """Commit; gives what was refused. Messages of uncommitted offsets are read again."""
+        """Commit; return the refused partitions. Messages of uncommitted offsets are read again."""
         if not points:
             return ()
         offsets = [TopicPartition(*where, *point) for where, point in points.items()]
@@ -164,9 +164,9 @@ class GroupConsumer:
         return refused.keys()
 
     def restore(self, points: Mapping[Partition, Commit]) -> None:
-        """Commit again what the group's coordinator has lost.
+        """Commit offsets again that the group's coordinator has lost.
 
-        Who was put out of the group cannot: it learns that in its next poll, so it must not try again without one.
+        A member that was removed from the group cannot commit. It learns that in its next poll, so poll before a retry.
 
         Raises:
             ReconsumeError: it failed otherwise.
@@ -182,7 +182,7 @@ class GroupConsumer:
             logger.warning("%s", failure)
 
     def first_and_end(self, where: Partition, seconds: float) -> tuple[int, int]:
-        """The first offset of a partition that is kept, and its end.
+        """Return the first kept offset of a partition, and its end.
 
         Raises:
             ReconsumeError: no broker answers.
@@ -193,7 +193,7 @@ class GroupConsumer:
             raise translate(error, f"asking where {names_of([where])} begins and ends") from error
 
     def offset_at(self, where: Partition, timestamp_ms: int, seconds: float) -> int:
-        """The first offset with that timestamp or a later one; `END` where there is none.
+        """Return the first offset with that timestamp or a later one; `END` if none follows.
 
         Raises:
             ReconsumeError: no broker answers, or rights are missing.
@@ -212,7 +212,7 @@ class GroupConsumer:
         return self._consumer.consumer_group_metadata()
 
     def leave(self) -> None:
-        """Give the partitions to other members now, also those of a static member; nothing is read any more.
+        """Give up the partitions now, also those of a static member; the consumer reads nothing any more.
 
         `Consumer.close` alone keeps the place of a static member until its session ends; `unsubscribe` gives it up
         (librdkafka 2.16, `rd_kafka_cgrp_leave_maybe`). Remove when: `Consumer.close` can leave the group.
@@ -242,7 +242,7 @@ class GroupConsumer:
 
 
 def names_of(partitions: Iterable[Partition]) -> str:
-    """Partitions for the log."""
+    """Return partitions as text for the log."""
     return ", ".join(f"{topic}-{partition}" for topic, partition in partitions) or "none"
 
 

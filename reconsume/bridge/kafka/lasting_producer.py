@@ -1,4 +1,4 @@
-"""A producer that is replaced when it can do nothing any more."""
+"""A producer that is replaced when it becomes unusable."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _LAST_REPORTS_SECONDS: Final = 1.0
 
 
 class ProducedRecord(ABC):
-    """A record on its way; what became of it is told once, maybe in another thread."""
+    """A record in flight; its outcome is reported once, possibly in another thread."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def doing(self) -> str:
-        """Begins each error."""
+        """Return the beginning of error messages."""
 
     @abstractmethod
     def written(self, partition: int, offset: int, stored_ms: int) -> None:
-        """The brokers have acknowledged it."""
+        """Note the acknowledgement."""
 
     @abstractmethod
     def refused(self, error: ReconsumeError) -> None:
-        """It is not stored, or that is unknown."""
+        """Note that the record is not stored, or that this is unknown."""
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Take the producer's report."""
+        """Handle the producer's delivery report."""
         if error is None:
             self.written(message.partition() or 0, message.offset() or 0, message.timestamp()[1])
         else:
@@ -49,13 +49,14 @@ class ProducedRecord(ABC):
 
 
 class LastingProducer:
-    """Any thread may produce, and waits for no other; one thread serves, and replaces the producer.
+    """Any thread may produce without waiting; one thread serves the producer and replaces it.
 
-    A producer is unusable after a fatal error, or when librdkafka has left it alone (see `Connections`). Undelivered
-    records then get an error, though the brokers may have stored them: writing them again makes second copies.
+    A producer is unusable after a fatal error, or if librdkafka has stopped looking for brokers (see `Connections`).
+    Unacknowledged records then get an error, although the brokers may have stored them: writing them again makes
+    second copies.
 
     Args:
-        settings: librdkafka's, for a producer without transactions.
+        settings: librdkafka settings for a producer without transactions.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -66,7 +67,7 @@ class LastingProducer:
         self._connections, self._producer = self._made()
 
     def __len__(self) -> int:
-        """Records that are not acknowledged, also of producers that are given up and have not told of it yet."""
+        """Return the number of unacknowledged records, including those of replaced producers."""
         with self._lock:
             return len(self._producer) + sum(map(len, self._given_up))
 
@@ -83,7 +84,7 @@ class LastingProducer:
 
         Raises:
             BufferError: as `produce` does.
-            ReconsumeError: it cannot be sent, such as one that is larger than any producer may send.
+            ReconsumeError: the record cannot be sent, for example because it is too large for any producer.
         """
         try:
             self.produce(topic, value, key, partition, on_delivery=delivery.report, headers=headers)
@@ -94,8 +95,7 @@ class LastingProducer:
         """Produce as `confluent_kafka.Producer.produce` does.
 
         Raises:
-            BufferError: it was not taken, because the queue is full or the producer is about to be replaced; the same
-                call may succeed later.
+            BufferError: the queue is full or the producer is about to be replaced; the same call may succeed later.
         """
         producer = self._producer
         try:
@@ -108,11 +108,11 @@ class LastingProducer:
                     self._broken = self._broken or error.args[0].str()
             raise BufferError("the producer is about to be replaced") from error
         if producer is not self._producer:
-            # It was replaced meanwhile, and may have been purged before it took this record.
+            # The producer was replaced meanwhile, and may have been purged before it took this record.
             _give_up(producer)
 
     def serve(self, seconds: float) -> None:
-        """Call what waits for reports of deliveries, for so long; by one thread only."""
+        """Serve delivery reports for this time; only one thread may call this."""
         try:
             self._producer.poll(seconds)
             self._connections.check()
@@ -124,7 +124,7 @@ class LastingProducer:
             self._replace(self._broken)
 
     def flush(self, seconds: float) -> int:
-        """Wait until all are acknowledged; gives how many are not."""
+        """Wait for all acknowledgements; return how many are missing."""
         producer = self._producer
         try:
             wait_for_reports(producer, seconds)
@@ -149,8 +149,8 @@ class LastingProducer:
             self._given_up.append(old)
             self._connections, self._producer = self._made()
         logger.error("producer replaced, retrying %d records: %s", len(old), why)
-        # By a thread that nobody waits for: letting go of a broken client may take long. It is not closed, because
-        # someone may be in its `flush`.
+        # In a thread that nobody waits for: releasing a broken client may take long. It is not closed, because
+        # another thread may be in its `flush`.
         threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()
 
     def _let_go(self, producer: Producer) -> None:
@@ -162,7 +162,7 @@ class LastingProducer:
 
 
 def _give_up(producer: Producer) -> None:
-    """Tell the waiting callers that their records were given up."""
+    """Report to the callers that their records were given up."""
     producer.purge()
     try:
         wait_for_reports(producer, _LAST_REPORTS_SECONDS)

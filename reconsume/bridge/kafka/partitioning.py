@@ -9,12 +9,12 @@ from confluent_kafka import murmur2
 
 
 def all_partitions(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Each partition of these topics, as their numbers of partitions tell."""
+    """Return all partitions of these topics."""
     return [(topic, one) for topic, count in counts.items() for one in range(count)]
 
 
 def choose_partition(key: bytes | None, partitions: int) -> int:
-    """The partition of a retry topic: by key as a Java client would, else any (RocketMQ: BR-05)."""
+    """Choose the partition of a retry topic: by key as a Java client does, else any (RocketMQ: BR-05)."""
     if partitions <= 1:
         return 0
     return random.randrange(partitions) if key is None else murmur2(key, partitions)  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""An admin client that is asked patiently, and replaced where it gets no answer."""
+"""An admin client that repeats unanswered requests, and is replaced if it gets no answer."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ UNANSWERED: Final = frozenset(
 )
 """Errors of requests that no broker has answered."""
 _USED_UP: Final = UNANSWERED | {KafkaError.FENCED_LEADER_EPOCH}
-"""A client may fail for long after these. librdkafka 2.16 repeats a fenced epoch until it reads its metadata again."""
+"""A client may fail for long after these: librdkafka 2.16 repeats a fenced epoch until its next metadata refresh."""
 _REQUEST_SECONDS: Final = 4.0
-"""Less than a caller waits: a client that does not find its controller in this time is replaced, and asked again."""
+"""Less than a caller's wait: a client that does not find its controller in this time is replaced."""
 _SHARES: Final = (0.125, 0.25, 0.625)
-"""Of the time for a request: librdkafka tells nothing of its connections while it waits for metadata."""
+"""Length of a turn: librdkafka reports no connection errors while it waits for metadata."""
 _GRACE_SECONDS: Final = 2.0
-"""An answer that librdkafka gives itself, because no broker did, may come a little late."""
+"""Extra time, because librdkafka's own timeouts may be a little late."""
 _LOOK_SECONDS: Final = 0.1
 
 
 def patiently(ask: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], T]:
-    """Have a method of a `PatientClient` ask again while there is no answer, as long as its patience lasts."""
+    """Repeat a method of a `PatientClient` without an answer, as long as its patience lasts."""
 
     @wraps(ask)
     def asked(self: C, /, *given: P.args, **more: P.kwargs) -> T:
@@ -51,19 +51,19 @@ def patiently(ask: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P]
 
 
 class AdminRequest(Generic[K]):
-    """One request about several topics, partitions or groups; each has an answer of its own.
+    """One request about several topics, partitions or groups, each with its own answer.
 
-    It keeps its client: librdkafka (2.16) may lose the answers of one that is let go meanwhile, as when another thread
-    replaces it, and their futures never end. Nor is any answer waited for much longer than was asked for.
+    It keeps a reference to its client: if another thread replaces and releases the client, librdkafka (2.16) may lose
+    the answers, and their futures never end. No answer is awaited for much longer than requested.
     Tests: tests/unit/bridge/kafka/test_patient_client.py, tests/integration/test_admin_requests.py.
     Remove when: confluent-kafka ends the futures of a client that is destroyed.
 
     Args:
-        ask: a method of the client.
-        given: to that method.
-        seconds: its `request_timeout`.
-        is_hopeless: is asked while there is no answer; ends the wait.
-        more: of its keywords.
+        ask: the client's method.
+        given: positional arguments of that method.
+        seconds: the `request_timeout`.
+        is_hopeless: called during the wait; True ends it.
+        more: keyword arguments.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class AdminRequest(Generic[K]):
         self._futures = ask(*given, request_timeout=seconds, **more)
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over the asked keys."""
+        """Iterate over the requested keys."""
         return iter(self._futures)
 
     def answer(self, asked: K) -> Any:
-        """Wait for it.
+        """Wait for the answer of a key.
 
         Raises:
-            KafkaException: the answer is an error, or there is none.
+            KafkaException: the answer is an error or missing.
         """
         while True:
             left = self._end - time.monotonic()
@@ -100,19 +100,19 @@ class AdminRequest(Generic[K]):
 
 
 class PatientClient:
-    """Asks again while there is no answer. Safe to use from several threads.
+    """Repeats requests without an answer. Safe to use from several threads.
 
-    A login that fails is told at once the first time. Who asks again all the same waits as for a broker that is away: a
-    process that lasts would fill its log, and ask the brokers without a pause.
+    The first failed login is reported at once. Further requests wait as for an unreachable broker; otherwise a
+    long-running process would fill its log, and ask the brokers without a pause.
 
-    Guarantees: a client that got no answer is replaced before the next request, because librdkafka (2.16) may wait for
-    its controller for minutes after its connections were reset. Test: tests/unit/bridge/kafka/test_admin.py.
+    Guarantees: a client without an answer is replaced before the next request, because librdkafka (2.16) may wait for
+    its controller for minutes after connections were reset. Test: tests/unit/bridge/kafka/test_admin.py.
     Remove when: librdkafka looks for the controller again within a request's time.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         client_id: shown in the brokers' logs.
-        patience: seconds after which nothing is asked again; less for those who have other work to do.
+        patience: seconds after which a request is not repeated.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class PatientClient:
     ) -> None:
         self._patience = patience
         self._request_seconds = min(_REQUEST_SECONDS, patience)
-        # Nobody asks this client for news of the cluster but itself; librdkafka's 5 minutes are too long to wait.
+        # Only this client's own requests refresh its view of the cluster; librdkafka's 5 minutes are too long.
         self._settings = {"topic.metadata.refresh.interval.ms": 10_000} | client_settings(base, client_id)
-        # What is wrong with the connection is told by what is raised.
+        # The raised error explains the connection.
         self._heard = ConnectionErrors(base, client_id, level=logging.DEBUG)
         self._settings |= {"error_cb": self._heard, "logger": self._heard}
         self._client = make_admin(self._settings)
@@ -143,7 +143,7 @@ class PatientClient:
         raise self._explain(failed, doing) from failed
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while there is no answer, or a partition or group has no leader yet, as long as patience lasts."""
+        """Repeat a request without an answer or leader, as long as patience lasts."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -166,7 +166,7 @@ class PatientClient:
         return AdminRequest(ask, *given, seconds=patience, is_hopeless=self._is_hopeless, **more)
 
     def _is_hopeless(self) -> bool:
-        """Hear what librdkafka tells of the connections."""
+        """Process librdkafka's connection errors."""
         self._client.poll(0)
         return self._heard.is_hopeless and not self._has_told
 
@@ -177,7 +177,7 @@ class PatientClient:
             raise self._explain(error, doing) from error
 
     def _explain(self, error: KafkaException, doing: str) -> ReconsumeError:
-        """Translate the error. Where a new client may be answered at once, the next request goes to one."""
+        """Translate the error. If a new client may get an answer at once, the next request uses one."""
         code, told = error.args[0].code(), translate(error, doing)
         if code in UNANSWERED:
             self._client.poll(0)

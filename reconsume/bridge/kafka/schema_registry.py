@@ -1,4 +1,4 @@
-"""Schemas of a Confluent Schema Registry, by confluent-kafka's own client."""
+"""Schemas of a Confluent Schema Registry, read with confluent-kafka's own client."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _SECONDS: Final = 5.0
 _MOST_SCHEMAS: Final = 1_000
 _MOST_REFERENCES: Final = 100
 _FAILED_MS: Final = 30_000.0
-"""Any record may name any schema, so a question that has failed is not asked again for a while."""
+"""Records may name any schema, so a failed request is not repeated for a while."""
 
 
 class SchemaUnknown(ReconsumeError):
-    """The registry has no such schema, or does not answer."""
+    """The registry does not have the schema, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema with those that it refers to.
+    """A schema with its references.
 
     Attributes:
         kind: `AVRO`, `JSON` or `PROTOBUF`.
-        text: of Avro and JSON Schema.
-        file: of Protobuf: its file descriptor, serialized.
-        references: names and schemas, each after those that it refers to.
+        text: the text, for Avro and JSON Schema.
+        file: the serialized file descriptor, for Protobuf.
+        references: names and schemas, each after its own references.
     """
 
     kind: str
@@ -43,14 +43,14 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Asks a registry, and remembers. Safe to use from several threads, which wait for each other.
+    """Asks a registry, and caches the answers. Safe to use from several threads, which wait for each other.
 
     Args:
-        url: of the registry, several with commas; it may hold a user and a password.
-        clock: milliseconds that only grow.
+        url: the registry's URL, or several with commas; may contain a user and a password.
+        clock: monotonic milliseconds.
 
     Raises:
-        IllegalSetting: the extra `schemas` is not installed, or the URL is none.
+        IllegalSetting: the extra `schemas` is not installed, or the URL is invalid.
     """
 
     def __init__(self, url: str, clock: Clock = monotonic_ms) -> None:
@@ -62,10 +62,10 @@ class SchemaRegistry:
             ) from None
         conf = {"url": url, "timeout": _SECONDS, "max.retries": 0, "cache.capacity": _MOST_SCHEMAS}
         try:
-            # Two, because the client's cache takes no notice of the format.
+            # Two, because the client's cache ignores the format.
             self._texts, self._files = package.SchemaRegistryClient(conf), package.SchemaRegistryClient(conf)
         except (ValueError, TypeError, OSError):
-            # The error may have the URL in it, and that a password.
+            # The error may contain the URL with its password.
             raise IllegalSetting(
                 "--schema-registry: the URL is not usable; write http://HOST:PORT or https://USER:PASSWORD@HOST"
             ) from None
@@ -77,7 +77,7 @@ class SchemaRegistry:
         """Return the schema with this id.
 
         Raises:
-            SchemaUnknown: there is none, or no answer.
+            SchemaUnknown: the schema does not exist, or no answer.
         """
         with self._lock:
             known = self._known.get(number)

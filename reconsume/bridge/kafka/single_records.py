@@ -1,4 +1,4 @@
-"""Write single records at once: to compacted topics, and as a probe."""
+"""Writes of single records: to compacted topics, and as a probe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS: Final = 15.0
 
 
 def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str | None]]) -> None:
-    """Write keys with their values, or with None to remove them, and wait until they are acknowledged.
+    """Write keys and values, None to remove a key, and wait for the acknowledgements.
 
     Raises:
         TopicNotReady: the topic does not exist.
@@ -25,13 +25,13 @@ def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str
 
 
 def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Write records and wait until they are acknowledged; give when each was stored, in milliseconds.
+    """Write records and wait for the acknowledgements; return when each was stored, in milliseconds.
 
     Args:
-        cluster: where to.
+        cluster: the target cluster.
         client_id: shown in the brokers' logs.
-        topic: it exists.
-        records: each as `Producer.produce` takes it by keywords.
+        topic: an existing topic.
+        records: each as keyword arguments of `Producer.produce`.
 
     Raises:
         ReconsumeError: the brokers refuse a record, or do not answer.
@@ -45,7 +45,7 @@ def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterabl
         else:
             stored.append(message.timestamp()[1])
 
-    # Not idempotent: a second copy says the same, and a missing right is reported as such.
+    # Not idempotent: a second copy is harmless, and a missing right is reported as such.
     limit = {"message.timeout.ms": int(_SECONDS * 1000), "enable.idempotence": False}
     producer = make_producer(producer_settings(cluster.base, client_id) | limit)
     try:

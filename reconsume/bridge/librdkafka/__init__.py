@@ -1,1 +1,1 @@
-"""Ways around defects of librdkafka and confluent-kafka, one file for each."""
+"""Workarounds for defects of librdkafka and confluent-kafka, one file for each kind."""

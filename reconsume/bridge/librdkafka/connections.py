@@ -1,4 +1,4 @@
-"""Whether a client looks for a broker, as librdkafka's statistics tell it."""
+"""Whether a client still looks for brokers, from librdkafka's statistics."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 
 _EVERY_MS: Final = 10_000
 _IDLE_US: Final = 5_000_000
-"""A client that has no connection asks one of its brokers for one every second."""
+"""A client without a connection requests one every second."""
 _PATIENCE_MS: Final = 5_000.0
-"""More than one statistics: brokers that are put away are taken up again within milliseconds, or never."""
+"""Longer than one interval of statistics: unused brokers are used again within milliseconds, or never."""
 _REAL: Final = ("configured", "learned")
-"""Sources of brokers that librdkafka was given or has heard of; a logical one is but another name for one of them."""
+"""Sources of brokers that librdkafka was given or has learned; a logical broker is another name for one of them."""
 
 
 class Connections:
-    """Listens to the statistics of one client, and remembers since when it looks for no broker any more.
+    """Watches the statistics of one client, and notes since when it no longer looks for brokers.
 
     A broker that has just started may answer that the cluster has topics but no brokers. librdkafka (2.10 to 2.16) then
-    puts all its brokers away, also those of `bootstrap.servers` (its issue 5301). One that is still in use stays behind
-    and is never connected to again, and because of it the bootstrap servers are not taken up. From then on the client
-    connects to nobody: a consumer's polls give nothing, requests are never answered, and no error tells of it. What
-    helps is another client: workers, a `PushConsumer`, the readers of GROUPS and CANCEL and `LastingProducer` begin
-    afresh with one. Tests: tests/unit/bridge/librdkafka/test_connections.py, tests/integration/test_lost_membership.py.
+    removes all its brokers, also those of `bootstrap.servers` (its issue 5301). A broker still in use remains but is
+    never connected to again, and because it remains, the bootstrap servers are not used either. From then on the client
+    connects to no broker: polls return nothing, requests get no answer, and no error is reported. Only a new client
+    helps: workers, `PushConsumer`, the readers of GROUPS and CANCEL and `LastingProducer` make one. Tests:
+        tests/unit/bridge/librdkafka/test_connections.py, tests/integration/test_lost_membership.py.
 
     Remove when: librdkafka issue 5301 is closed and the oldest supported version has the fix.
 
     Args:
-        conf: the client's settings; a `stats_cb` in it is told too.
-        clock: milliseconds that only grow.
+        conf: the client's settings; their `stats_cb` is called too.
+        clock: monotonic milliseconds.
     """
 
     def __init__(self, conf: Mapping[str, Any], *, clock: Clock = monotonic_ms) -> None:
@@ -45,9 +45,9 @@ class Connections:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The same settings with statistics, which come while the client is polled."""
+        """Return the settings with statistics, which arrive while the client is polled."""
         every = self._conf.get("statistics.interval.ms", 0)
-        # Other texts are left to librdkafka, which reports them.
+        # Other values are left to librdkafka, which reports them.
         return {
             **self._conf,
             "statistics.interval.ms": _EVERY_MS if every in (0, "0") else every,
@@ -55,16 +55,16 @@ class Connections:
         }
 
     def check(self) -> None:
-        """To be asked now and then.
+        """Check the connections; call it periodically.
 
         Raises:
-            KafkaNotReachable: this client reaches nobody, and will not for all that it does.
+            KafkaNotReachable: this client reaches no broker, and never will.
         """
         if self._alone is not None:
             raise KafkaNotReachable(self._alone)
 
     def hear(self, statistics: Mapping[str, Any]) -> None:
-        """One report of librdkafka's."""
+        """Process a report of librdkafka."""
         if any(map(_is_used, (statistics.get("brokers") or {}).values())):
             self._since = self._alone = None
             return
@@ -81,6 +81,6 @@ class Connections:
 
 
 def _is_used(broker: Mapping[str, Any]) -> bool:
-    """Whether a broker is connected, or was asked for a connection lately."""
+    """Return whether a broker is connected, or was recently asked for a connection."""
     idle = broker.get("state") == "INIT" and broker.get("stateage", 0) >= _IDLE_US
     return broker.get("source") in _REAL and not idle

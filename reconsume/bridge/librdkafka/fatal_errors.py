@@ -1,8 +1,8 @@
-"""Producers that can do nothing any more: what confluent-kafka (2.16) makes of librdkafka's fatal errors.
+"""Fatal errors of producers in confluent-kafka (2.16).
 
-It raises one in whichever call happens to run callbacks, and does not call `error_cb`. `Producer.flush` goes on with
-the exception set, so the reports that follow may fail anywhere, or be lost, and a `SystemError` may be all that is
-left; `poll` comes back at once. So records are waited for by `poll`.
+confluent-kafka raises a fatal error in any call that runs callbacks, and does not call `error_cb`. `Producer.flush`
+continues with the exception set, so later delivery reports may fail anywhere or be lost, and only a `SystemError` may
+remain; `poll` returns at once. So code waits for records with `poll`.
 
 Tests: tests/unit/bridge/librdkafka/test_fatal_errors.py, tests/integration/test_lasting_producer.py.
 
@@ -17,10 +17,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 
 def wait_for_reports(producer: Producer, seconds: float) -> int:
-    """Wait until all records are acknowledged, or given up; gives how many are not. They linger, unlike in `flush`.
+    """Wait until all records are acknowledged or given up; return how many are not. Unlike `flush`, records linger.
 
     Raises:
-        KafkaException: the producer has a fatal error. The reports of its records come with the next call.
+        KafkaException: the producer has a fatal error. The reports of its records arrive with the next call.
     """
     end = time.monotonic() + seconds
     while (left := len(producer)) and (remaining := end - time.monotonic()) > 0:
@@ -32,7 +32,7 @@ def fatal_error(error: KafkaException) -> str:
     """Return the producer's fatal error, if it has one.
 
     Raises:
-        KafkaException: the error itself, where it is any other.
+        KafkaException: the error itself, if it is not fatal.
     """
     cause = error.args[0]
     if not cause.fatal():
@@ -41,9 +41,9 @@ def fatal_error(error: KafkaException) -> str:
 
 
 def fatal_error_of(error: SystemError) -> KafkaException:
-    """The fatal error that came while a callback ran, of which only a `SystemError` is left.
+    """Return the fatal error that was raised during a callback, of which only a `SystemError` is left.
 
-    A callback may even clear it; then its code is `_FATAL`.
+    If a callback has cleared it, the code is `_FATAL`.
     """
     if isinstance(error.__cause__, KafkaException):
         return error.__cause__

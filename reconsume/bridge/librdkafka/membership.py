@@ -1,4 +1,4 @@
-"""Whether a consumer is a member of its group, as librdkafka's statistics tell it."""
+"""Whether a consumer is a member of its group, from librdkafka's statistics."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
 _PATIENCE_MS: Final = 120_000.0
-"""Longer than the loss of a broker takes librdkafka, with a request that is waited for 60 s."""
+"""Longer than librdkafka needs to notice the loss of a broker, with a request that waits for 60 s."""
 _MAX_POLL_INTERVAL_MS: Final = 300_000
 
 
 class MembershipLost(ReconsumeError):
-    """This consumer is no use to its group any more, and will not be; another consumer will."""
+    """This consumer is no longer a member of its group, and never will be; a new consumer helps."""
 
 
 class Membership(Connections):
-    """Remembers when librdkafka was a settled member last, when it knew the group's coordinator, and its connections.
+    """Notes when librdkafka was last a stable member, when it last knew its coordinator, and its connections.
 
-    A client may be left alone by librdkafka (see `Connections`). Without a look the group's messages would wait until
-    someone starts the process again, also those of partitions that the group still takes for this member's.
+    librdkafka may stop looking for brokers (see `Connections`). Without this check the group's messages would wait
+    until the process is restarted, also those of partitions that the group still assigns to this member.
 
-    A rebalance may take as long as the slowest member may take for a poll, so a member that knows its coordinator is
-    given that time.
+    A rebalance may take as long as the slowest member's poll, so a member that knows its coordinator gets that time.
 
-    Guarantees: a consumer without partitions that has found no coordinator for two minutes begins afresh, a worker as
-    well as a `PushConsumer`. Tests: tests/unit/bridge/librdkafka/test_membership.py,
+    Guarantees: a consumer without partitions that has found no coordinator for two minutes restarts, in a worker and in
+    a `PushConsumer`. Tests: tests/unit/bridge/librdkafka/test_membership.py,
     tests/integration/test_lost_membership.py.
 
     Remove when: `Connections` goes, and librdkafka reports a coordinator that it does not find as an error.
 
     Args:
-        conf: the consumer's settings; a `stats_cb` in it is told too.
-        patience_ms: for finding the coordinator.
-        clock: milliseconds that only grow.
+        conf: the consumer's settings; their `stats_cb` is called too.
+        patience_ms: time to find the coordinator.
+        clock: monotonic milliseconds.
     """
 
     def __init__(
@@ -49,10 +48,10 @@ class Membership(Connections):
         self._lost: str | None = None
 
     def check(self, *, has_partitions: bool = True) -> None:
-        """To be asked now and then; one that has partitions is a member as long as nobody takes them away.
+        """Check the membership; call it periodically. A consumer with partitions is a member until they are revoked.
 
         Raises:
-            MembershipLost: it is not a member, or knows no broker, and will not for all that it does.
+            MembershipLost: the consumer is not a member, or knows no broker, and never will.
         """
         try:
             super().check()
@@ -62,7 +61,7 @@ class Membership(Connections):
             raise MembershipLost(self._lost)
 
     def hear(self, statistics: Mapping[str, Any]) -> None:
-        """One report of librdkafka's."""
+        """Process a report of librdkafka."""
         super().hear(statistics)
         group = statistics.get("cgrp") or {}
         self._look(str(group.get("state")), str(group.get("join_state")))

@@ -1,12 +1,12 @@
-"""Committed offsets of many groups at once, asked for in a process of its own.
+"""Committed offsets of many groups at once, requested in a child process.
 
 One admin client asks for a thousand groups in 0.1 s; a consumer for each group costs 1.2 ms of CPU and connections of
 its own. But librdkafka (2.16) kills the process of an admin client when a group has moved to another broker (issue
-5040), or when a connection breaks while a coordinator is asked (issue 4605). So a child asks, and a death of it costs
-nothing but its answers. Test: tests/integration/test_status.py. Remove when: both issues are closed, or one request may
+5040), or when a connection breaks during a request to a coordinator (issue 4605). So a child asks, and if it dies only
+its answers are lost. Test: tests/integration/test_status.py. Remove when: both issues are closed, or one request may
 name several groups.
 
-The child runs this file as a program, with confluent-kafka alone, so that it starts in a moment.
+The child runs this file as a program that imports only confluent-kafka, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 Offsets = dict[str, list[tuple[str, int, int, str]]]
-"""By group: topic, partition, offset, and the text beside it."""
+"""By group: topic, partition, offset, metadata."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ _CHILD_SECONDS: Final = 8.0
 
 
 def offsets_of_groups(settings: Mapping[str, Any], asked: Mapping[str, Sequence[tuple[str, int]]]) -> Offsets:
-    """Return what groups have committed of some partitions; a group that did not answer is left out.
+    """Return the committed offsets of groups; a group that did not answer is missing.
 
     Args:
-        settings: librdkafka's for any client, as text and numbers.
+        settings: librdkafka settings that every client uses, as text and numbers.
         asked: the partitions of each group.
     """
     # Settings hold passwords, so they go through a pipe.
@@ -51,19 +51,19 @@ def offsets_of_groups(settings: Mapping[str, Any], asked: Mapping[str, Sequence[
             check=False,
         )
         found: Offsets = {}
-        for line in done.stdout.splitlines():  # what stands there counts, also of a child that died
+        for line in done.stdout.splitlines():  # its output counts, even if the child died
             group, offsets = json.loads(line)
             found[group] = [(topic, partition, offset, text) for topic, partition, offset, text in offsets]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        logger.debug("offsets of %d groups were not told by a child: %s", len(asked), error)
+        logger.debug("child returned no offsets of %d groups: %s", len(asked), error)
         return {}
     if len(found) < len(asked):
-        logger.debug("offsets of %d of %d groups were told: %s", len(found), len(asked), done.stderr[-500:])
+        logger.debug("child returned offsets of %d of %d groups: %s", len(found), len(asked), done.stderr[-500:])
     return found
 
 
 def _answer() -> None:
-    """Write a line for each group that answers."""
+    """Print a line for each group that answers."""
     settings, asked = json.load(sys.stdin)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -76,7 +76,7 @@ def _answer() -> None:
         for group, wanted in asked.items()
     }
     for group, future in futures.items():
-        # A group that may not be asked about, or has bytes beside its offsets, is asked by who can tell of it.
+        # Groups with a refusal or with non-text metadata are left to the caller, which can report details.
         with suppress(KafkaException, UnicodeDecodeError, TimeoutError):
             partitions = future.result(_ANSWER_SECONDS).topic_partitions
             if all(one.error is None for one in partitions):

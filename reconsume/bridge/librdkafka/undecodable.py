@@ -1,4 +1,4 @@
-"""Names and metadata that are not UTF-8.
+"""Header names and metadata that are not UTF-8.
 
 * A record: `Message.headers()` of confluent-kafka (2.16) raises `SystemError` once if a name is not UTF-8, and then
   gives a list with null pointers, on which Python crashes. Only `headers_of` and `mend_headers` ask for headers.
@@ -6,7 +6,7 @@
 * An offset: confluent-kafka (2.16) raises on metadata that is not UTF-8, such as franz-go commits. Only `metadata_of`
   asks for metadata. Test: tests/integration/test_sidecar_examples.py.
 
-Remove when: confluent-kafka gives such names and metadata without an error, or as bytes.
+Remove when: confluent-kafka returns such names and metadata without an error, or as bytes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ logger = logging.getLogger(__name__)
 
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
 _HEADERS: Final[Callable[[PolledRecord], list[Header] | None]] = methodcaller("headers")
-"""Not `message.headers()`: once that is specialised, Python (3.11) sees an error in it only at some later call."""
+"""Not `message.headers()`: once specialised, Python (3.11) notices its error only in a later call."""
 
 
 def headers_of(message: PolledRecord) -> list[Header]:
-    r"""A record's headers; confluent-kafka decodes them on first use and keeps the list, so it is not ours to change.
+    r"""Return a record's headers; confluent-kafka decodes them on first use and keeps the list, so do not change it.
 
     A name that is not UTF-8, which Java clients cannot write but C clients can, is shown with escapes such as `\xff`,
     of several each as U+FFFD, and the log says so. Its value and all other headers are as they were.
 
-    Only for messages that no program has had in its hands: see `mend_headers`.
+    Only for messages that no user code has seen: see `mend_headers`.
     """
     try:
         return _HEADERS(message) or []
@@ -42,10 +42,10 @@ def headers_of(message: PolledRecord) -> list[Header]:
 
 
 def mend_headers(message: PolledRecord) -> None:
-    """Make `headers_of` safe for a message of a program that may have asked for its headers, and had the error.
+    """Make `headers_of` safe for a message whose headers user code may have read, with an error.
 
-    The list that is kept then has null pointers for names. The garbage collector's view leaves them out, but asking
-    for it takes a third of what it takes to read the headers.
+    The kept list then has null pointers for names. The garbage collector's view omits them, but getting it costs a
+    third of reading the headers.
     """
     headers = headers_of(message)
     if len(get_referents(*headers)) != 2 * len(headers):
@@ -53,11 +53,11 @@ def mend_headers(message: PolledRecord) -> None:
 
 
 def _with_names(message: PolledRecord, error: BaseException | None) -> list[Header]:
-    """Fill the places of the names that could not be decoded, for good.
+    """Replace the names that could not be decoded, permanently.
 
     Args:
-        message: whose list of headers has null pointers.
-        error: what confluent-kafka raised, if it did so here; one of its causes holds one of the names.
+        message: a message whose list of headers has null pointers.
+        error: the error of confluent-kafka, if it was raised here; one of its causes has one of the names.
     """
     bad = error
     while bad is not None and not isinstance(bad, UnicodeDecodeError):
@@ -70,7 +70,7 @@ def _with_names(message: PolledRecord, error: BaseException | None) -> list[Head
     mended = [(name if index in missing else header[0], header[1]) for index, header in enumerate(headers)]
     message.set_headers(mended)
     logger.warning(
-        "%s-%s@%s: names of headers are not UTF-8; its headers are now called %s",
+        "%s-%s@%s: header names are not UTF-8 and are shown as %s",
         *(message.topic(), message.partition(), message.offset(), [name for name, _ in mended]),
     )
     return mended

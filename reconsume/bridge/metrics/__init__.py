@@ -1,1 +1,1 @@
-"""The metrics of all roles and what each means."""
+"""The metrics of all roles, with their meanings."""

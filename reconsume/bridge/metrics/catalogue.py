@@ -1,4 +1,4 @@
-"""Every metric of the project: name, kind, unit, labels and what to do about it. All are made from here.
+"""Every metric of the project: name, kind, unit, labels and what to do about it. All metrics are made from here.
 
 `docs/metrics.md`, dashboards and alerts are made from the same entries, so none names a metric that does not exist.
 """
@@ -12,7 +12,7 @@ from reconsume.bridge.metrics.spec import MetricKind, MetricSpec
 from reconsume.delay_levels.wire.withdrawals import MOST_WITHDRAWALS
 
 MOST_GROUPS: Final = 1_000
-"""Groups that have a label of their own in a scheduler; what clients write in a header must not fill the memory."""
+"""The maximum of groups with a label of their own: headers of clients must not fill the memory."""
 OTHER_GROUPS: Final = "(other)"
 LATENESS_BUCKETS_MS: Final = (2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000)
 _OUTCOMES: Final = (
@@ -261,11 +261,11 @@ _CONSOLE: Final = (
     ),
 )
 BY_ROLE: Final = {"scheduler": _SCHEDULER, "consumer": _CONSUMER, "sidecar": _SIDECAR, "console": _CONSOLE}
-"""What the processes of each role export."""
+"""The metrics that the processes of each role export."""
 CATALOGUE: Final[tuple[MetricSpec, ...]] = (*_SCHEDULER, *_CONSUMER, *_SIDECAR, *_CONSOLE)
 _BY_NAME: Final = {one.name: one for one in CATALOGUE}
 
 
 def metric(name: str) -> MetricSpec:
-    """The entry with that name; KeyError if there is none."""
+    """Return the entry with that name; KeyError if it does not exist."""
     return _BY_NAME[name]

@@ -18,16 +18,16 @@ from reconsume.bridge.metrics.catalogue import LATENESS_BUCKETS_MS, MOST_GROUPS,
 
 
 class LatenessHistogram(Collector):
-    """How late records were delivered; fed a batch at a time, because one call per record costs too much."""
+    """Lateness of delivered records; fed in batches, because one call per record costs too much."""
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
         self._sums: dict[str, float] = {}
 
     def observe(self, level: str, now_ms: float, due_ms: list[int]) -> None:
-        """Add records of one level that were due at those moments and are delivered now.
+        """Add records of one level with these due moments, delivered now.
 
-        They come nearly in order, so sorting is a walk, and a search for each bound replaces one for each record.
+        They are nearly sorted, so sorting is cheap, and one search for each bound replaces one for each record.
         """
         due = sorted(due_ms)
         counts = self._counts.setdefault(level, [0] * (len(LATENESS_BUCKETS_MS) + 1))
@@ -50,7 +50,7 @@ class LatenessHistogram(Collector):
 
 
 class LevelWaiting(NamedTuple):
-    """The waiting records of one level; how long the first one is overdue in seconds, 0 if it is not."""
+    """The waiting records of one level; `overdue_seconds` is how late the first one is, 0 if it is not."""
 
     backlog: int
     overdue: int
@@ -58,13 +58,13 @@ class LevelWaiting(NamedTuple):
 
 
 class ScrapedGauges(Collector):
-    """Gauges that are computed when they are scraped: a worker that hangs must not show old values.
+    """Gauges computed at each scrape: a hanging worker must not show old values.
 
     Attributes:
-        waiting: gives what waits, by level.
-        parked: gives what waits in parked topics, by group.
-        table: gives the level table in force.
-        withdrawals: gives the number of withdrawals in memory.
+        waiting: returns waiting records by level.
+        parked: returns records in parked topics, by group.
+        table: returns the level table in force.
+        withdrawals: returns the number of withdrawals in memory.
     """
 
     def __init__(self) -> None:

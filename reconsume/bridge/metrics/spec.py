@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class MetricKind(Enum):
-    """Prometheus' kinds; an INFO is a gauge that is always 1 and says something by its labels."""
+    """Prometheus' kinds; an INFO is a gauge that is always 1 and carries its information in labels."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -22,9 +22,9 @@ class MetricSpec:
     """One metric.
 
     Attributes:
-        name: of the family; a counter's samples have `_total` at their end, a histogram's `_bucket` and so on.
-        unit: of its values.
-        help: what it means and what to do about it.
+        name: the name of the family; a counter's samples end with `_total`, a histogram's with `_bucket` and so on.
+        unit: the unit of its values.
+        help: its meaning and what to do about it.
     """
 
     kind: MetricKind
@@ -36,7 +36,7 @@ class MetricSpec:
 
     @property
     def exported(self) -> str:
-        """The name to ask Prometheus for; of a histogram that of its family."""
+        """The name in Prometheus; for a histogram that of its family."""
         return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
     @property
@@ -47,13 +47,13 @@ class MetricSpec:
         return (self.exported,)
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """Make it and register it."""
+        """Make and register the metric."""
         return Counter(self.name, self.help, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """Make it and register it."""
+        """Make and register the metric."""
         return Gauge(self.name, self.help, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
-        """Make it and register it."""
+        """Make and register the metric."""
         return Histogram(self.name, self.help, self.labels, buckets=self.buckets, registry=registry)

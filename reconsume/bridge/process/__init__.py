@@ -1,1 +1,1 @@
-"""The parts of a process that need no Kafka: settings, identity, clocks."""
+"""Parts of a process that do not need Kafka: settings, identity, clocks."""

@@ -1,4 +1,4 @@
-"""The brokers' clock, as the acknowledgements of what was just written tell it."""
+"""The brokers' clock, derived from acknowledgements of recently written records."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Final
 from reconsume.bridge.process.clock import Clock, now_ms
 
 _DRIFT: Final = 0.0002
-"""Two clocks that are not set differ by at most so much of the time that passes."""
+"""The maximum drift between two clocks that are not set, as a fraction of the elapsed time."""
 _READ_LATE_MS: Final = 250.0
-"""A new record may be read so long after it was stored; a clock that is set back by less is not noticed."""
+"""A new record may be read this long after it was stored; smaller steps back of a clock stay unnoticed."""
 _UNHEARD_MS: Final = 1_000.0
-"""An acknowledgement that is older does not tell whether the clock was set back since."""
+"""An older acknowledgement does not prove that the clock was not set back since."""
 
 
 def monotonic_ms() -> float:
-    """Milliseconds since some moment; nobody sets this clock."""
+    """Return milliseconds of a monotonic clock."""
     return time.monotonic() * 1000
 
 
 class BrokersClock:
-    """The time by the brokers' clock, a little behind and never ahead of it, whatever this machine's clock says.
+    """The time of the brokers' clock, slightly behind and never ahead, independent of this machine's clock.
 
-    When the acknowledgement of a record has come, the brokers' clock shows its append time or more. From then on this
-    machine's monotonic clock counts, and what was heard is trusted less the older it is. Of several acknowledgements
-    the one counts that came quickest, which is a few milliseconds behind.
+    When a record's acknowledgement arrives, the brokers' clock shows its append time or more. From then on this
+    machine's monotonic clock counts, and trust decreases with age. Of several acknowledgements the quickest counts,
+    which is a few milliseconds behind.
 
-    Records that are read tell it too, so what was sent back a moment ago is late by no more than 0.02 % of its wait.
-    A new record that seems old shows that the clock was set back, or that it was read late: until the brokers are asked
-    the clock is as far back as that record shows.
+    Records that are read count too, so a recent send-back is late by at most 0.02 % of its wait. If a new record seems
+    old, the clock was set back or the record was read late: until the brokers are asked, the clock is as far back as
+    that record shows.
 
-    Until anything was heard it is this machine's clock. Safe to use from several threads: what one of them overwrites
-    is heard again.
+    Before the first acknowledgement it is this machine's clock. Safe to use from several threads: overwritten values
+    arrive again.
 
-    Guarantees: a worker asks for the time at its start, and before it delivers when the clock may have been set back,
-    at most once a second, by a record in the quarantine topic whose transaction is aborted.
+    Guarantees: a worker asks for the time at its start, and before a delivery if the clock may have been set back, at
+    most once a second, by writing to the quarantine topic in a transaction that it aborts.
     Tests: tests/integration/test_scheduler_clock.py, tests/unit/bridge/process/test_brokers_clock.py.
 
     Attributes:
-        is_in_doubt: whether the brokers should be asked for the time, because it may have been set back.
+        is_in_doubt: whether to ask the brokers for the time, because it may have been set back.
     """
 
     def __init__(self, clock: Clock = now_ms, monotonic: Callable[[], float] = monotonic_ms) -> None:
@@ -51,32 +51,33 @@ class BrokersClock:
         self.is_in_doubt = False
 
     def __call__(self) -> float:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         passed = self._monotonic()
         return self._clock() if self._heard is None else passed + self._ahead_of(passed, self._heard)
 
     def heard(self, append_ms: int, sent: float) -> None:
-        """A record of ours was acknowledged now.
+        """Note that a record of ours was acknowledged now.
 
         Args:
-            append_ms: its append time.
-            sent: `monotonic_ms()` before it was sent; if the brokers' clock showed more already then, it was set back.
+            append_ms: the record's append time.
+            sent: `monotonic_ms()` before it was sent; if the brokers' clock was ahead of the append time then, it was
+                set back.
         """
         passed = self._monotonic()
         self._acknowledged, self.is_in_doubt = passed, False
         if self._heard is not None:
             known = self._ahead_of(passed, self._heard)
-            # Append times are whole milliseconds: the brokers' clock may have shown nearly one more.
+            # Append times are whole milliseconds: the brokers' clock may have been nearly one more.
             if append_ms - passed < known <= append_ms + 1 - sent:
                 return
         self._heard = append_ms - passed, passed
 
     def saw(self, append_ms: int, is_new: bool) -> None:
-        """A record was read now.
+        """Note that a record was read now.
 
         Args:
-            append_ms: its append time.
-            is_new: its partition had been read to its end, so it was stored a moment ago.
+            append_ms: the record's append time.
+            is_new: whether its partition had been read to the end, so that the record was stored a moment ago.
         """
         if self._heard is None:
             return
@@ -90,6 +91,6 @@ class BrokersClock:
 
     @staticmethod
     def _ahead_of(passed: float, heard: tuple[float, float]) -> float:
-        """By how much the brokers' clock is ahead of the monotonic one, at least."""
+        """Return the minimum by which the brokers' clock is ahead of the monotonic one."""
         ahead, at = heard
         return ahead - (passed - at) * _DRIFT

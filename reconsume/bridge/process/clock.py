@@ -1,4 +1,4 @@
-"""The one real clock."""
+"""The system clock."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], float]
-"""Gives the time as milliseconds since the epoch."""
+"""Returns milliseconds since the epoch."""
 
 
 def now_ms() -> float:
-    """Milliseconds since the epoch, as Kafka's timestamps count."""
+    """Return milliseconds since the epoch, as in Kafka's timestamps."""
     return time.time() * 1000

@@ -16,8 +16,8 @@ from reconsume.delay_levels.errors import IllegalSetting
 _PREFIX: Final = "RECONSUME_"
 _KAFKA: Final = "KAFKA_"
 _WITH_UNDERSCORE: Final = {name.replace("_", "."): name for name in ("log_level", "enabled_events")}
-"""librdkafka parts words by dots. These two are all the names with an underscore that a text can set; its others are
-set by functions, such as `error_cb` and `ssl_ca` (CONFIGURATION.md of librdkafka 2.16)."""
+"""librdkafka separates words by dots. Only these two names with an underscore can be set by a text; the others are
+functions and objects, such as `error_cb` and `ssl_ca` (CONFIGURATION.md of librdkafka 2.16)."""
 _OTHER_USES: Final = frozenset(
     {
         "BUILD_TOOLS",
@@ -30,24 +30,24 @@ _OTHER_USES: Final = frozenset(
         "TEST_SPARK",
     }
 )
-"""Variables of the command line and the tests, which are no settings."""
+"""Variables of the command line and the tests, which are not settings."""
 _KUBERNETES_SERVICE: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)")
-"""Kubernetes describes every Service of a namespace by variables such as RECONSUME_PORT=tcp://…; a Service that
-is called reconsume must not stop the program."""
+"""Kubernetes sets variables such as RECONSUME_PORT=tcp://… for every Service of a namespace; a Service named reconsume
+must not stop the program."""
 
 Words = Annotated[list[str], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)]
-"""A list of a setting; the environment has none: words are separated by spaces there."""
+"""Settings that are lists; in the environment their elements are separated by spaces."""
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that the environment makes, nested as in the settings file.
+    """Read the settings from the environment, nested as in the settings file.
 
     `RECONSUME_SCHEDULER__INSTANCE_ID` is `scheduler.instance_id`; `RECONSUME_KAFKA_SASL_PASSWORD` is librdkafka's
-    `sasl.password`, and `RECONSUME_KAFKA_LOG_LEVEL` its `log_level`; with `_FILE` at its end a variable names a file
+    `sasl.password`, and `RECONSUME_KAFKA_LOG_LEVEL` its `log_level`. A variable that ends with `_FILE` names a file
     that holds the value. A JSON list or object becomes a list or a table.
 
     Raises:
-        IllegalSetting: a `_FILE` that cannot be read, or both forms of one variable.
+        IllegalSetting: an unreadable `_FILE`, or both forms of one variable.
     """
     settings: dict[str, Any] = {}
     for variable in sorted(environment):
@@ -91,7 +91,7 @@ def _put(settings: dict[str, Any], name: str, value: str, *, may_be_json: bool =
 
 
 def _structured(text: str) -> Any:
-    """A list or an object where the text is one in JSON; a regular expression such as `[a-z]+` is none."""
+    """Return a list or object if the text is one in JSON; a regular expression such as `[a-z]+` is not."""
     if text.lstrip()[:1] not in ("[", "{"):
         return text
     try:
@@ -101,7 +101,7 @@ def _structured(text: str) -> Any:
 
 
 def _part(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """A table of settings in another one."""
+    """Return a table of settings within another one."""
     found = settings.setdefault(name, {})
     if not isinstance(found, dict):
         raise IllegalSetting(
@@ -112,8 +112,17 @@ def _part(settings: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def cache_folder() -> Path:
-    """Return `RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder."""
+    """Return `RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder.
+
+    Raises:
+        IllegalSetting: the user has no home folder.
+    """
     if own := os.environ.get("RECONSUME_CACHE_DIR"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "reconsume"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "reconsume"
+    except RuntimeError:  # no HOME and no passwd entry for the uid, as in some containers
+        raise IllegalSetting(
+            "this user has no home folder for a cache; set RECONSUME_CACHE_DIR to a folder that can be written"
+        ) from None

@@ -1,4 +1,4 @@
-"""Event loops and the threads beside them."""
+"""Event loops and threads."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ T = TypeVar("T")
 
 
 def takes_turns(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
-    """Whether it gets to what is put into it, within so long; one that has ended does not."""
+    """Return whether the loop runs a callback within `seconds`; False for a closed loop."""
     turned = threading.Event()
     try:
         loop.call_soon_threadsafe(turned.set)
-    except RuntimeError:  # it is closed
+    except RuntimeError:  # the loop is closed
         return False
     return turned.wait(seconds)
 
 
 def future_of(begin: Callable[[Callable[[T | Exception], None]], object]) -> asyncio.Future[T]:
-    """Begin a call that tells its result later, in any thread; return a future of the running loop for it.
+    """Start a call that reports its result later, in any thread; return a future of the running loop for it.
 
-    An exception is told as it is. When the loop has ended nobody waits for the result any more.
+    An exception is passed on. A result after the end of the loop is ignored.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

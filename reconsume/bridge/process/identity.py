@@ -1,4 +1,4 @@
-"""The identity of a process: unique by itself, and the same after a restart on the same machine."""
+"""The identity of a process: unique, and the same after a restart on the same machine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _held: Final = WeakSet["Identity"]()
 
 
 class Identity:
-    """A name that no other live process has, and the lock that keeps it so until the process ends.
+    """A name that no other live process has, and the lock that reserves it until the process ends.
 
     Attributes:
-        name: of letters, digits, `.`, `_` and `-`; fits a transactional id and a `group.instance.id`.
+        name: letters, digits, `.`, `_` and `-`; legal as a transactional id and as a `group.instance.id`.
     """
 
     def __init__(self, name: str, lock: int | None = None) -> None:
@@ -32,7 +32,7 @@ class Identity:
         _held.add(self)
 
     def release(self) -> None:
-        """Let the next process have the name."""
+        """Free the name for the next process."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
@@ -45,18 +45,18 @@ class Identity:
 
 
 def stable_identity(role: str, scope: str) -> Identity:
-    """Take the lowest slot that is free on this machine, with the name that its file holds.
+    """Take the lowest free slot of this machine, with the name in its file.
 
-    The name is a random token that is kept in the file of the slot, which the process locks. So it is unique without
-    any trust in host names, and a file system that does not last gives a new name. The host's name stands in front for
-    people, and in the file's name for home folders that hosts share. Where no file can be locked the name is random.
+    The name is a random token in the slot's file, which the process locks. So it is unique without trusting host names,
+    and on an ephemeral file system each start gets a new name. The host's name is a prefix for people, and part of the
+    file's name for home folders that hosts share. If no file can be locked, the name is random.
 
-    Guarantees: the token makes a transactional id unique, not names of hosts or pods, which come twice.
+    Guarantees: the token makes a transactional id unique; names of hosts or pods may occur twice.
     Test: tests/unit/bridge/process/test_identity.py.
 
     Args:
-        role: what the process is, such as `scheduler`.
-        scope: what its slots are counted for, such as an installation and a group.
+        role: the role of the process, such as `scheduler`.
+        scope: the scope of its slots, such as an installation and a group.
     """
     host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname())[:63] or "host"
     slots = f"{role}-{hashlib.sha256(scope.encode()).hexdigest()[:16]}-{host}"
@@ -77,12 +77,12 @@ def stable_identity(role: str, scope: str) -> Identity:
 
 
 def _folders() -> Iterator[Path]:
-    """Where slots may be, the best first; in a shared folder each user has one of their own."""
+    """Return possible folders of slots, the best first; in a shared folder each user has a subfolder."""
     if state := os.environ.get("XDG_STATE_HOME"):
         yield Path(state, "reconsume")
     mine = f"reconsume-{os.getuid()}" if hasattr(os, "getuid") else "reconsume"
     if "KUBERNETES_SERVICE_HOST" in os.environ:
-        # It belongs to the pod and can be written with a read-only root; a container's own files go with each restart.
+        # It belongs to the pod and is writable with a read-only root; a container's own files are lost at each restart.
         yield Path("/dev/shm", mine)  # noqa: S108 - its owner is checked
     if home := os.environ.get("HOME"):
         yield Path(home, ".local", "state", "reconsume")
@@ -119,5 +119,5 @@ def _release_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child that outlives its parent must not keep its parent's place.
+    # A child that outlives its parent must not hold its parent's lock.
     os.register_at_fork(after_in_child=_release_all)

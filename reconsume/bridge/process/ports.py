@@ -1,4 +1,4 @@
-"""The default ports of each role, off the ones that applications commonly use."""
+"""The default ports of each role, different from those of common applications."""
 
 from __future__ import annotations
 

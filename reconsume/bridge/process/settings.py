@@ -1,4 +1,4 @@
-"""One strict tree of settings: a TOML or YAML file, the environment, the command line; unknown keys are refused."""
+"""A strict tree of settings: a TOML or YAML file, the environment, the command line; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
 _OF_ONE_PROCESS: Final = ("sidecar", "subscriptions", "console")
-"""One file may serve all processes of an installation; these parts of it are read by `reconsume sidecar`, or by
-`reconsume console`, alone."""
+"""One file may serve all processes of an installation; only `reconsume sidecar`, or `reconsume console`, reads these
+parts."""
 
 
 class _Strict(BaseModel):
@@ -97,6 +97,11 @@ class LoggingSettings(_Strict):
     """`console` writes lines for people, `json` one JSON object in each line."""
 
 
+_PROTOCOL: Final = re.compile("^(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.IGNORECASE)
+"""librdkafka allows these prefixes of an address."""
+_LAST_PORT: Final = 65_535
+
+
 class Settings(_Strict):
     """All settings of a process."""
 
@@ -117,10 +122,25 @@ class Settings(_Strict):
     management: ManagementSettings = ManagementSettings()
     logging: LoggingSettings = LoggingSettings()
 
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _servers_are_addresses(cls, value: str) -> str:
+        """Refuse illegal addresses: librdkafka would retry them without an end, and takes port 99999 for 34463."""
+        servers = [one.strip() for one in value.split(",") if one.strip()]
+        if not servers:
+            raise IllegalSetting("the list is empty; write host:port, comma-separated")
+        for one in servers:
+            host, colon, port = _PROTOCOL.sub("", one).rpartition(":")
+            has_port = colon and (":" not in host or host.endswith("]"))
+            is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _LAST_PORT
+            if re.search(r"[\s/]", host + port) or (has_port and not (host and is_port)):
+                raise IllegalSetting(f"{one!r} must be host:port, with a port from 1 to {_LAST_PORT}")
+        return value
+
     @field_validator("kafka", mode="before")
     @classmethod
     def _kafka_values_are_text(cls, value: Any) -> Any:
-        """TOML has numbers and booleans, librdkafka wants text."""
+        """Convert numbers and booleans of TOML to text, which librdkafka requires."""
         if not isinstance(value, Mapping):
             return value
         return {key: _as_text(one) for key, one in value.items()}
@@ -155,11 +175,11 @@ class Settings(_Strict):
 
     @property
     def own_table(self) -> DelayLevels | None:
-        """The level table for this process alone, where it has one."""
+        """The level table of this process alone, if it has one."""
         return None if self.message_delay_level is None else DelayLevels.parse(self.message_delay_level)
 
     def client_settings(self) -> dict[str, Any]:
-        """Librdkafka's settings for any client: the pass-through ones and the bootstrap servers, in clear."""
+        """Return librdkafka settings for any client: the pass-through ones and the bootstrap servers, in clear text."""
         settings = {key: value.get_secret_value() for key, value in self.kafka.items()}
         return settings | {"bootstrap.servers": self.bootstrap_servers}
 
@@ -179,16 +199,16 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> S:
-    """Read the settings; the command line wins over the environment, the environment over the file.
+    """Read the settings; the command line overrides the environment, the environment overrides the file.
 
     Args:
-        kind: the settings of which process.
-        file: TOML, or YAML if it is called so, nested as `Settings` is; `kafka` takes librdkafka's names.
-        environment: None reads the process's own.
-        overrides: values of the command line, nested likewise; None values are left out.
+        kind: the class of the process's settings.
+        file: TOML, or YAML by its suffix, nested like `Settings`; `kafka` has librdkafka's names.
+        environment: None uses that of the process.
+        overrides: values of the command line, nested the same way; None values are ignored.
 
     Raises:
-        IllegalSetting: naming every wrong setting, where it came from, and what is allowed. Secrets are not shown.
+        IllegalSetting: the message names every wrong setting, its source, and the allowed values, without secrets.
     """
     variables = os.environ if environment is None else environment
     layers = (
@@ -208,9 +228,12 @@ def load_settings(
 
 def _read_file(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"the settings file cannot be read: {file}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise IllegalSetting(
+            f"the settings file {file} cannot be read: {why}; name another one with --config"
+        ) from None
     if file.suffix in (".yaml", ".yml"):
         return _read_yaml(file, text)
     try:
@@ -235,7 +258,8 @@ def _read_yaml(file: Path, text: str) -> dict[str, Any]:
         raise IllegalSetting(
             f"the settings file {file} must hold settings by name, as in: bootstrap_servers: kafka:9092"
         )
-    return {str(key): value for key, value in (found or {}).items()}
+    # A section with only comments is null, and so is an empty file.
+    return _without_none({str(key): value for key, value in (found or {}).items()})
 
 
 def _without_none(layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,7 +292,7 @@ def _explain(error: ValidationError, layers: tuple[tuple[str, Mapping[str, Any]]
 
 def _holds(layer: Any, path: list[str]) -> bool:
     for part in path:
-        if isinstance(layer, list):  # an element of it; what is merged is the whole list of one layer
+        if isinstance(layer, list):  # an element of a list; lists are not merged, each layer replaces the whole list
             layer = dict(zip(map(str, range(len(layer))), layer, strict=True))
         if not isinstance(layer, Mapping) or part not in layer:
             return False

@@ -1,4 +1,4 @@
-"""Tell user code of events from threads of ours, which must not end by what it raises."""
+"""Calls of user code from background threads, which must survive its exceptions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from reconsume.bridge.process.clock import Clock
 logger = logging.getLogger(__name__)
 
 _QUIET_MS: Final = 60_000
-"""An error is in the log once in this time; how often it came meanwhile is told the next time."""
+"""The same error is logged once in this time, later with a count."""
 
 
 class UserCallbacks:
-    """Calls user code; what it raises is logged and changes nothing.
+    """Calls user code; its exceptions are logged and change nothing.
 
     Args:
-        kind: what is called, such as `hook`.
-        clock: gives milliseconds.
+        kind: the kind of callback, such as `hook`.
+        clock: returns milliseconds.
     """
 
     def __init__(self, kind: str, clock: Clock = monotonic_ms) -> None:
@@ -31,7 +31,7 @@ class UserCallbacks:
         self._unsaid = 0
 
     def tell(self, name: str, call: Callable[[], object]) -> None:
-        """Make a call."""
+        """Call a callback."""
         try:
             call()
         except BaseException:  # not even a SystemExit may end a thread of the consumer
@@ -41,12 +41,12 @@ class UserCallbacks:
                 return
             unsaid, self._unsaid = self._unsaid, 0
             self._quiet_until = now + _QUIET_MS
-            with suppress(BaseException):  # the log shows the error, which may raise another one
+            with suppress(BaseException):  # the log shows the error, whose text may raise another one
                 logger.exception(self._text, name, unsaid)
 
 
 def with_guarded(conf: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The settings of a client; what these callbacks of a user raise would come out of its `poll`."""
+    """Return client settings with guarded callbacks, whose exceptions would otherwise leave the client's `poll`."""
     return dict(conf) | {name: _guarded(name, conf[name]) for name in names if callable(conf.get(name))}
 
 

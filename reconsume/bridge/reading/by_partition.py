@@ -11,9 +11,9 @@ from reconsume.bridge.process.polled_records import PolledRecord, error_of, part
 def by_partition(
     polled: Sequence[PolledRecord],
 ) -> Iterator[tuple[str | None, int | None, bool, Sequence[PolledRecord]]]:
-    """Topic, partition, whether these are errors, and what came of it in a row.
+    """Yield topic, partition, whether these are errors, and consecutive records.
 
-    In C as far as it goes: a line of Python for each message shows in the rate.
+    Mostly in C: a line of Python for each message lowers the rate.
     """
     if not polled:
         return

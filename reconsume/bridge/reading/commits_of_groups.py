@@ -12,28 +12,28 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.librdkafka.offsets_of_groups import offsets_of_groups
 
 FEW: Final = 32
-"""Groups that are asked one by one in less time than a child takes to start."""
+"""This many groups are asked one by one in less time than a child process takes to start."""
 _SIDE_BY_SIDE: Final = 16
 
 
 def commits_of_groups(cluster: Cluster, asked: Mapping[str, Sequence[Partition]]) -> dict[str, dict[Partition, Commit]]:
-    """The commits of each group for its partitions; a partition without one is left out.
+    """Return the commits of each group for its partitions; a partition without one is missing.
 
     Args:
-        cluster: where.
-        asked: partitions of each group.
+        cluster: the cluster.
+        asked: the partitions of each group.
 
     Raises:
         KafkaNotReachable: no answer.
-        KafkaRefused: a group may not be asked about.
+        KafkaRefused: the right to describe a group is missing.
     """
     found: dict[str, dict[Partition, Commit]] = {}
-    # A Kafka in memory is in no other process.
+    # No other process can reach an in-memory Kafka.
     if len(asked) > FEW and clients_of(cluster.base).outlive_the_process:
         for group, offsets in offsets_of_groups(cluster.base, asked).items():
             found[group] = {(topic, one): Commit(offset, text) for topic, one, offset, text in offsets if offset >= 0}
     others = [group for group in asked if group not in found]
-    # Each question needs a client of its own: see `KafkaAdmin.commits`.
+    # Each request needs its own client: see `KafkaAdmin.commits`.
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         answers = pool.map(lambda group: cluster.admin.commits(group, asked[group]), others)
         return found | dict(zip(others, answers, strict=True))

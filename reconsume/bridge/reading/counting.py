@@ -1,6 +1,6 @@
-"""How many records stand between two offsets: read where they are few, else estimated from the offsets.
+"""The number of records between two offsets: exact for small ranges, else estimated from the offsets.
 
-A difference of offsets counts the end marks of transactions too, and what was aborted, compacted or done out of turn.
+A difference of offsets also counts transaction markers, and aborted, compacted and already finished records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECONDS: Final = 10.0
 
 
 class Span(NamedTuple):
-    """The offsets from `start` to before `end`, without those in `done`."""
+    """The offsets from `start` to before `end`, except those in `done`."""
 
     start: int
     end: int
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 class Count(NamedTuple):
-    """A number of records; not exact if it is an estimate from offsets, which is rather too high than too low."""
+    """A number of records; an estimate (not exact) is rather too high than too low."""
 
     number: int
     exact: bool
@@ -39,16 +39,16 @@ class Count(NamedTuple):
 
 
 def total(counts: Iterable[Count]) -> Count:
-    """All together; exact if each is."""
+    """Return the sum; exact if each count is."""
     given = list(counts)
     return Count(sum(one.number for one in given), all(one.exact for one in given))
 
 
 def count_records(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, Count]:
-    """Count the committed records of each span.
+    """Count the committed records of each range of offsets.
 
-    Read are spans of at most 500 offsets, the smallest first, up to 20,000 offsets and within 10 s altogether; what
-    could not be read, for want of time or of the right to, is estimated.
+    Ranges of at most 500 offsets are read, the smallest first, up to 20,000 offsets and 10 s in all. The others are
+    estimated, and so are ranges that could not be read for lack of time or rights.
     """
     few: dict[Partition, Span] = {}
     left = _READ_IN_ALL
@@ -69,7 +69,7 @@ def _estimate(span: Span) -> Count:
 
 
 def _read(base: Mapping[str, Any], spans: Mapping[Partition, Span], client_id: str) -> dict[Partition, int]:
-    """The counts of those spans that were read to their ends."""
+    """Return the counts of completely read ranges."""
     counts = dict.fromkeys(spans, 0)
 
     ranges = {where: (span.start, span.end) for where, span in spans.items()}

@@ -1,4 +1,4 @@
-"""Offsets that this process knows to be committed, held against a coordinator that has lost them."""
+"""Offsets that this process knows to be committed, compared with a coordinator that may have lost them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 logger = logging.getLogger(__name__)
 
 _PATIENCE_MS: Final = 30_000.0
-"""Of answers that do not change: as long as they do the coordinator is still loading. A rebalance gives its members ten
-times as long."""
+"""How long answers must stay the same: while they change, the coordinator is still loading. A rebalance gives its
+members ten times as long."""
 STEADY_MS: Final = 1_000.0
-"""A broker loads some ten thousand commits in that time."""
+"""A broker loads some ten thousand commits in this time."""
 _AGAIN_SECONDS: Final = 0.5
 _EXAMPLES: Final = 5
 _NOTHING: Final = Commit(-1, "")
 
 Ask = Callable[[Collection[Partition]], Mapping[Partition, Answer]]
-"""Asks for some partitions; of those that are left out nothing is committed."""
+"""Requests committed offsets; partitions without one are missing in the result."""
 TopicIds = Callable[[Collection[str]], Mapping[str, str]]
-"""The id of each topic that exists."""
+"""Returns the id of each existing topic."""
 Fallen = dict[Partition, tuple[Commit, Commit]]
-"""What is known, and the lower answer."""
+"""The known offset, and the lower answer."""
 
 
 class CommittedOffsets(NamedTuple):
     """Committed offsets of a group.
 
     Attributes:
-        committed: of each partition that was asked for.
-        restored: those of which Kafka says less; someone should commit them again.
+        committed: the offset of each requested partition.
+        restored: offsets above Kafka's answer; the caller should commit them again.
     """
 
     committed: Mapping[Partition, Answer]
@@ -45,30 +45,30 @@ class CommittedOffsets(NamedTuple):
 
 
 class KnownOffsets:
-    """The group's offsets never go back while one of its members lives, so an answer that does is wrong.
+    """Detects wrong answers: a group's offsets never decrease while one of its members lives.
 
-    Brokers give such answers: one that becomes coordinator of a group twice within a moment, as at each start of the
-    only broker, may take the first loading of the group's offsets for the second one (`CompleteLoad` of Kafka's
-    `CoordinatorRuntime` does not look at the epoch; seen with 4.1.1). Until the second one has ended, and for good if
-    the group writes something meanwhile, the group has no offsets, or old ones. Going on from there would deliver
-    everything again.
+    Brokers give wrong answers: a broker that becomes a group's coordinator twice within a moment, as at each start of
+    the only broker, may confuse the first loading of offsets with the second (`CompleteLoad` of Kafka's
+    `CoordinatorRuntime` ignores the epoch; seen with 4.1.1). Until the second loading ends, and for good if the group
+    writes meanwhile, the group has no offsets, or old ones. Continuing from those would deliver everything again.
 
-    Who has just started knows nothing, so of each partition the first answer is believed when it is given twice, a
-    second apart: while offsets are loaded they rise. It does not help before the group's first one is loaded.
+    A process that has just started knows nothing. It believes the first answer for a partition when it gets the same
+    answer twice, a second apart, because offsets increase during the loading. This does not help before the group's
+    first offset is loaded.
 
-    Guarantees: an answer below what is known is asked for again, and overruled in the end.
+    Guarantees: an answer below the known offset is requested again, and finally overruled.
     Tests: tests/integration/test_lost_offsets.py, tests/unit/bridge/reading/test_known_offsets.py.
     Remove when: `CompleteLoad` looks at the epoch in all supported versions of Kafka; 4.0 to 4.3.1 do not.
 
-    A topic that was made again has another id; what is known of the old one is forgotten then.
+    A recreated topic has another id; offsets of the old topic are forgotten.
 
     Args:
-        topic_ids: tells one topic from another with the same name.
+        topic_ids: returns ids, which distinguish a recreated topic.
         patience_ms: how long the coordinator may take to find the offsets again.
-        steady_ms: for how long a first answer must stay as it is.
-        clock: milliseconds that only grow.
+        steady_ms: how long a first answer must stay the same.
+        clock: monotonic milliseconds.
 
-    Threads may share it.
+    Safe to use from several threads.
     """
 
     def __init__(
@@ -91,22 +91,22 @@ class KnownOffsets:
         self._lock = threading.Lock()
 
     def meet(self, topics: Iterable[str]) -> None:
-        """From now on these topics are told from later ones of the same name; of others nothing is kept in mind."""
+        """Track these topics by their ids; nothing is remembered about others."""
         if new := set(topics) - self._ids.keys():
             try:
                 self._ids.update(self._topic_ids(new))
             except ReconsumeError as error:
-                logger.debug("offsets are not kept in mind: %s", error)
+                logger.debug("offsets are not tracked: %s", error)
 
     def note(self, committed: Mapping[Partition, Commit]) -> None:
-        """Take note of what a member has committed itself; negative offsets say nothing."""
+        """Note offsets that a member has committed; negative ones are ignored."""
         found = _known(committed)
         self._keep(found)
         with self._lock:
             self._steady.update(found)
 
     def read(self, answers: Mapping[Partition, Answer]) -> None:
-        """Take note of what the coordinator says; negative offsets say nothing."""
+        """Note answers of the coordinator; negative offsets are ignored."""
         found, now = _known(answers), self._clock()
         self._keep(found)
         with self._lock:
@@ -128,10 +128,10 @@ class KnownOffsets:
                     self._known[where] = one
 
     def ask(self, ask: Ask, partitions: Collection[Partition], stop: threading.Event) -> CommittedOffsets:
-        """Return the committed offsets of these partitions, as far as they are credible.
+        """Return the credible committed offsets of these partitions.
 
-        Asks again until the coordinator has found its offsets; in the end what is known here holds. Raises what `ask`
-        raises. After a stop nothing is to be restored: the coordinator may be about to find it.
+        This asks again until the coordinator has found its offsets; in the end the known offsets count. Errors of `ask`
+        pass through. After a stop nothing is restored: the coordinator may be about to find its offsets.
         """
         before = None
         begun = changed = self._clock()
@@ -160,10 +160,10 @@ class KnownOffsets:
             return any(where in self._said and where[0] in self._ids for where in answers)
 
     def ask_once(self, ask: Ask, partitions: Collection[Partition]) -> Mapping[Partition, Answer]:
-        """The same without waiting, for one thread that asks again by itself.
+        """Ask once without waiting, for a thread that repeats the call itself.
 
         Raises:
-            KafkaNotReachable: the coordinator has lost offsets and may find them again. Also what `ask` raises.
+            KafkaNotReachable: the coordinator has lost offsets and may find them again. Errors of `ask` pass through.
         """
         answers, fallen = self._asked(ask, partitions, anew=self._doubted_since is None)
         now = self._clock()
@@ -178,7 +178,7 @@ class KnownOffsets:
     def _asked(
         self, ask: Ask, partitions: Collection[Partition], *, anew: bool
     ) -> tuple[Mapping[Partition, Answer], Fallen]:
-        """The answers, and those that went back; asked anew, it is looked whether their topics were made again."""
+        """Return the answers, and those that decreased, without recreated topics."""
         answers = dict.fromkeys(partitions, _NOTHING) | dict(ask(partitions))
         fallen = self._fallen(answers)
         if anew and fallen and self._forget_made_again({topic for topic, _ in fallen}):
@@ -186,7 +186,7 @@ class KnownOffsets:
         return answers, fallen
 
     def _overruled(self, answers: Mapping[Partition, Answer], fallen: Fallen) -> Mapping[Partition, Answer]:
-        """Return the answers; known offsets replace those that went back."""
+        """Return the answers, with known offsets in place of decreased ones."""
         held = {**answers, **{where: ours for where, (ours, _) in fallen.items()}}
         self._keep(_known(held))
         return held
@@ -201,7 +201,7 @@ class KnownOffsets:
         }
 
     def _forget_made_again(self, topics: Collection[str]) -> set[str]:
-        """Which of these topics were.
+        """Forget those of these topics that were recreated, and return them.
 
         Raises:
             ReconsumeError: no broker answers.

@@ -1,4 +1,4 @@
-"""Read what stands between two offsets, once and to its end."""
+"""Reads ranges of offsets to their ends, once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconsume.delay_levels.wire.properties import Headers
 
 _TOGETHER: Final = 1_000
 _SLICE_SECONDS: Final = 0.2
-"""So long at most until a stop or the end of the time is noticed."""
+"""The longest delay before a stop or the end of the time is noticed."""
 _READ_AHEAD_KIB: Final = 16_384
 
 
@@ -36,7 +36,7 @@ class ReadRecord(NamedTuple):
 
     @classmethod
     def of(cls, message: PolledRecord) -> ReadRecord:
-        """From confluent-kafka's."""
+        """Convert a record of confluent-kafka."""
         return cls(
             *place_of(message),
             message.offset() or 0,
@@ -48,21 +48,21 @@ class ReadRecord(NamedTuple):
 
     @property
     def where(self) -> Partition:
-        """Its partition."""
+        """The record's partition."""
         return self.topic, self.partition
 
 
 class RangeReader:
-    """Records of one range of offsets after the other; one connection for all of them.
+    """Reads ranges of offsets one after the other, on one connection.
 
     Args:
-        base: librdkafka's settings for any client.
-        client_id: its name in the brokers' logs, and of the group that it asks under and never joins.
-        uncommitted: also records of transactions that are open or were aborted.
+        base: librdkafka settings that every client uses.
+        client_id: the name in the brokers' logs, and the name of the group, which it never joins.
+        uncommitted: read records of open and aborted transactions too.
         seconds: the longest time without a record.
 
     Attributes:
-        unread: the partitions that the last `read` has not finished, with their ends.
+        unread: the partitions that the last `read` did not finish, with their ends.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RangeReader:
             "group.id": client_id,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
-            # What is read ahead is thrown away at the end of a range.
+            # Prefetched records are discarded at the end of a range.
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
             "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         }
@@ -89,7 +89,7 @@ class RangeReader:
         self._consumer.close()
 
     def records(self, ranges: Mapping[Partition, tuple[int, int]], **limits: Any) -> Iterator[ReadRecord]:
-        """The same as `read` as values of our own."""
+        """Read as `read` does, and return `ReadRecord`s."""
         return map(ReadRecord.of, self.read(ranges, **limits))
 
     def read(
@@ -100,18 +100,18 @@ class RangeReader:
         stop: threading.Event | None = None,
         on_refusal: Callable[[Partition, ReconsumeError], None] | None = None,
     ) -> Iterator[PolledRecord]:
-        """The records from the first offset to before the second one, of each partition in order.
+        """Read from the first offset to before the second one, in order within each partition.
 
-        Transactions that are open before the second one are waited for.
+        This waits for open transactions before the second offset.
 
         Args:
-            ranges: by partition; empty ones are left out.
-            within_seconds: ends it early, with `unread` left; None reads to the end.
-            stop: ends it early too, when it is set.
-            on_refusal: called for a partition that cannot be read, which stays in `unread`; None raises.
+            ranges: by partition; empty ranges are skipped.
+            within_seconds: the longest time; the rest is in `unread`. None reads to the end.
+            stop: ends the read early when it is set.
+            on_refusal: called for an unreadable partition, which stays in `unread`; None raises.
 
         Raises:
-            KafkaNotReachable: nothing came in time.
+            KafkaNotReachable: no record arrived in time.
             KafkaRefused: rights are missing.
         """
         self.unread = unread = {where: end for where, (start, end) in ranges.items() if start < end}
@@ -133,7 +133,7 @@ class RangeReader:
                 silent = time.monotonic()
 
     def leave(self, where: Partition) -> None:
-        """Read no more of a partition."""
+        """Stop reading a partition."""
         if self.unread.pop(where, None) is not None:
             self._consumer.pause([where])
 
@@ -143,7 +143,7 @@ class RangeReader:
         refused: set[Partition],
         on_refusal: Callable[[Partition, ReconsumeError], None] | None,
     ) -> bool:
-        """Whether it is a record that is wanted; a partition that is read is taken out of `unread`."""
+        """Return whether this is a wanted record; remove a finished partition from `unread`."""
         where, error = place_of(message), message.error()
         if error is not None and not is_end(error):
             if on_refusal is None:
@@ -155,7 +155,7 @@ class RangeReader:
         if where not in self.unread:
             return False
         offset, end = message.offset() or 0, self.unread[where]
-        # The end of what is committed may come before it: then more is told when the transaction that is open has
+        # The end of committed records may come before the range's end: more follows when the open transaction has
         # ended.
         if offset + (error is None) >= end:
             del self.unread[where]

@@ -1,8 +1,8 @@
-"""The send-backs of the last minutes, as the delay topics hold them: what a process that has died may have written.
+"""Send-backs of the last minutes on the delay topics, which a dead process may have written.
 
 Guarantees: the copies themselves are the sidecar's memory. A new process reads those of the last minutes before it
-takes calls. A journal could be written together with a copy only in a transaction, and one that a crash leaves open
-would hold up every reader of the delay topics.
+accepts calls. A separate journal would need a transaction with each copy, and a transaction that a crash leaves open
+would block every reader of the delay topics.
 Tests: tests/integration/test_sidecar_process.py, tests/integration/test_recent_send_backs.py.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty
+from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -39,9 +39,9 @@ RECENT_GROUP: Final = "reconsume.recent"
 
 
 class Attempt(NamedTuple):
-    """The identity of one attempt: which send-back of which message, for which group.
+    """The identity of an attempt: message, group, and number of send-backs.
 
-    A replay begins at `reconsume_times` 0 again, so its plan and number belong to it.
+    A replay restarts at `reconsume_times` 0, so its plan and number are part of the identity.
     """
 
     group: str
@@ -51,11 +51,11 @@ class Attempt(NamedTuple):
 
 
 class RecentSendBack(NamedTuple):
-    """A send-back that stands on a delay topic or in the inbox.
+    """A send-back on a delay topic or in the inbox.
 
     Attributes:
         level: None in the inbox.
-        due_ms: when it leaves; None in the inbox.
+        due_ms: when it is due; None in the inbox.
     """
 
     dead_letter: bool
@@ -66,7 +66,7 @@ class RecentSendBack(NamedTuple):
 
 
 def attempt_of(group: str, origin_message_id: str, reconsume_times: int, headers: Headers) -> Attempt:
-    """The attempt that a send-back with these headers begins, its count being `reconsume_times`."""
+    """Return the attempt that a send-back with these headers and this `reconsume_times` begins."""
     last = dict(headers)
     return Attempt(group, origin_message_id, reconsume_times, (last.get(REPLAY_ID), last.get(REPLAY_TIMES)))
 
@@ -81,18 +81,18 @@ def recent_send_backs(
     now_ms: int,
     most_bytes: int,
 ) -> Iterator[tuple[Attempt, RecentSendBack]]:
-    """All that were appended since then and before now, of these groups or of all; those of the last seconds first.
+    """Yield committed send-backs appended between then and now, the last seconds first.
 
-    Only committed ones; it waits for the end of transactions that are open now, which takes seconds at most.
+    This waits for the end of open transactions, which takes seconds at most.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
-        since_ms: a moment of the brokers' clock.
-        groups: None takes all.
-        stop: ends it early.
-        now_ms: the time.
-        most_bytes: reading ends when it has read so much, of records of all groups.
+        since_ms: a moment by the brokers' clock.
+        groups: the groups; None means all.
+        stop: ends the read early.
+        now_ms: the current time.
+        most_bytes: the maximum to read, of records of all groups.
 
     Raises:
         KafkaNotReachable: no broker answers.
@@ -101,7 +101,7 @@ def recent_send_backs(
     for read in _appended(base, names, list(windows(since_ms, now_ms)), most_bytes, stop):
         try:
             found = _read(read, names)
-        except MalformedProperty as error:
+        except (MalformedProperty, IllegalName) as error:
             logger.info("%s-%s@%s: %s", *read[:3], error)
             continue
         if found is not None and (groups is None or found[0].group in groups):
@@ -109,7 +109,7 @@ def recent_send_backs(
 
 
 def windows(since_ms: int, now_ms: int) -> Iterator[int]:
-    """Where parts of what is read begin: the newest part is a second long, each further one twice the one before."""
+    """Yield the starts of time windows: the newest is a second long, each earlier one twice as long as the next."""
     begin, length = now_ms, _NEWEST_MS
     while begin > since_ms:
         begin = max(since_ms, begin - length)
@@ -120,10 +120,10 @@ def windows(since_ms: int, now_ms: int) -> Iterator[int]:
 def _appended(
     base: Mapping[str, Any], names: TopicNames, begins: Sequence[int], most_bytes: int, stop: threading.Event
 ) -> Iterator[ReadRecord]:
-    """The records of one window after the other."""
+    """Read the records of one window after the other."""
     admin = KafkaAdmin(base, "reconsume-recent")
     partitions = [where for where in all_partitions(admin.topics()) if names.is_scheduled(where[0])]
-    # The ends first: what is appended later is no send-back of a process that has died before.
+    # The ends first: records appended later are not from a dead process.
     ends: Mapping[Partition, int] = admin.end_offsets(partitions, uncommitted=True)
     left = most_bytes
     with RangeReader(base, RECENT_GROUP, seconds=float("inf")) as reader:
@@ -134,8 +134,8 @@ def _appended(
                 left -= _size_of(read)
                 if left < 0:
                     logger.warning(
-                        "%d MiB of recent send-backs are read, and no more: repeated calls may not be "
-                        "recognised if they were carried out before %s",
+                        "only %d MiB of recent send-backs are read: repeated calls may not be "
+                        "recognised if they are older than %s",
                         *(most_bytes // 1024 // 1024, datetime.fromtimestamp(begin / 1000, UTC).isoformat()),
                     )
                     return
@@ -146,7 +146,7 @@ def _appended(
 
 
 def _size_of(read: ReadRecord) -> int:
-    """Bytes of value and headers, which are what large records are large by."""
+    """Return the bytes of value and headers, the main part of a large record."""
     return len(read.value or b"") + sum(len(value or b"") for _, value in read.headers)
 
 

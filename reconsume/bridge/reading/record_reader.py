@@ -1,4 +1,4 @@
-"""Read records again by where they stand, as RocketMQ's broker does for a send-back."""
+"""Reads single records by their positions, as RocketMQ's broker does for a send-back."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 logger = logging.getLogger(__name__)
 
 OnRead = Callable[[PolledRecord | ReconsumeError], None]
-"""Called once, in the thread that reads or closes: with the record, or with why there is none."""
+"""Called once, in the reading or closing thread, with the record or the error."""
 
 _SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 0.5
 _NEAR: Final = 200
-"""Records so close to each other are read in one go; further ones are sought."""
+"""Records this close to each other are read in one go; for others the reader seeks."""
 
 
 @dataclass(slots=True)
 class _Wish:
-    """One record that someone waits for."""
+    """A record that a caller waits for."""
 
     deadline: float
     on_read: OnRead
@@ -44,9 +44,9 @@ class _Partition:
     """The wanted records of a partition.
 
     Attributes:
-        wanted: who waits, by offset.
-        at: the next offset that is read; None while the partition is not read.
-        ended: its end was reached, which is told only once.
+        wanted: waiting callers, by offset.
+        at: the next offset to read; None while the partition is not read.
+        ended: whether its end was reached, which is reported only once.
     """
 
     wanted: dict[int, list[_Wish]] = field(default_factory=dict)
@@ -55,19 +55,19 @@ class _Partition:
 
 
 class RecordReader:
-    """Reads committed records (RocketMQ: BR-09). `read` may be called by several threads and blocks none of them.
+    """Reads committed records (RocketMQ: BR-09). Any thread may call `read`, which never blocks.
 
-    All that is asked for meanwhile is read together: of each partition one stretch at a time. It reads in a thread of
-    its own after `start`, else in `run_once`.
+    Requests that arrive meanwhile are read together, one stretch of each partition at a time. It reads in a background
+    thread after `start`, else in `run_once`.
 
-    Guarantees: an offset out of range is an answer for that offset alone; records behind it are read.
+    Guarantees: an offset out of range fails only that request; later records are read.
     Test: tests/integration/test_record_reader.py.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         client_id: shown in the brokers' logs.
-        seconds: how long a record is waited for.
-        group: whose right is used, by default that of `client_id`; nothing is joined or committed.
+        seconds: the longest wait for a record.
+        group: the group whose rights are used, by default `client_id`; it is never joined, and nothing is committed.
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str, seconds: float, group: str = "") -> None:
@@ -75,7 +75,7 @@ class RecordReader:
             "group.id": group or client_id,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
-            # What is read ahead is thrown away at the next stretch.
+            # Prefetched records are discarded at the next stretch.
             "queued.min.messages": 1,
             "queued.max.messages.kbytes": 8_192,
             "fetch.wait.max.ms": 10,
@@ -95,15 +95,15 @@ class RecordReader:
         self._thread.start()
 
     def read(self, position: Position, on_read: OnRead) -> None:
-        """Ask for a record.
+        """Request a record.
 
-        `on_read` gets `RecordNotFound` if there is none (no longer kept, not there yet, no such partition, or a
-        transaction's marker), `KafkaNotReachable` if nobody answered in time.
+        `on_read` gets `RecordNotFound` if it does not exist (deleted, not written yet, a missing partition, or a
+        transaction marker), `KafkaNotReachable` if no broker answered in time.
         """
         self._asked.put((position, _Wish(time.monotonic() + self._seconds, on_read)))
 
     def close(self) -> None:
-        """Stop; who still waits is told so."""
+        """Stop; waiting callers get an error."""
         self._stop.set()
         self._asked.put(None)
         if self._thread.is_alive():
@@ -123,7 +123,7 @@ class RecordReader:
                 self._stop.wait(_POLL_SECONDS)
 
     def _take_wishes(self) -> None:
-        """Everything that was asked for; waits for the first one while nothing is wanted."""
+        """Take new requests; wait for the first one while none is open."""
         block = not self._partitions and not self._stop.is_set()
         while True:
             try:
@@ -137,7 +137,7 @@ class RecordReader:
                 partition.wanted.setdefault(position.offset, []).append(wish)
 
     def run_once(self) -> None:
-        """Turn each partition to what is wanted of it, then take what has come."""
+        """Move each partition to its next wanted record, then handle new records."""
         self._take_wishes()
         self._give_up(time.monotonic())
         for key in list(self._partitions):
@@ -150,7 +150,7 @@ class RecordReader:
                 self._take(message)
 
     def _turn(self, key: tuple[str, int]) -> None:
-        """Go on reading while the next record is near; else seek, or leave the partition."""
+        """Continue while the next record is near; else seek, or leave the partition."""
         partition = self._partitions[key]
         at = partition.at
         if at is not None and not partition.ended and any(at <= one < at + _NEAR for one in partition.wanted):
@@ -174,7 +174,7 @@ class RecordReader:
             return
         start, offset = partition.at, message.offset() or 0
         partition.at = offset + 1
-        # An offset that is passed over holds a transaction's marker, an aborted record, or one that was compacted.
+        # A skipped offset holds a transaction marker, an aborted record, or a compacted one.
         for passed in [one for one in partition.wanted if start <= one < offset]:
             self._answer(partition, passed, _no_record(Position(*key, passed), f"the next one is at {offset}"))
         self._answer(partition, offset, message)
@@ -185,7 +185,7 @@ class RecordReader:
             missing = [one for one in partition.wanted if at <= one < at + _NEAR]
             partition.ended = True
         elif is_out_of_range(error):
-            # It tells of the place where reading began alone; further on there may be records.
+            # The error concerns only the start of the read; further on records may exist.
             missing = [at]
             partition.ended = True
         elif is_missing(error):
@@ -217,16 +217,16 @@ class RecordReader:
 
 
 def read_again(base: Mapping[str, Any], position: Position, group: str, client_id: str) -> PolledRecord:
-    """The committed record at this position (RocketMQ: BR-09).
+    """Return the committed record at this position (RocketMQ: BR-09).
 
     Args:
-        base: librdkafka's settings for any client.
-        position: of the record.
-        group: whose right is used; nothing is joined or committed.
+        base: librdkafka settings that every client uses.
+        position: the position of the record.
+        group: the group whose rights are used; it is never joined, and nothing is committed.
         client_id: shown in the brokers' logs.
 
     Raises:
-        RecordNotFound: there is none: no longer kept, not there yet, or no record but a transaction's marker.
+        RecordNotFound: no such record: deleted, not written yet, or a transaction marker.
         KafkaNotReachable: no broker answered within 15 s.
         KafkaRefused: rights are missing.
     """
@@ -246,9 +246,9 @@ def read_again(base: Mapping[str, Any], position: Position, group: str, client_i
 
 
 def count_partitions(admin: KafkaAdmin, position: Position) -> int:
-    """How many partitions the topic of a position has.
+    """Return the number of partitions of a position's topic.
 
-    The reader cannot tell a partition that is not there from one that has no leader for a moment.
+    The reader cannot distinguish a missing partition from one without a leader.
 
     Raises:
         RecordNotFound: the position does not exist.

@@ -1,4 +1,4 @@
-"""Records that librdkafka gives though the group has gone beyond them, or without those before them."""
+"""Records that librdkafka returns although the group has passed them, or without the records before them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 10.0
 _BRIEFLY_SECONDS: Final = 2.0
-"""For a question within a poll: it is asked again in the next one."""
+"""Limit of a request within a poll; the next poll repeats it."""
 _LOOK_EVERY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
 class _UncheckedPartition:
-    """A partition whose first record has not come, or may come twice.
+    """A partition whose first record has not arrived, or may arrive twice.
 
     Attributes:
-        committed: by the group when the first record came; None before that.
-        first: the first record that was taken.
-        sought: whether reading was sent back to what is committed.
+        committed: the group's committed offset at the first record; None before.
+        first: the first accepted record.
+        sought: whether the consumer was sent back to the committed offset.
     """
 
     committed: int | None = None
@@ -38,30 +38,30 @@ class _UncheckedPartition:
 
 
 class StaleRecords:
-    """Holds what comes first after an assignment against what the group has committed.
+    """Compares the first records after an assignment with the group's committed offsets.
 
-    librdkafka 2.16 begins elsewhere at times, when offsets are committed in transactions:
+    With offsets in transactions, librdkafka 2.16 sometimes starts elsewhere:
 
-    * It goes on fetching a partition that was taken away while it asked for a first offset there, and gives one record
-      of that when the partition comes back, before those of the new assignment.
-    * It takes `auto.offset.reset` where a dead member's transaction holds the committed offset back and the assignment
-      changes meanwhile: `rd_kafka_assignment_apply_offsets` forgets that it has to ask once more.
+    * It continues to fetch a partition that was revoked during its first offset request, and returns one of those
+      records when the partition is assigned again, before those of the new assignment.
+    * It applies `auto.offset.reset` if a dead member's transaction holds the committed offset back and the assignment
+      changes meanwhile: `rd_kafka_assignment_apply_offsets` forgets to ask again.
 
-    So what is below the committed offset is left out, of the first record that is not, which may be of an earlier
-    assignment, the second copy too; and where records may have been passed over, because it began at the end or nothing
-    comes, reading goes back once. Scheduler workers (`Assignment`) and `PushConsumer` (`ProcessQueue.begin`) leave out
-    what is below the committed offset too.
+    So records below the committed offset are dropped, and the second copy of the first other record, which may be from
+    an earlier assignment. If records may have been skipped, because reading began at the end or nothing arrives,
+    reading goes back once. Scheduler workers (`Assignment`) and `PushConsumer` (`ProcessQueue.begin`) also drop records
+    below the committed offset.
 
     Tests: tests/unit/bridge/reading/test_stale_records.py, tests/integration/test_drop_in_exactly_once.py,
     tests/unit/consumers/partitions/test_process_queue.py, tests/chaos.
-    Remove when: librdkafka begins at the committed offset in both cases.
+    Remove when: librdkafka starts at the committed offset in both cases.
 
     Args:
-        seek: the consumer's own.
-        from_end: whether librdkafka falls back on the end of a partition, not on its beginning.
+        seek: the consumer's method.
+        from_end: whether librdkafka falls back on the end of a partition instead of its beginning.
 
     Attributes:
-        unchecked: nothing has to be asked while it is empty.
+        unchecked: partitions to check; callers skip all checks while it is empty.
     """
 
     def __init__(self, seek: Callable[[TopicPartition], None], *, from_end: bool = False) -> None:
@@ -71,16 +71,16 @@ class StaleRecords:
         self._looked = 0.0
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take note of partitions that start at their committed offsets."""
+        """Note partitions that start at their committed offsets."""
         self.unchecked.update({(one.topic, one.partition): _UncheckedPartition() for one in partitions})
 
     def trust(self, partitions: Iterable[TopicPartition]) -> None:
-        """Accept all records of these: their start was chosen."""
+        """Accept all records of these partitions: their start was explicit."""
         for one in partitions:
             self.unchecked.pop((one.topic, one.partition), None)
 
     def is_stale(self, consumer: Consumer, polled: Message) -> bool:
-        """Whether this record is not for the program: it is left over, or will be read again."""
+        """Return whether the program must not see this record: it is stale, or will be read again."""
         where, offset = (polled.topic() or "", polled.partition() or 0), polled.offset() or 0
         state = self.unchecked.get(where)
         if state is None or polled.error() is not None:
@@ -104,7 +104,7 @@ class StaleRecords:
         return False
 
     def nothing_comes(self, consumer: Consumer) -> None:
-        """Go back to what is committed where no record has come yet, if it may have begun at the end."""
+        """Go back to the committed offset if no record has arrived and reading may have begun at the end."""
         silent = [where for where, one in self.unchecked.items() if one.first is None and not one.sought]
         if not (self._from_end and silent) or time.monotonic() < self._looked + _LOOK_EVERY_SECONDS:
             return
@@ -119,7 +119,7 @@ class StaleRecords:
             state.committed, state.sought = offset, offset < 0 or self._go_back(where, offset)
 
     def _go_back(self, where: Partition, offset: int) -> bool:
-        """Read again from there; False if librdkafka has not begun to read the partition."""
+        """Read again from an offset; False if librdkafka has not started to read the partition."""
         try:
             self._seek(TopicPartition(*where, offset))
         except KafkaException as error:
@@ -131,10 +131,10 @@ class StaleRecords:
 def committed_offsets(
     consumer: Consumer, partitions: list[TopicPartition], timeout: float = _TIMEOUT
 ) -> dict[Partition, int]:
-    """Return the committed offsets of the consumer's group, negative where there is none.
+    """Return the committed offsets of the consumer's group, negative without one.
 
     Raises:
-        KafkaNotReachable: no answer within so many seconds.
+        KafkaNotReachable: no answer within `seconds`.
     """
     if not partitions:
         return {}
@@ -144,7 +144,7 @@ def committed_offsets(
         raise KafkaNotReachable(str(translate(error, "asking what is committed"))) from error
     for one in found:
         if one.error is not None:
-            # Such as an offset that an open transaction holds back: its partition looks as if nothing were committed.
+            # For example an offset that an open transaction holds back: the partition seems to have no commit.
             doing = f"asking what is committed of {one.topic}-{one.partition}"
             raise KafkaNotReachable(str(translate(one.error, doing)))
     return {(one.topic, one.partition): one.offset for one in found}

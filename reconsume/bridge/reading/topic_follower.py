@@ -1,11 +1,13 @@
-"""Read topics as far as they go, and then what comes."""
+"""Reads topics to their ends, and then follows them."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
@@ -25,13 +27,14 @@ class TailReader:
     """Reads partitions without an end. For one thread.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         client_id: shown in the brokers' logs.
-        group: a name that this client has a right to; it is never joined, but librdkafka asks for its coordinator.
+        group: a group that this client has rights to; not joined, but librdkafka looks up its coordinator.
 
     Attributes:
-        reached: by partition the next offset, once a record or the end has come.
-        unread: the partitions of which no end has come yet.
+        reached: the next offset by partition, after the first record or the end of the partition was read.
+        unread: the partitions that were not read to their end yet.
+        went_back: whether the offsets of a partition went back, because its topic was created again or lost records.
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str, group: str) -> None:
@@ -39,7 +42,7 @@ class TailReader:
             "group.id": group,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 100,
-            # Clients choose how large their records are.
+            # Clients choose the size of their records.
             "queued.max.messages.kbytes": 4_096,
         }
         self._connections = Connections(consumer_settings(base, client_id) | alone)
@@ -47,24 +50,25 @@ class TailReader:
         self._followed: set[Partition] = set()
         self.reached: dict[Partition, int] = {}
         self.unread: set[Partition] = set()
+        self.went_back = False
 
     def follow(self, starts: Mapping[Partition, int | None]) -> None:
-        """Read these too, from these offsets on; None is the beginning."""
+        """Read these partitions too, from these offsets; None is the beginning."""
         self.unread.update(starts)
         self._followed.update(starts)
         self._consumer.start({where: BEGINNING if start is None else start for where, start in starts.items()})
 
     def leave(self, topic: str) -> None:
-        """Read no more of a topic; what has come already may still be given."""
+        """Stop reading a topic; received records may still be returned."""
         gone = {where for where in self._followed if where[0] == topic}
         self._followed -= gone
         self._consumer.stop(gone)
 
     def read(self, seconds: float) -> Iterator[PolledRecord]:
-        """Return new records and errors; wait for them so long.
+        """Return new records and errors; wait up to `seconds`.
 
         Raises:
-            KafkaNotReachable: this client reaches nobody any more.
+            KafkaNotReachable: this client reaches no broker any more.
         """
         self._connections.check()
         first = self._consumer.poll(seconds)
@@ -72,7 +76,9 @@ class TailReader:
             where, error = place_of(message), message.error()
             at_end = error is not None and is_end(error)
             if error is None or at_end:
-                self.reached[where] = (message.offset() or 0) + (error is None)
+                reached = (message.offset() or 0) + (error is None)
+                self.went_back |= reached < self.reached.get(where, 0)
+                self.reached[where] = reached
             if at_end:
                 self.unread.discard(where)
             else:
@@ -84,20 +90,27 @@ class TailReader:
 
 
 class TopicFollower(ABC):
-    """Follows a topic in a thread of its own, and begins anew after each error.
+    """Follows a topic in a background thread; starts again after an error and when the topic gets more partitions.
+
+    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_withdrawals.py.
 
     Args:
-        base: librdkafka's settings for any client.
-        topic: to follow.
+        base: librdkafka settings that every client uses.
+        topic: the topic to follow.
         client_id: shown in the brokers' logs.
-        again_seconds: between two beginnings.
+        again_seconds: the wait before it starts again after an error.
+        count_seconds: how often it looks up the number of partitions.
     """
 
-    def __init__(self, base: Mapping[str, Any], topic: str, client_id: str, again_seconds: float) -> None:
+    def __init__(
+        self, base: Mapping[str, Any], topic: str, client_id: str, again_seconds: float, count_seconds: float
+    ) -> None:
         self._base = base
         self._topic = topic
         self._client_id = client_id
         self._again_seconds = again_seconds
+        self._count_seconds = count_seconds
+        self._count_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
 
@@ -115,19 +128,29 @@ class TopicFollower(ABC):
         admin = KafkaAdmin(self._base, self._client_id)
         while not self._stop.is_set():
             try:
+                self._count_at = time.monotonic() + self._count_seconds
                 with translated(f"reading topic {self._topic}"):
                     self._follow(admin)
             except ReconsumeError as error:
                 self._failed(error)
             except Exception:
-                # A follower that died would leave the process with what it knew, and nobody would know why.
+                # If a follower died, the process would keep outdated knowledge without any sign of it.
                 logger.exception("topic %s cannot be read; trying again", self._topic)
             self._stop.wait(self._again_seconds)
 
+    def _has_grown(self, admin: KafkaAdmin, followed: int) -> bool:
+        """Return whether the topic has more partitions than are followed; looked up now and then. No answer is no."""
+        if time.monotonic() < self._count_at:
+            return False
+        self._count_at = time.monotonic() + self._count_seconds
+        with suppress(ReconsumeError):
+            return admin.partitions([self._topic]).get(self._topic, 0) > followed
+        return False
+
     @abstractmethod
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read until stopped; raises what ends it early."""
+        """Read until `stop`, or until the topic has more partitions; raises the error that ends it early."""
 
     @abstractmethod
     def _failed(self, error: ReconsumeError) -> None:
-        """Take note of what has ended it."""
+        """Note the error that has ended it."""

@@ -1,4 +1,4 @@
-"""The signals of a worker: metrics, and whether it is alive and ready."""
+"""A worker's signals: metrics, liveness and readiness."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from reconsume.delay_levels.wire.names import TopicNames
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_MS: Final = 1_000
+_LOOK_AT_LAST_MS: Final = 5_000
+"""While records are due, counting the waiting ones is put off for at most this long."""
 _STUCK_MS: Final = 120_000
 """A transaction gives up after 15 s at most; a loop that is silent for eight times that hangs."""
 
 
 class WorkerObserver:
-    """Takes note of what one worker did; keeps the logic free of metrics and logs.
+    """Records what one worker did, and keeps its logic free of metrics and logs.
 
     Args:
-        names: of the topics.
-        metrics: are told.
-        clock: gives milliseconds.
-        partitions: gives how many there are for all workers, as far as it is known; 0 if it is not.
+        names: the installation's topics.
+        metrics: the metrics to update.
+        clock: returns milliseconds.
+        partitions: returns the number of partitions for all workers; 0 if unknown.
     """
 
     def __init__(
@@ -49,15 +51,15 @@ class WorkerObserver:
         metrics.scraped.parked = self.waiting.parked
 
     def alive(self, now: float) -> None:
-        """The loop turned."""
+        """Note a turn of the loop."""
         self._alive_at = now
 
     def assigned(self, partitions: int, refused: int) -> None:
-        """The worker has joined the group; having no partition is standing by, which is ready too.
+        """Note that the worker has joined the group; a standby without partitions is ready too.
 
         Args:
-            partitions: that it schedules from.
-            refused: that it has and does not schedule from.
+            partitions: number of partitions that it schedules from.
+            refused: number of its partitions that it does not schedule from.
         """
         self._ready = True
         self._own, self._refused = partitions, refused
@@ -65,15 +67,18 @@ class WorkerObserver:
         self._metrics.refused.set(refused)
 
     def look(self, read_ahead: ReadAhead) -> None:
-        """Take note of what waits, and log the partitions when they have changed; once a second.
+        """Count the waiting records, and log the partitions after a change; at most once a second.
 
-        More often costs more than it tells, and a rebalance has several steps.
+        Counting more often would cost too much, and a rebalance has several steps. Due records go first, for up to five
+        seconds.
         """
         now = self._clock()
-        if now - self._looked_at >= _LOOK_EVERY_MS:
-            self._looked_at = now
-            self.waiting.seen([queue.look(now) for queue in read_ahead])
-            self._tell_partitions()
+        passed = now - self._looked_at
+        if passed < _LOOK_EVERY_MS or (passed < _LOOK_AT_LAST_MS and _is_due(read_ahead, now)):
+            return
+        self._looked_at = now
+        self.waiting.seen([queue.look(now) for queue in read_ahead])
+        self._tell_partitions()
 
     def _tell_partitions(self) -> None:
         total = self._partitions()
@@ -85,31 +90,36 @@ class WorkerObserver:
             logger.info("ready, %s", told)
 
     def not_ready(self) -> None:
-        """The worker starts afresh."""
+        """Note that the worker restarts."""
         self._ready, self._told = False, ""
         self._metrics.partitions.set(0)
         self._metrics.refused.set(0)
         self.waiting.seen(())
 
     def lateness(self, topic: str, now: float, due: list[int]) -> None:
-        """Observe how late the records of a topic are delivered; times are in milliseconds."""
+        """Record how late the records of a topic are delivered; times are in milliseconds."""
         self._metrics.lateness.observe(self._names.level_of(topic), now, due)
 
     def done(self, outcomes: Mapping[tuple[str, str], int]) -> None:
-        """A batch was committed: records by outcome and group."""
+        """Note a committed batch, with records by outcome and group."""
         self._metrics.count(outcomes)
         if dropped := sum(number for (outcome, _), number in outcomes.items() if outcome == "dropped"):
             logger.warning("%d send-backs dropped: retryQueueNums of their groups is 0", dropped)
 
     def aborted(self, reason: str) -> None:
-        """A batch was not committed and will be delivered again."""
+        """Note an aborted batch, which will be delivered again."""
         self._metrics.aborts.inc()
         logger.warning("batch not delivered, trying again: %s", reason)
 
     def is_alive(self) -> bool:
-        """Whether the loop turned lately."""
+        """Return whether the loop has turned recently."""
         return self._clock() - self._alive_at < _STUCK_MS
 
     def is_ready(self) -> bool:
-        """Whether the worker has joined its group."""
+        """Return whether the worker has joined its group."""
         return self._ready
+
+
+def _is_due(read_ahead: ReadAhead, now: float) -> bool:
+    due = read_ahead.next_due_ms()
+    return due is not None and due <= now

@@ -1,4 +1,4 @@
-"""A scheduler process: put the worker together, start it afresh when it breaks, stop it in order."""
+"""A scheduler process: builds the worker, restarts it when it breaks, stops it in order."""
 
 from __future__ import annotations
 
@@ -46,38 +46,38 @@ from reconsume.delay_levels.rules.levels import DelayLevels
 logger = logging.getLogger(__name__)
 
 _MEMBER: Final = "reconsume-scheduler-"
-"""Stands before a worker's instance id in its client id and `group.instance.id`."""
+"""Prefix of a worker's instance id in its client id and `group.instance.id`."""
 _AGAIN_SECONDS: Final = 2.0
 _DAY_MS: Final = 86_400_000
 _LOOK_UP_SECONDS: Final = 2.0
-"""Patience of the worker's own questions: nothing is delivered meanwhile."""
+"""Time limit of the worker's own requests, during which it delivers nothing."""
 _FENCED_TOO_OFTEN: Final = 3
 _LONG_LIFE_MS: Final = 60_000
-"""Two workers with one identity push each other out within seconds, and both deliver something in between."""
+"""Two workers with one identity fence each other within seconds, and both deliver something in between."""
 
 
 def starting_groups(settings: Settings) -> Groups:
-    """Return the groups before the GROUPS topic is read; an explicit setting of this process wins, with a warning."""
+    """Return the groups before GROUPS is read; an explicit setting of this process overrides, with a warning."""
     table = None
     if settings.message_delay_level is not None:
         table = DelayLevels.parse(settings.message_delay_level)
-        logger.warning("this process uses its own level table, whatever the GROUPS topic says: %s", table)
+        logger.warning("this process uses its own level table instead of the one in GROUPS: %s", table)
     return Groups(own_table=table, own_auto_create=settings.auto_create_subscription_group)
 
 
 class FencedLives:
-    """Counts how often a worker was pushed out soon after it had begun."""
+    """Counts how often a worker was fenced soon after its start."""
 
     def __init__(self) -> None:
         self._fenced = 0
 
     def is_too_much(self, error: ReconsumeError, lived_ms: float, *, was_shut_out: bool = False) -> bool:
-        """Take note of the end of a life; True if another live worker must have this one's identity.
+        """Note the end of a worker; return True if another live worker must have its identity.
 
         Args:
-            error: what ended it.
-            lived_ms: how long it was; after a long one being pushed out is an upgrade or a restart elsewhere.
-            was_shut_out: the group took the worker for dead, as after a pause; others then end its transactions.
+            error: the error that ended it.
+            lived_ms: how long it ran; after a long run, fencing means an upgrade or a restart elsewhere.
+            was_shut_out: whether the group removed the worker, as after a pause; others then end its transactions.
         """
         if was_shut_out:
             return False
@@ -89,12 +89,12 @@ class FencedLives:
 
 
 class SchedulerService:
-    """One worker of the scheduler, as a process runs it.
+    """A worker of the scheduler as a process.
 
     Args:
-        settings: of the process.
-        on_start: called with the management address when it is served.
-        log_level: what `/loglevel` shows and changes; None leaves that path out.
+        settings: the settings of the process.
+        on_start: called with the management address as soon as it answers.
+        log_level: serves `/loglevel`; None omits that path.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class SchedulerService:
         self._at_work: Worker | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop; a broker that is away is waited for.
+        """Work until told to stop; wait for an unreachable broker.
 
         Raises:
             TopicNotReady: the topics of the scheduler are missing.
@@ -166,7 +166,7 @@ class SchedulerService:
                 self._identity.release()
 
     def _run(self, stop: threading.Event) -> None:
-        """One life after the other."""
+        """Run one worker after the other."""
         lives = FencedLives()
         while not stop.is_set():
             born = monotonic_ms()
@@ -178,7 +178,7 @@ class SchedulerService:
                 logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
             except (WriterBroken, WorkerFenced) as ended:
                 why = ended.error if isinstance(ended, WriterBroken) else ended
-                # By a second one of its instance id, if the group says so.
+                # The group reports a second worker with this instance id.
                 self._was_shut_out &= isinstance(ended, WriterBroken)
                 if lives.is_too_much(why, monotonic_ms() - born, was_shut_out=self._was_shut_out):
                     raise why from ended
@@ -188,7 +188,7 @@ class SchedulerService:
             stop.wait(0 if stop.is_set() or self._was_shut_out else _AGAIN_SECONDS)
 
     def _work(self, stop: threading.Event) -> None:
-        """One life of a worker: until stopped, or until its producer breaks."""
+        """Run one worker, until it is stopped or its producer breaks."""
         self._was_shut_out = False
         self._checks.check()
         if not self._follower.wait_until_loaded(stop):
@@ -197,7 +197,7 @@ class SchedulerService:
         writer = self._writer(positions)
         try:
             writer.start()
-            # Rights that are missing end the process here, not with the first partition.
+            # Missing rights end the process here, not at the first partition.
             positions.uncommitted()
             membership = Membership(self._consumer_settings())
             consumer = GroupConsumer(membership.settings)
@@ -207,7 +207,7 @@ class SchedulerService:
                 self._at_work = self._worker(consumer, writer, membership, member, positions)
                 self._at_work.run(stop)
             except WorkerFenced as error:
-                # Brokers take a worker without an answer for a session for a second one: see `GroupMember`.
+                # After a session without an answer, brokers treat the worker as a second one: see `GroupMember`.
                 if member.was_shut_out:
                     raise KafkaNotReachable("no answer from the group's coordinator for a session") from error
                 raise
@@ -234,7 +234,7 @@ class SchedulerService:
         targets = Targets(
             *(names, settings.allowed_real_topics, admin, maker, self._groups, self._deletions), listed=self._listed
         )
-        timers = Timers(names, DelayTopics(names, admin, self._groups), self._cancels, self._clock)
+        timers = Timers(names, DelayTopics(names, admin, self._groups, self._listed), self._cancels, self._clock)
         scheduler, router = settings.scheduler, Router(names, targets, self._groups, timers)
         trials = writer if isinstance(writer, TransactionalWriter) else None
         return Worker(
@@ -263,7 +263,7 @@ class SchedulerService:
         for topic in filter(names.is_scheduled, topics):
             self._deletions.saw(topic)
         if names.positions not in topics and worker is not None:
-            # No transaction is committed without it; the next life makes it.
+            # No transaction can be committed without it; the next worker creates it.
             worker.give_up(f"topic {names.positions} is gone")
 
     def _scheduled_partitions(self) -> int:
@@ -295,7 +295,7 @@ class SchedulerService:
         return f"{self._group}-{instance}"
 
     def _other_workers(self) -> set[str]:
-        """The instance ids of the other members of the group."""
+        """Return the instance ids of the other members of the group."""
         names = self._admin.member_names(self._group)
         return {name.removeprefix(_MEMBER) for name in names if name.startswith(_MEMBER)} - {self._instance}
 
@@ -304,7 +304,7 @@ class SchedulerService:
         end_transactions(self._base, self._transactional_id(instance), timeout_ms)
 
     def _consumer_settings(self) -> dict[str, object]:
-        """Small prefetch, because what is paused is fetched again; short waits, because being late is a defect."""
+        """Return settings with a small prefetch, which a pause discards, and short waits, because lateness matters."""
         scheduler, name = self._settings.scheduler, _MEMBER + self._instance
         return consumer_settings(self._base, name) | {
             "group.id": self._group,
@@ -313,13 +313,13 @@ class SchedulerService:
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": scheduler.session_timeout_ms,
             "heartbeat.interval.ms": min(1_000, scheduler.session_timeout_ms // 3),
-            # So long at most a rebalance waits for a member that is no more: a coordinator that was elected twice
-            # within a moment does not see sessions expire. The worker polls more often.
+            # The longest wait of a rebalance for a dead member: a coordinator that was elected twice within a moment
+            # does not see sessions expire. The worker polls more often.
             "max.poll.interval.ms": scheduler.max_poll_interval_ms,
             "fetch.wait.max.ms": 50,
             "fetch.queue.backoff.ms": 10,
             "queued.min.messages": 10_000,
             "queued.max.messages.kbytes": 32_768,
-            # The metrics tell a partition that was read to its end from one with more to come.
+            # Metrics distinguish a partition that was read to its end from one with more records.
             "enable.partition.eof": True,
         }

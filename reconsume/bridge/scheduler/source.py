@@ -1,4 +1,4 @@
-"""The records of a worker's partitions, as librdkafka has them."""
+"""The records of a worker's partitions, read from librdkafka."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import is_end, is_missing, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.short_polls import poll_until
 from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.scheduler.membership.assignment import Assignment
@@ -18,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 class Source:
-    """Puts what comes into the read-ahead, by way of the assignment while a partition has not begun.
+    """Passes polled records to the read-ahead, or to the assignment while a partition has not started.
 
     Args:
-        consumer: the member of the group.
-        most: records of one read.
+        consumer: the group's member.
+        most: maximum of records in one read.
     """
 
     def __init__(self, consumer: GroupConsumer, read_ahead: ReadAhead, assignment: Assignment, most: int) -> None:
@@ -32,11 +33,11 @@ class Source:
         self._most = most
 
     def read(self, timeout: float) -> None:
-        """Take what librdkafka has; `consume(n, t)` alone would wait for n records or all of t.
+        """Take librdkafka's available records; `consume(n, t)` alone would wait for n records or all of t.
 
         Shown by benchmarks/lateness.py.
         """
-        message = self._consumer.poll(timeout)
+        message = poll_until(self._consumer, timeout)
         if message is not None:
             self._keep([message])
             self._keep(self._consumer.consume(self._most))
@@ -65,10 +66,10 @@ class Source:
             logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))
 
     def pause_and_resume(self, now: float) -> None:
-        """Fetch of each partition so much as is delivered soon.
+        """Pause and resume partitions so that only records due soon are fetched.
 
         Args:
-            now: milliseconds; minus infinity while nothing may leave.
+            now: milliseconds; minus infinity while no record may leave.
         """
         for queues, act, paused in (
             (self._read_ahead.to_pause(now), self._consumer.pause, True),

@@ -1,4 +1,4 @@
-"""Partitions that are not read any more, though there is more to read in them."""
+"""Detects partitions that are no longer read although they have more records."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.delay_levels.errors import ReconsumeError
 
 _PATIENCE_MS: Final = 120_000.0
-"""A large flood in other partitions may take its time."""
+"""A large flood in other partitions may take a while."""
 _BLIND_MS: Final = 45_000.0
-"""No look for so long, and nothing of before counts: brokers that are away tell no ends."""
+"""After this time without a look, earlier ones do not count: unreachable brokers report no ends."""
 
 
 class ReadingStopped(ReconsumeError):
-    """This consumer does not read any more; another one will."""
+    """This consumer no longer reads; a new one will."""
 
 
 class StallWatch:
-    """Remembers how far each partition was read.
+    """Notes how far each partition was read.
 
-    After a connection was lost librdkafka may wait forever for the answer by which it validates its position
-    (librdkafka issue 4492), and what waits there is overdue until someone starts the process again.
+    After a lost connection librdkafka may wait forever for the answer that validates its position (librdkafka issue
+    4492), and the records there would be overdue until the process is restarted.
 
-    Guarantees: a worker begins afresh when a partition that is not paused and has more to read gives nothing for two
-    minutes. Times without known ends do not count.
+    Guarantees: a worker restarts if an unpaused partition with more records returns none for two minutes. Times without
+    known ends do not count.
     Tests: tests/unit/bridge/scheduler/test_stalls.py, tests/integration/test_stalled_reading.py.
     Remove when: librdkafka issue 4492 is closed and the oldest supported version has the fix.
 
     Args:
-        patience_ms: so long nothing is read of a partition that has more.
+        patience_ms: how long a partition with more records may return none.
     """
 
     def __init__(self, patience_ms: float = _PATIENCE_MS) -> None:
@@ -40,11 +40,11 @@ class StallWatch:
         self._looked_ms = 0.0
 
     def look(self, now_ms: float, heads: Iterable[PartitionHead], ends: Mapping[Partition, int]) -> list[str]:
-        """The partitions that have stalled, in words.
+        """Return a description of each stalled partition.
 
         Args:
-            now_ms: of a clock that only grows.
-            heads: as the worker has just seen them.
+            now_ms: monotonic milliseconds.
+            heads: the current heads of the worker's partitions.
             ends: the offset after the last committed record of each.
         """
         since: dict[Partition, tuple[int | None, float]] = {}
@@ -52,7 +52,7 @@ class StallWatch:
             self._since = {}
         self._looked_ms = now_ms
         for head in heads:
-            # That a partition is empty is told as its end.
+            # An empty partition is reported as its end.
             has_more = head.read_to is None or ends.get(head.where, 0) > head.read_to
             if has_more and not head.paused:
                 before = self._since.get(head.where)

@@ -1,4 +1,4 @@
-"""Whether the topics of an installation are as a worker needs them."""
+"""Checks the topics of an installation for a worker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UNANSWERED_MS: Final = 5_000
 
 
 class TopicChecks:
-    """Looks at topics at the start of a life and at each assignment.
+    """Checks topics at the start of a worker and at each assignment.
 
     Args:
-        admin: waits for Kafka.
-        look_up: gives up soon, for a rebalance.
+        admin: a client that waits for Kafka.
+        look_up: a client that gives up soon, for a rebalance.
     """
 
     def __init__(self, settings: Settings, admin: KafkaAdmin, look_up: KafkaAdmin) -> None:
@@ -31,7 +31,7 @@ class TopicChecks:
         self._asked_again_at = float("-inf")
 
     def check(self) -> None:
-        """Raises TopicNotReady for topics that are missing; makes the one of positions."""
+        """Raise TopicNotReady for missing topics; create the topic of positions."""
         names = self._settings.names
         needed = (names.send_back, names.delay(0), names.quarantine, names.cancel)
         existing = self._admin.partitions(needed)
@@ -48,22 +48,22 @@ class TopicChecks:
             maker.make(maker.positions_topic())
         except KafkaRefused as error:
             raise TopicNotReady(
-                f"topic {self._settings.names.positions} is missing and this worker may not make it ({error}); "
+                f"topic {self._settings.names.positions}is missing and this worker may not create it ({error}); "
                 "create it: reconsume topics apply"
             ) from error
 
     def refused(self, topic: str) -> str | None:
-        """A delay topic that keeps the producer's clock would deliver early, late, or out of order.
+        """Return why a delay topic is refused: with producers' timestamps it would deliver early, late or out of order.
 
         Test: tests/integration/test_scheduler_delivery.py.
         """
         try:
             if monotonic_ms() < self._asked_again_at:
-                # A rebalance may bring a hundred topics, and to wait for each would end the membership.
+                # A rebalance may bring a hundred topics; waiting for each would cost the membership.
                 raise KafkaNotReachable("no answer for another topic a moment ago")
             kind = self._look_up.settings([topic])[topic].get("message.timestamp.type")
         except ReconsumeError as error:
-            # Without the right to look, the topic is trusted; each record tells whose timestamp it has.
+            # Without the right to describe it, the topic is trusted; each record shows the kind of its timestamp.
             logger.warning("settings of %s not checked: %s", topic, error)
             if isinstance(error, KafkaNotReachable):
                 self._asked_again_at = monotonic_ms() + _UNANSWERED_MS

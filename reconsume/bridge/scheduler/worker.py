@@ -1,4 +1,4 @@
-"""One scheduler worker: read ahead, wait for the earliest due record, deliver what is due."""
+"""A scheduler worker: read ahead, wait for the earliest due record, deliver due records."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
-from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.clock import Clock, now_ms
-from reconsume.bridge.scheduler.delivery.due_batch import DueBatch, first_part
+from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS, AbortedBatches
+from reconsume.bridge.scheduler.delivery.batch_routing import BatchRouting
+from reconsume.bridge.scheduler.delivery.due_batch import commits_of
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
-from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter, WriterBroken
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter
 from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, PositionReader
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
@@ -26,24 +28,17 @@ from reconsume.bridge.scheduler.queues.pace import TransactionPace
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.source import Source
 from reconsume.bridge.scheduler.stalls import ReadingStopped
-from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
-from reconsume.bridge.scheduler.withdrawals.cancels import CancelsNotRead
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.names import TopicNames
 
 logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.2
-"""So long at most until a stop or a rebalance is noticed."""
-_BACK_OFF_MS: Final = 500
-_BLOCKED_MS: Final = 10_000
-_LOOK_AGAIN_MS: Final = 50
-_WHOLE_BATCHES: Final = 50
-"""So many batches are decided about as a whole after one was cut short: more of its kind may come."""
+"""The longest wait before a stop or a rebalance is noticed."""
 
 _OUTCOME_AND_GROUP: Final = itemgetter(5, 6)
-"""Of a `Delivery`, by their places: twice as quick as by their names."""
+"""Fields of a `Delivery` by index, twice as fast as by name."""
 
 
 class Worker:
@@ -53,11 +48,11 @@ class Worker:
         1. A record leaves its queue only after its delivery and its offset are committed together.
         2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
         3. A refused record goes to the quarantine, and delays records for other targets by at most a second.
-        4. No transaction is open while the worker waits.
+        4. The worker never waits with an open transaction.
         5. Records of the same group and partition are delivered in the order of their append times.
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/test_scheduler_faults.py.
 
-    Everything happens in the thread that calls `run`; `give_up` may be called from elsewhere.
+    Everything happens in the thread that calls `run`; other threads may call `give_up`.
     """
 
     def __init__(
@@ -84,7 +79,6 @@ class Worker:
         self._membership = membership
         self._member = member or GroupMember(consumer, names, is_static=False)
         self._router = router
-        self._names = names
         self._read_ahead = read_ahead
         self._stop = threading.Event()
         self._observer = observer
@@ -93,10 +87,11 @@ class Worker:
         self._clock = clock
         self._is_time_in_doubt = is_time_in_doubt
         self._refusals = refusals if refusals is not None else Refusals(router)
+        self._routing = BatchRouting(router, self._refusals, observer.aborted, clock)
+        self._aborted = AbortedBatches(router, self._refusals, self._size, clock)
         self._given_up: str | None = None
         self._unknown_outcome: UnknownOutcome | None = None
-        self._whole_batches = 0
-        self._look_at_ms = 0.0
+        self._nothing_before_ms = 0.0
         self._owners = EarlierOwners(consumer, positions, self._is_stopping, clock)
         self._assignment = Assignment(
             consumer,
@@ -114,8 +109,8 @@ class Worker:
         """Deliver until told to stop.
 
         Raises:
-            ReadingStopped: it was given up.
-            MembershipLost, WorkerFenced, KafkaRefused: it will read nothing any more.
+            ReadingStopped: another thread called `give_up`.
+            MembershipLost, WorkerFenced, KafkaRefused: this worker can read no more.
         """
         self._stop = stop
         self.join_group()
@@ -127,186 +122,53 @@ class Worker:
             self._observer.alive(self._clock())
             self.run_once(_IDLE_SECONDS)
 
-    def _is_stopping(self) -> bool:
-        return self._stop.is_set()
-
-    def give_up(self, why: str) -> None:
-        """Let another worker begin in its place."""
-        self._given_up = why
-
-    def join_group(self) -> None:
-        """Ask Kafka for partitions."""
-        self._member.join(self._assigned, self._revoked)
-
     def run_once(self, longest_wait: float) -> int:
-        """Read what is there, deliver what is due; gives the number of delivered records.
+        """Read available records and deliver due ones; return the number of delivered records.
 
-        Waits until something is due or read, at most `longest_wait` seconds.
+        This waits until a record is due or read, at most `longest_wait` seconds.
         """
-        self._source.read(self._seconds_to_wait(longest_wait))
-        # While it waits nothing leaves, however long it has been due.
-        self._source.pause_and_resume(float("-inf") if self._is_waiting else self._clock())
-        self._assignment.try_again()
-        delivered = 0 if self._unknown_outcome is None else self._recover(self._unknown_outcome)
-        if self._gather_ms == 0 and self._may_deliver():
-            delivered += self._deliver_due()
+        self._read(longest_wait)
+        delivered = self._resolve_doubt()
+        if self._may_deliver():
+            self._refusals.step(self._clock())
+            due = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
+            delivered += self._deliver(due) if due else 0
         self._observer.look(self._read_ahead)
         return delivered
 
-    def _may_deliver(self) -> bool:
-        """Whether no batch is in doubt, nor the time; without an answer nothing is delivered for a moment."""
-        if self._is_waiting:
-            return False
-        try:
-            if self._is_time_in_doubt():
-                self._writer.ask_time()
-        except KafkaNotReachable as error:
-            logger.warning("no deliveries until the brokers' time is known: %s", error)
-            self._look_at_ms = self._clock() + _BACK_OFF_MS
-            return False
-        return True
-
-    @property
-    def _is_waiting(self) -> bool:
-        return self._unknown_outcome is not None or self._clock() < self._look_at_ms
-
-    def _deliver_due(self) -> int:
-        if self._refusals:
-            self._refusals.step(self._clock())
-        runs = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
-        return self._deliver(runs) if runs else 0
-
-    def _seconds_to_wait(self, longest: float) -> float:
-        due, now = self._read_ahead.next_due_ms() if self._unknown_outcome is None else self._look_at_ms, self._clock()
-        if due is None:
-            return longest
-        return min(longest, max(0.0, due - now, self._look_at_ms - now, self._gather_ms) / 1000)
-
-    @property
-    def _gather_ms(self) -> float:
-        """How long records that are due wait for others; never while it is to be found out which one was refused."""
-        return 0.0 if self._refusals or self._size.is_reduced else self._pace.wait_ms(self._clock())
+    def _read(self, longest_wait: float) -> None:
+        self._source.read(self._seconds_to_wait(longest_wait))
+        # While deliveries wait, no partition is treated as due.
+        self._source.pause_and_resume(float("-inf") if self._is_waiting else self._clock())
+        self._assignment.try_again()
 
     def _deliver(self, due: list[DueRun]) -> int:
-        routed = self._route_first(due)
-        if not routed.deliveries:
+        """Write due records and commit their offsets; then remove them from their queues."""
+        batch = self._routing.begin(due)
+        if not batch.deliveries:
             return 0
         began = self._clock()
         try:
-            self._writer.write(routed.deliveries, lambda: _offsets(routed.runs), self._consumer, routed.parts())
-        except BatchAborted as aborted:
-            runs, batch = routed.end()
+            self._writer.write(batch, self._consumer)
+        except (BatchAborted, BatchInDoubt) as failure:
+            runs, deliveries = batch.end()
             self._size.took(runs, self._clock() - began, committed=False)
-            self._learn(runs, batch, aborted)
+            self._observer.aborted(str(failure))
+            if isinstance(failure, BatchAborted):
+                self._aborted.learn(runs, deliveries, failure)
+            else:
+                self._router.forget()
+                self._unknown_outcome = UnknownOutcome(runs, deliveries, commits_of(runs))
             return 0
-        except BatchInDoubt as error:
-            runs, batch = routed.end()
-            self._size.took(runs, self._clock() - began, committed=False)
-            self._observer.aborted(str(error))
-            self._router.forget()
-            self._unknown_outcome = UnknownOutcome(runs, batch, _offsets(runs))
-            return 0
-        runs, batch = routed.end()
+        runs, deliveries = batch.end()
         self._size.took(runs, self._clock() - began, committed=True)
-        self._pace.began(began, len(batch))
-        self._whole_batches = _WHOLE_BATCHES if routed.is_cut else max(0, self._whole_batches - 1)
-        self._done(runs, batch)
-        return len(batch)
+        self._pace.began(began, len(deliveries))
+        self._routing.committed(batch)
+        self._committed(runs, deliveries)
+        return len(deliveries)
 
-    def _recover(self, unknown: UnknownOutcome) -> int:
-        """Look whether a batch without an answer counts; gives the number of records that do.
-
-        Before that nothing is delivered. The worker stays in the group meanwhile, because to leave it would hold up
-        all workers.
-        """
-        now = self._clock()
-        if now < self._look_at_ms:
-            return 0
-        self._look_at_ms = now + _BACK_OFF_MS
-        asked = unknown.partitions(self._read_ahead)
-        try:
-            self._writer.recover()
-            left, undecided = self._owners.ask(asked)
-        except KafkaNotReachable as error:
-            logger.warning("batch still in doubt: %s", error)
-            return 0
-        except ReconsumeError as error:
-            raise WriterBroken(error) from error
-        if undecided:
-            return 0
-        self._unknown_outcome, self._look_at_ms = None, 0.0
-        counted = unknown.committed_runs(asked, left)
-        batch = [delivery for one in counted for delivery in one.batch]
-        logger.warning("batch in doubt is resolved: %d of %d records were delivered", len(batch), len(unknown.batch))
-        if counted:
-            self._done([one.run for one in counted], batch)
-        return len(batch)
-
-    def _route_first(self, due: list[DueRun]) -> DueBatch:
-        """Decide about the first part of a batch, or about all of it where it may have records that are not plain."""
-        first = due if self._refusals or self._whole_batches else first_part(due)
-        runs, batch = self._route(first)
-        is_whole = len(batch) == sum(len(run.records) for run in first)
-        return DueBatch(due if is_whole else runs, batch, self._router)
-
-    def _route(self, due: list[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
-        """Return the records to write.
-
-        A run ends before a record that may be withdrawn, or whose target is unknown. Other runs go
-        on, because what they may look up is bounded.
-        """
-        runs: list[DueRun] = []
-        batch: list[Delivery] = []
-        unanswered = ""
-        self._router.meet(lambda: (message for run in due for _, message in run.records))
-        for run in due:
-            before = len(batch)
-            try:
-                self._router.route((message for _, message in run.records), batch, run.queue.topic)
-            except (CancelsNotRead, LookUpsSpent) as error:
-                self._hold([run], _LOOK_AGAIN_MS)
-                logger.debug("%s-%d: %s", run.queue.topic, run.queue.partition, error)
-            except KafkaNotReachable as error:
-                self._hold([run], _BACK_OFF_MS)
-                unanswered = str(error)
-            if routed := len(batch) - before:
-                runs.append(run.first(routed))
-        self._router.meet(tuple)  # or the records would stay in memory until the next batch
-        if unanswered:
-            self._observer.aborted(unanswered)
-        return self._refusals.overrule(runs, batch, self._clock()) if self._refusals else (runs, batch)
-
-    def _learn(self, runs: list[DueRun], batch: list[Delivery], aborted: BatchAborted) -> None:
-        """After an abort: wait, find out what was refused, halve the batch, or single out its one record."""
-        self._observer.aborted(str(aborted.error))
-        wheres, refusals = wheres_of(runs), self._refusals
-        refusals.stored(wheres[index] for index in aborted.written)
-        left = [(where, one) for where, one in zip(wheres, batch, strict=True) if not refusals.is_stored(where)]
-        is_gone = isinstance(aborted.error, TopicNotReady)
-        if aborted.passing or is_gone:
-            # librdkafka has other words too for a target that is gone, and answers late: it is looked up again.
-            self._router.forget()
-        if aborted.passing:
-            self._hold(runs, _BACK_OFF_MS)
-        elif len(left) > 1:
-            if is_gone or not refusals.learn(runs, batch, aborted, self._clock()):
-                self._size.halve(len(left))
-        elif left and not refusals.is_blamed(left[0][0]):
-            refusals.refused_alone(*left[0], aborted.error, self._clock())
-        else:
-            # Not even the quarantine takes it. It stays, its partition waits, all others go on. Nor is it to blame
-            # then: where it stands may be what is refused, as when the right to read there was taken.
-            stuck = left[0][0] if left else wheres[0]
-            refusals.pardon(stuck)
-            logger.error("%s-%d@%d is stuck: %s", *stuck, aborted.error)
-            self._hold(runs, _BLOCKED_MS)
-
-    def _hold(self, runs: list[DueRun], for_ms: int) -> None:
-        until = self._clock() + for_ms
-        for run in runs:
-            run.hold(until)
-
-    def _done(self, runs: list[DueRun], batch: list[Delivery]) -> None:
+    def _committed(self, runs: Sequence[DueRun], batch: Sequence[Delivery]) -> None:
+        """Record the delivered records in metrics and logs, and forget them."""
         now = self._clock()
         outcomes = Counter(map(_OUTCOME_AND_GROUP, batch))
         for run in runs:
@@ -323,6 +185,61 @@ class Worker:
         for run in runs:
             run.drop()
 
+    def _resolve_doubt(self) -> int:
+        """Find out whether a batch without an answer was committed; return the number of its committed records.
+
+        Until that is known nothing is delivered. The worker stays in the group, because leaving would interrupt all
+        workers.
+        """
+        unknown, now = self._unknown_outcome, self._clock()
+        if unknown is None or now < self._nothing_before_ms:
+            return 0
+        self._nothing_before_ms = now + BACK_OFF_MS
+        counted = unknown.resolve(self._writer, self._owners, self._read_ahead)
+        if counted is None:
+            return 0
+        self._unknown_outcome, self._nothing_before_ms = None, 0.0
+        batch = [delivery for one in counted for delivery in one.batch]
+        if counted:
+            self._committed([one.run for one in counted], batch)
+        return len(batch)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._unknown_outcome is not None or self._clock() < self._nothing_before_ms
+
+    def _may_deliver(self) -> bool:
+        """Return whether it may deliver: no outcome is unknown, the time is known, and no batch is being gathered.
+
+        The time is unknown for a moment when the brokers do not tell it.
+        """
+        if self._is_waiting or self._gather_ms > 0:
+            return False
+        try:
+            if self._is_time_in_doubt():
+                self._writer.ask_time()
+        except KafkaNotReachable as error:
+            logger.warning("no deliveries until the brokers' time is known: %s", error)
+            self._nothing_before_ms = self._clock() + BACK_OFF_MS
+            return False
+        return True
+
+    @property
+    def _gather_ms(self) -> float:
+        """Return how long due records wait for others to share their batch; 0 while a refused record is searched."""
+        return 0.0 if self._refusals or self._size.is_reduced else self._pace.wait_ms(self._clock())
+
+    def _seconds_to_wait(self, longest: float) -> float:
+        now, not_before = self._clock(), self._nothing_before_ms
+        due = self._read_ahead.next_due_ms() if self._unknown_outcome is None else not_before
+        if due is None:
+            return longest
+        return min(longest, max(0.0, due - now, not_before - now, self._gather_ms) / 1000)
+
+    def join_group(self) -> None:
+        """Ask Kafka for partitions."""
+        self._member.join(self._assigned, self._revoked)
+
     def _assigned(self, partitions: Sequence[Partition]) -> None:
         self._assignment.assign(partitions)
         self._observer.assigned(len(self._read_ahead), self._assignment.refused)
@@ -333,6 +250,9 @@ class Worker:
         self._refusals.revoke(gone)
         self._observer.assigned(len(self._read_ahead), self._assignment.refused)
 
+    def _is_stopping(self) -> bool:
+        return self._stop.is_set()
 
-def _offsets(runs: list[DueRun]) -> dict[Partition, Commit]:
-    return {run.where: run.commit for run in runs}
+    def give_up(self, why: str) -> None:
+        """Stop working, so that another worker can take over."""
+        self._given_up = why

@@ -1,1 +1,1 @@
-"""The topics of an installation: what they should be, and whether they exist."""
+"""The topics of an installation: their target state, and whether they exist."""

@@ -1,4 +1,4 @@
-"""Whether a topic exists and how many partitions it has, asked now and then."""
+"""Cached knowledge of topics: whether they exist, and their numbers of partitions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NEVER_FAILED: Final = (float("-inf"), TopicNotReady, "")
 
 
 class ExistingTopics:
-    """Never let the brokers make a topic of ours by themselves: it would have the wrong timestamps.
+    """Looks topics up before a write, so that brokers never create one automatically with wrong timestamps.
 
-    A topic that is missing, or may not be looked at, is asked for again after 5 s. One that is there is asked for again
-    after a minute, because partitions may be added. Safe to use from several threads.
+    A missing or forbidden topic is looked up again after 5 s, an existing one after a minute, because partitions may be
+    added. Safe to use from several threads.
 
     Args:
-        admin: to look for topics.
-        way_out: what to do about a topic that is missing.
-        clock: seconds that only grow.
+        admin: looks topics up.
+        way_out: the remedy for a missing topic.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class ExistingTopics:
         self._failed: dict[str, tuple[float, type[ReconsumeError], str]] = {}
 
     def known(self, topic: str) -> int | None:
-        """The number of its partitions, if it is known to exist; nobody is asked."""
+        """Return the number of partitions if the topic is known to exist, without a look-up."""
         return self._known[topic][0] if topic in self._known else None
 
     def look_again(self) -> None:
-        """Ask for those that were asked for a minute ago."""
+        """Look up again the topics that were looked up a minute ago."""
         for topic in list(self._known):
             with suppress(ReconsumeError):
                 self.require(topic)
 
     def require(self, topic: str) -> int:
-        """The number of its partitions.
+        """Return the number of partitions.
 
         Raises:
-            TopicNotReady: it does not exist.
-            KafkaNotReachable: nobody can tell; one that was there counts as being there still.
+            TopicNotReady: the topic does not exist.
+            KafkaNotReachable: the state is unknown; a topic that existed counts as existing.
         """
         known = self._known.get(topic)
         if known is not None and self._clock() < known[1] + _LOOK_AGAIN_SECONDS:
@@ -89,6 +89,6 @@ class ExistingTopics:
             self._failed[topic] = now + _FAILED_SECONDS, type(error), str(error)
 
     def forget(self, topic: str) -> None:
-        """Look again the next time."""
+        """Look the topic up again next time."""
         self._known.pop(topic, None)
         self._failed.pop(topic, None)

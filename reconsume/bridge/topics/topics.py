@@ -1,4 +1,4 @@
-"""Our topics as they should be, what is missing, and the making of it."""
+"""The target state of reconsume's topics, what is missing, and its creation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _DAY_MS: Final = 86_400_000
 _HEADER_ROOM_BYTES: Final = 65_536
-"""What our headers add at most: two topic names, two ids, a cause of 6 KiB; with room to spare."""
+"""The maximum size of reconsume's headers: two topic names, two ids, a cause of 6 KiB; with some reserve."""
 _SAFE_REPLICATION: Final = 3
 _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
 _JOBS_KEPT_MS: Final = 365 * _DAY_MS
@@ -29,14 +29,14 @@ _JOBS_KEPT_MS: Final = 365 * _DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """A topic that exists and is not as it should be; never changed without being told to."""
+    """An existing topic that differs from its target state; never changed without a request."""
 
     topic: str
     setting: str
     is_now: str
     should_be: str
     breaks: bool
-    """Whether a guarantee is broken by it, so that it must be mended."""
+    """Whether it breaks a guarantee, so that it must be fixed."""
 
     @property
     def remedy(self) -> str:
@@ -51,10 +51,10 @@ class TopicDifference:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The topics that `topics apply` would create, and those that it would leave alone.
+    """The topics that `topics apply` would create, and those that it would leave unchanged.
 
     Attributes:
-        growing: topics that get more partitions, with the number that they have.
+        growing: topics that get more partitions, with their current number.
     """
 
     missing: list[WantedTopic] = field(default_factory=list)
@@ -64,10 +64,10 @@ class TopicPlan:
 
 
 class NamedTopic(NamedTuple):
-    """A topic that a record is for.
+    """The target topic of a record.
 
     Attributes:
-        topic: in Kafka.
+        topic: the Kafka topic.
         kind: `retry`, `dlq` or `topic`.
         group: the consumer group of a retry or dead-letter topic, else empty.
     """
@@ -78,12 +78,12 @@ class NamedTopic(NamedTuple):
 
 
 class TopicMaker:
-    """Makes topics of ours as the settings and the cluster want them.
+    """Creates reconsume's topics by the settings and the cluster's facts.
 
     Args:
-        admin: to make them.
+        admin: the admin client.
         names: the installation's topics.
-        settings: of this process; they hold while no topic settings are published in GROUPS.
+        settings: the settings of this process, used while GROUPS has no published topic settings.
         groups: the groups as known now, with the published settings.
     """
 
@@ -98,7 +98,7 @@ class TopicMaker:
 
     @property
     def _settings(self) -> TopicSettings:
-        """One installation has one set of topic settings, whichever process makes the topic."""
+        """Return the installation's topic settings, the same for every process that creates topics."""
         published = self._groups().system.topic_settings
         if published is None:
             return self._own
@@ -114,22 +114,22 @@ class TopicMaker:
 
     @cached_property
     def facts(self) -> ClusterFacts:
-        """Return the cluster's facts; asks once."""
+        """Return the cluster's facts, which are requested once."""
         return self._admin.facts()
 
     def make(self, wanted: WantedTopic) -> bool:
-        """Make one topic; False if someone else made it first."""
+        """Create a topic; False if another process created it first."""
         return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
 
     def grow(self, wanted: WantedTopic) -> None:
-        """Add the partitions that a topic lacks."""
+        """Add the missing partitions of a topic."""
         self._admin.add_partitions(wanted.name, wanted.partitions)
 
     def make_for_groups(self, named: Iterable[NamedTopic], groups: Groups) -> dict[str, int | ReconsumeError]:
-        """Make retry and dead-letter topics together; the partitions of each, or why it cannot be made.
+        """Create retry and dead-letter topics together; return the partitions of each, or the error.
 
         Raises:
-            KafkaNotReachable: no answer, or some are not visible yet; ask again.
+            KafkaNotReachable: no answer, or some topics are not visible yet; ask again.
         """
         topics = [
             self.retry_topic(one.group, groups) if one.kind == "retry" else self.dead_letter_topic(one.group)
@@ -146,57 +146,57 @@ class TopicMaker:
         return {**refused, **found}
 
     def retry_topic(self, group: str, groups: Groups) -> WantedTopic:
-        """`%RETRY%<group>` with `retryQueueNums` partitions (RocketMQ: BR-06)."""
+        """Return `%RETRY%<group>`, with `retryQueueNums` partitions (RocketMQ: BR-06)."""
         partitions = max(1, groups.find(group).retry_queue_nums)
         return self._wanted(self._names.retry(group), partitions, self._retention_ms())
 
     def dead_letter_topic(self, group: str) -> WantedTopic:
-        """`%DLQ%<group>`, kept forever: nobody else keeps what is in it (RocketMQ: NM-08)."""
+        """Return `%DLQ%<group>`, kept forever, because its records exist nowhere else (RocketMQ: NM-08)."""
         return self._wanted(self._names.dead_letter(group), 1, -1)
 
     def parked_topic(self, group: str) -> WantedTopic:
-        """Where due records of a paused group wait: in one partition, so in order, and for as long as the pause lasts.
+        """Return the topic for due records of a paused group: one partition, so in order, without a retention.
 
-        Workers delete what was delivered once it is as old as `retention_days`: `DeliveredParked`.
+        Workers delete delivered records that are older than `retention_days`: `DeliveredParked`.
         """
         return self._wanted(self._names.parked(group), 1, -1)
 
     def delay_topic(self, delay_ms: int) -> WantedTopic:
-        """A delay topic keeps at least twice its duration, so an outage of the schedulers loses nothing.
+        """Return a delay topic, kept for at least twice its delay, so an outage of the schedulers loses nothing.
 
-        Its last partitions are for floods: `LanePartitions`.
+        Its last partitions are for floods: see `LanePartitions`.
         """
         retention = max(self._retention_ms(), 2 * delay_ms)
         partitions = self._settings.delay_partitions + self._settings.bulk_partitions
         return replace(self._wanted(self._names.delay(delay_ms), partitions, retention), may_grow=True)
 
     def send_back_topic(self) -> WantedTopic:
-        """The inbox of plain clients."""
+        """Return the inbox of plain clients."""
         return self._wanted(self._names.send_back, self._settings.delay_partitions, self._retention_ms())
 
     def quarantine_topic(self) -> WantedTopic:
-        """Kept forever, and with room for whatever fitted into a delay topic, plus the reason."""
+        """Return the quarantine: kept forever, for records of any delay topic plus the reason."""
         return self._wanted(self._names.quarantine, 1, -1, {"max.message.bytes": str(self._limit + _HEADER_ROOM_BYTES)})
 
     def dead_letter_states_topic(self) -> WantedTopic:
-        """Compacted: the last state of each dead letter stays as long as the dead letter."""
+        """Return the compacted topic with the last state of each dead letter."""
         return self._wanted(self._names.dead_letter_states, 1, None, {"cleanup.policy": "compact"})
 
     def jobs_topic(self) -> WantedTopic:
-        """Compacted soon, because a job writes its progress all the time; forgotten a year after its last record."""
+        """Return the topic of jobs: compacted soon, because jobs write progress constantly; kept for a year."""
         compacted = {"cleanup.policy": "compact,delete", "segment.ms": str(_COMPACTED_WITHIN_MS)}
         return self._wanted(self._names.jobs, 1, _JOBS_KEPT_MS, compacted)
 
     def groups_topic(self) -> WantedTopic:
-        """Compacted: the last word on each group stays."""
+        """Return the compacted topic of group settings."""
         return self._wanted(self._names.groups, 1, None, {"cleanup.policy": "compact"})
 
     def cancel_topic(self) -> WantedTopic:
-        """Kept as long as a message may wait, and then as long as a worker remembers that it was withdrawn."""
+        """Return the topic of withdrawals, kept as long as messages may wait plus the memory of workers."""
         return self._wanted(self._names.cancel, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS)
 
     def positions_topic(self) -> WantedTopic:
-        """Compacted, and soon: it is read whole, and each transaction of a worker adds records and a marker."""
+        """Return the topic of positions: compacted soon, because it is read whole and each transaction adds records."""
         compacted = {
             "cleanup.policy": "compact",
             "segment.bytes": str(4 * 1024 * 1024),
@@ -206,7 +206,7 @@ class TopicMaker:
         return self._wanted(self._names.positions, 1, None, compacted)
 
     def withdrawn_topic(self) -> WantedTopic:
-        """Compacted soon, for workers that start read all of it; kept as long as the requests themselves."""
+        """Return the topic of known withdrawals: compacted soon, because starting workers read all of it."""
         compacted = {"cleanup.policy": "compact,delete", "segment.ms": str(_COMPACTED_WITHIN_MS)}
         return self._wanted(self._names.withdrawn, 1, LONGEST_DELAY_MS + CANCELS_KEPT_MS, compacted)
 
@@ -233,7 +233,7 @@ class TopicMaker:
 
 
 def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
-    """Every topic of the installation: the lanes of all levels and policies, and those of registered groups."""
+    """Return every topic of the installation: lanes of all levels and policies, and topics of registered groups."""
     durations = {0, *groups.table.delays_ms}
     for config in groups.by_name.values():
         durations.update(config.policy(groups.table).distinct_delays_ms())
@@ -254,12 +254,12 @@ def wanted_topics(maker: TopicMaker, groups: Groups) -> list[WantedTopic]:
 
 
 def make_parked_topics(cluster: Cluster, groups: Groups) -> None:
-    """Make the parked topics of paused groups that are missing.
+    """Create missing parked topics of paused groups.
 
-    Do this before a group is paused: records that a worker cannot park go to the quarantine.
+    Call this before a pause: records that a worker cannot park go to the quarantine.
 
     Raises:
-        KafkaRefused: a topic may not be made.
+        KafkaRefused: a topic may not be created.
     """
     paused = {cluster.names.parked(group): group for group in groups.by_name if groups.is_paused(group)}
     maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: groups)
@@ -268,7 +268,7 @@ def make_parked_topics(cluster: Cluster, groups: Groups) -> None:
 
 
 def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:
-    """Make the topics that are missing, and publish what holds for all groups; gives the maker of more topics."""
+    """Create missing topics and publish the settings for all groups; return the maker of further topics."""
     maker, groups = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics), Groups(system)
     for topic in wanted_topics(maker, groups):
         maker.make(topic)
@@ -279,12 +279,12 @@ def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:
 def plan_topics(
     wanted: Iterable[WantedTopic], existing: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]
 ) -> TopicPlan:
-    """Compare what should be with what is.
+    """Compare the target state with the cluster.
 
     Args:
-        wanted: all topics that should be.
-        existing: topics of the cluster with their number of partitions.
-        settings: the settings in force of those that exist.
+        wanted: all required topics.
+        existing: topics of the cluster with their numbers of partitions.
+        settings: the settings in force of existing topics.
     """
     plan = TopicPlan()
     for topic in wanted:
@@ -316,5 +316,5 @@ def _differences(topic: WantedTopic, partitions: int, settings: Mapping[str, str
 
 
 def _at_least(is_now: str, should_be: str) -> bool:
-    """More room, longer retention or more replicas is nobody's mistake; -1 is forever."""
+    """Return whether a value is large enough; more room, retention or replicas than wanted are fine, -1 is forever."""
     return int(is_now) == -1 or (int(should_be) != -1 and int(is_now) >= int(should_be))

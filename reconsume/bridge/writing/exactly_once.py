@@ -1,4 +1,4 @@
-"""Send-backs and the offsets that they stand for, in one Kafka transaction."""
+"""Send-backs and their offsets, in one Kafka transaction."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _BY_THE_INBOX: Final = (KafkaRefused, TopicNotReady, SubscriptionGroupNotExist)
 
 
 Offsets = Mapping[Partition, Commit]
-"""What is committed of each partition."""
+"""The offset to commit of each partition."""
 
 
 class OutcomeUnknown(KafkaNotReachable):
-    """A transaction got no answer: `was_committed` tells what became of it.
+    """A transaction got no answer; `was_committed` finds out its outcome.
 
     Attributes:
-        offsets: that it was to commit.
+        offsets: the offsets that it was to commit.
     """
 
     def __init__(self, offsets: Offsets, error: ReconsumeError) -> None:
@@ -78,24 +78,24 @@ class Failed(NamedTuple):
 
 
 class ExactlyOnceWriter:
-    """Sends failed messages back and commits their offsets, both or neither. For one thread at a time.
+    """Sends failed messages back and commits their offsets atomically. For one thread at a time.
 
-    A member that the group has put out is fenced by its group metadata (KIP-447), so the transactional id only has
-    to be unique for each live consumer. Where it is the same after a restart, the new consumer ends what the dead one
-    has left open, and no reader of the delay topics waits for the timeout of that.
+    Group metadata fences a member that the group has removed (KIP-447), so the transactional id only has to be unique
+    for each live consumer. If it is the same after a restart, the new consumer ends the dead one's open transaction,
+    and no reader of the delay topics waits for its timeout.
 
     Guarantees:
-        1. The offset and its metadata tell whether a transaction without an answer counts: `was_committed`.
-        2. No offset is committed unfenced: metadata of a consumer outside of its group is refused, see `_is_member`.
+        1. The offset and its metadata prove whether a transaction without an answer counts: `was_committed`.
+        2. No offset is committed unfenced: metadata of a consumer outside its group is refused, see `_is_member`.
     Tests: tests/integration/test_drop_in_exactly_once.py, tests/unit/consumers/test_consumer_model_bugs.py.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
         groups: the groups as known now.
         group: the consumer group whose offsets are committed.
         transactional_id: unique for each live consumer, see `transactional_identity`.
-        known: what the group is known to have committed; without it a coordinator that has lost offsets is believed.
+        known: known committed offsets of the group; without them the coordinator's answers always count.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ExactlyOnceWriter:
         self._group = group
         self._transactional_id = transactional_id
         self._known = known
-        # Told of records that were refused alone.
+        # Records that were refused alone.
         only_errors = {"delivery.report.only.error": True}
         settings = transactional_settings(base, transactional_id, _TRANSACTION_MS) | only_errors
         self._settings = settings
@@ -126,11 +126,11 @@ class ExactlyOnceWriter:
         self._doing = f"sending back for group {group}"
 
     def register(self, stop: threading.Event, seconds: float = START_SECONDS) -> None:
-        """Register with the transaction coordinator before there is anything to write; waits for one that is away.
+        """Register with the transaction coordinator in advance; wait for an unreachable one.
 
         Args:
             stop: ends the wait, at most `seconds` later.
-            seconds: for each try.
+            seconds: the time for each try.
 
         Raises:
             KafkaRefused: rights are missing.
@@ -145,20 +145,20 @@ class ExactlyOnceWriter:
                 return
 
     def send_back(self, failed: Sequence[Failed], offsets: Offsets, group_metadata: Any) -> None:
-        """Write all copies and commit the offsets, in one transaction; returns when it is committed.
+        """Write all copies and commit the offsets in one transaction; return when it is committed.
 
-        What is refused goes through the inbox, in a second transaction, all of it (RocketMQ: SB-04, SB-05).
+        After a refusal, all go to the inbox in a second transaction (RocketMQ: SB-04, SB-05).
 
         Args:
-            failed: the messages; none just commits the offsets.
-            offsets: to be committed.
-            group_metadata: the consumer's own, taken before it was asked whether it still has these partitions.
+            failed: the messages; empty just commits the offsets.
+            offsets: the offsets to commit.
+            group_metadata: the consumer's metadata, taken before the check that it still has these partitions.
 
         Raises:
-            PartitionLost: the group has rebalanced, or has put this consumer out; nothing was sent.
-            OutcomeUnknown: all may have been sent, or nothing; ask `was_committed` before the same is sent again.
+            PartitionLost: the group has rebalanced, or has removed this consumer; nothing was sent.
+            OutcomeUnknown: all was sent, or nothing; call `was_committed` before sending again.
             KafkaNotReachable: nothing was sent, the same call may succeed later.
-            SendBackFailed: refused both ways, or the group is full; nothing was sent.
+            SendBackFailed: delay topic and inbox refused it, or the group is full; nothing was sent.
         """
         if not _is_member(group_metadata):
             raise PartitionLost(
@@ -179,7 +179,7 @@ class ExactlyOnceWriter:
             logger.warning("%s; sent through %s instead", first, self._names.send_back)
 
     def close(self) -> None:
-        """Let go at once; no transaction is open."""
+        """Release the producer at once; no transaction is open."""
         self.limit.close()
         self._transactions.close()
 
@@ -204,7 +204,7 @@ class ExactlyOnceWriter:
         try:
             self._try(copies, offsets, metadata)
         except ReconsumeError:
-            # Of a topic that is gone librdkafka may say nothing but that it got no answer.
+            # For a deleted topic librdkafka may only report that it got no answer.
             for one in copies:
                 self._existing.forget(one.topic)
             raise
@@ -235,16 +235,16 @@ class ExactlyOnceWriter:
         return f"registering the transactional id {self._transactional_id}"
 
     def was_committed(self, offsets: Offsets) -> bool:
-        """Whether the transaction with these offsets was committed, after `OutcomeUnknown`.
+        """Return whether the transaction with these offsets was committed, after `OutcomeUnknown`.
 
-        A new producer with the same transactional id makes the brokers end what the old one has left open.
+        A new producer with the same transactional id makes the brokers end the old one's transaction.
 
         Args:
-            offsets: what it was to change; of partitions that this consumer has had ever since, as far as it knows.
+            offsets: the offsets of partitions that this consumer has owned ever since, as far as it knows.
 
         Raises:
-            KafkaNotReachable: it is still not known.
-            PartitionLost: nor does it show, because some of these partitions have another owner; ask without them.
+            KafkaNotReachable: the outcome is still unknown.
+            PartitionLost: the offsets prove nothing, because some partitions have another owner; ask without them.
         """
         self._started()
         if self._was_shut_out:
@@ -252,22 +252,22 @@ class ExactlyOnceWriter:
         committed = self._commits(offsets.keys())
         covered = [_is_covered(one, committed.get(where)) for where, one in offsets.items()]
         if any(covered) and not all(covered):
-            # A transaction changes all or nothing, so someone else has committed for some of them.
+            # A transaction changes all or nothing, so another member has committed some of them.
             raise PartitionLost(
                 f"group {self._group}: another member has committed for partitions of a transaction without an answer"
             )
         return any(covered)
 
     def _commits(self, partitions: Collection[Partition]) -> Mapping[Partition, Answer]:
-        """To a coordinator that has lost offsets each transaction looks undone."""
+        """Return the committed offsets; after a loss by the coordinator, each transaction would seem aborted."""
         ask = partial(self._admin.commits, self._group, stable=True)
         return ask(partitions) if self._known is None else self._known.ask_once(ask, partitions)
 
     def _go_on_under_another_id(self) -> None:
-        """Two that have one id, as after a copy of a machine, would shut each other out forever.
+        """Continue under a new id: two consumers with one id, as on copied machines, would fence each other forever.
 
-        Guarantees: what the old id has left open was ended by its registration just now, and `was_committed` looks it
-        up next. Test: tests/integration/test_exactly_once_restarts.py.
+        Guarantees: the registration of the old id has just ended its open transaction, and `was_committed` looks it up
+        next. Test: tests/integration/test_exactly_once_restarts.py.
         """
         self._transactions.close()
         self._transactional_id += f"-{secrets.token_hex(4)}"
@@ -276,22 +276,21 @@ class ExactlyOnceWriter:
         logger.warning("another producer took over the transactional id, continuing as %s", self._transactional_id)
 
     def _started(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Be registered with the transaction coordinator."""
+        """Register with the transaction coordinator, if necessary."""
         with translated(self._registering):
             self._transactions.register(seconds)
 
 
 def transactional_identity(conf: Mapping[str, Any], names: TopicNames, group: str, client_id: str) -> Identity:
-    """The transactional id of a consumer, the same after its restart where that is possible.
+    """Return the transactional id of a consumer, the same after its restart if possible.
 
-    A `group.instance.id` is unique in its group by its meaning, so it is taken; else it is that of a slot on this
-    machine.
+    A `group.instance.id` is unique in its group, so it is used; otherwise the id belongs to a slot of this machine.
 
     Args:
         conf: the consumer's settings.
         names: the installation's topics.
         group: the consumer group.
-        client_id: the id begins with it, because rights are given to it so.
+        client_id: the prefix of the id, because ACLs refer to it.
     """
     if instance := conf.get("group.instance.id"):
         return Identity(f"{client_id}-{group}-{instance}")
@@ -304,20 +303,21 @@ def transactional_identity(conf: Mapping[str, Any], names: TopicNames, group: st
 
 
 def _is_member(group_metadata: Any) -> bool:
-    """Whether the group's coordinator can judge it: offsets without a generation are committed unfenced.
+    """Return whether the coordinator can fence it: offsets without a generation are committed unfenced.
 
-    librdkafka forgets its generation at once when it leaves, after `max.poll.interval.ms` too, but its assignment only
-    at the next `poll`. confluent-kafka gives `CGMDv2:`, the generation as a native 32-bit integer, then the names.
+    When a member leaves, also after `max.poll.interval.ms`, librdkafka forgets its generation at once, but its
+    assignment only at the next `poll`. The metadata of confluent-kafka is `CGMDv2:`, the generation as a native 32-bit
+    integer, then the names.
     """
     if not isinstance(group_metadata, bytes):
-        return True  # of a Kafka in memory
+        return True  # metadata of the in-memory Kafka
     layout, _, rest = group_metadata.partition(b":")
     return layout != _LAYOUT or int.from_bytes(rest[:4], sys.byteorder, signed=True) > 0
 
 
 def _is_covered(offset: Commit, committed: Answer | None) -> bool:
-    """Whether this is what stands there, or the group has gone on from it.
+    """Return whether this commit, or a later one, is in force.
 
-    What is done out of order changes the metadata alone.
+    Records that finish out of order change only the metadata.
     """
     return isinstance(committed, Commit) and (committed.offset > offset.offset or committed == offset)

@@ -1,4 +1,4 @@
-"""Transactions of records that a person has chosen, by one writer of an id at a time."""
+"""Transactions of records that a person has chosen, with one writer for an id at a time."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, Wri
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 TRANSACTION_SECONDS: Final = 15.0
-"""After that the brokers abort a transaction."""
+"""Brokers abort a transaction after this time."""
 
 
 class Acknowledged(NamedTuple):
-    """Records of an open transaction that the brokers have acknowledged.
+    """The acknowledged records of an open transaction.
 
     Attributes:
-        places: where each stands, in their order.
-        until_ms: by then, on the brokers' clock, all were stored and acknowledged.
+        places: the place of each record, in order.
+        until_ms: by the brokers' clock, a moment after all were stored and acknowledged.
     """
 
     places: list[Position]
@@ -41,12 +41,12 @@ class Acknowledged(NamedTuple):
 
 
 class ExclusiveWriter:
-    """Shuts out every other writer of the same id; use it as a context. No call of it waits without an end.
+    """Fences every other writer of the same id; use it as a context manager. All calls have a time limit.
 
     Args:
-        cluster: where to.
+        cluster: the target cluster.
         transactional_id: the same in all processes that do this work.
-        doing: begins each error.
+        doing: the beginning of error messages.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str, doing: str) -> None:
@@ -62,7 +62,7 @@ class ExclusiveWriter:
         self._transactions.close()
 
     def take_over(self) -> None:
-        """Shut out the others: what they have committed by now is all that they will.
+        """Fence the others: what they have committed by now is final.
 
         Raises:
             KafkaNotReachable: no answer.
@@ -74,23 +74,23 @@ class ExclusiveWriter:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other writer can have committed anything since `take_over`.
+        """Return whether no other writer can have committed anything since `take_over`.
 
-        Guarantees: a slow transaction replaces the producer. Its new registration shuts out a writer that came in
-        between, and that one may have committed before: take over again and read what was written. No test.
+        Guarantees: a slow transaction replaces the producer. The new registration fences a writer that came in between,
+        which may have committed before: take over again and read what was written. No test.
         """
         return self._registration == self._transactions.registrations
 
     def write_records(self, records: Iterable[NewRecord]) -> None:
-        """Commit these records, all or none; errors as those of `write`."""
+        """Commit these records atomically; errors as those of `write`."""
         self._commit(lambda: self._transactions.write_records(records, seconds=TRANSACTION_SECONDS))
 
     def write_after(self, first: Sequence[NewRecord], then: Callable[[Acknowledged], Iterable[NewRecord]]) -> None:
-        """Commit records and others that depend on where, or when, these were stored; errors as those of `write`.
+        """Commit records, and others that depend on the place or time of these; errors as those of `write`.
 
         Args:
-            first: written at once; the topics have the brokers' timestamps.
-            then: the others. A `ReconsumeError` that it raises is raised, and nothing is committed.
+            first: records to write first; their topics have the brokers' timestamps.
+            then: returns the others. If it raises a `ReconsumeError`, nothing is committed.
         """
         refused: list[ReconsumeError] = []
 
@@ -114,13 +114,13 @@ class ExclusiveWriter:
             raise
 
     def write(self, produce: Produce) -> None:
-        """Commit records, all or none.
+        """Commit records atomically.
 
         Args:
-            produce: hands them to the producer, in another thread; it may wait for reports.
+            produce: produces the records, in another thread; may wait for delivery reports.
 
         Raises:
-            KafkaNotReachable: nothing was committed, or that is unknown; what was committed shows after `take_over`.
+            KafkaNotReachable: nothing was committed, or that is unknown; read the topics after `take_over`.
             KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
         """
         self._commit(lambda: self._transactions.write(produce, seconds=TRANSACTION_SECONDS))

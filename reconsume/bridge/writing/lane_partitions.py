@@ -1,4 +1,4 @@
-"""In which partition of a delay topic a record is written."""
+"""The partition of a delay topic for a record."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.rules.lane_budgets import LaneBudgets
 
 ANY_PARTITION: Final = -1
-"""Lets the producer choose: by key as a Java client would, else any."""
+"""Lets the producer choose: by key as a Java client does, else any."""
 
 
 class LanePartitions:
-    """Normal partitions for everybody, and behind them bulk partitions for those who flood.
+    """Normal partitions for ordinary records, and behind them bulk partitions for floods.
 
-    Within its budget (`LaneBudgets`) a group's record goes to a normal partition by its key; beyond it, to the bulk
-    partition of the group. A worker reads all partitions alike and shares its batches among them, so a flood delays
-    its own group, and those that flood the same bulk partition.
+    Within its budget (`LaneBudgets`) a group's record goes to a normal partition by its key; beyond it, to the group's
+    bulk partition. A worker reads all partitions alike and divides its batches among them, so a flood delays only its
+    own group and others that flood the same bulk partition.
 
-    Guarantees: a record is never refused for its partition. Where a topic has no bulk partitions yet, it goes by key.
+    Guarantees: a record is never refused for its partition. Without bulk partitions it goes by key.
     Tests: tests/unit/bridge/writing/test_lane_partitions.py, tests/integration/test_scheduler_fairness.py.
 
     Args:
-        groups: the groups as known now; they tell how many partitions are normal.
-        clock: milliseconds that only grow.
+        groups: the groups as known now, with the number of normal partitions.
+        clock: monotonic milliseconds.
     """
 
     def __init__(self, groups: Callable[[], Groups], clock: Clock = monotonic_ms) -> None:
@@ -37,13 +37,13 @@ class LanePartitions:
         self._budgets = LaneBudgets()
 
     def choose(self, lane: str, partitions: int, target: str, key: bytes | None) -> int:
-        """The partition for a record of a group.
+        """Return the partition for a group's record.
 
         Args:
             lane: the delay topic.
-            partitions: how many it has.
+            partitions: its number of partitions.
             target: the group, or the topic of a delayed message.
-            key: of the record.
+            key: the record's key.
         """
         normal = self._groups().normal_partitions
         if partitions <= normal:

@@ -1,4 +1,4 @@
-"""A record to write, in values of our own."""
+"""A record to write."""
 
 from __future__ import annotations
 

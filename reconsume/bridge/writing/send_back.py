@@ -1,4 +1,4 @@
-"""Write send-backs to Kafka and tell when the brokers have acknowledged them."""
+"""Writes send-backs to Kafka and reports their acknowledgements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackReq
 logger = logging.getLogger(__name__)
 
 OnWritten = Callable[[SendBackCopy, int], None]
-"""Called before that with the copy that was acknowledged, and when it was appended."""
+"""Called before that with the acknowledged copy and its append time."""
 
 _SERVE_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 1.0
@@ -36,11 +36,11 @@ _SHUT_DOWN: Final = KafkaNotReachable("shut down before it was sent back")
 
 
 def _nobody_asks(_copy: SendBackCopy, _stored_ms: int) -> None:
-    """Most callers only want to know that it was acknowledged."""
+    """Do nothing: most callers only need the acknowledgement."""
 
 
 def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
-    """Return the error when neither way was open; too large for one of them is no verdict on the record."""
+    """Return the error if both ways failed; too large for one of them is not a verdict on the record."""
     failed = SendBackFailed(f"{first}; then {second}")
     failed.__cause__ = second if isinstance(first, RecordTooLarge) else first
     return failed
@@ -48,19 +48,19 @@ def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
 
 @dataclass(slots=True, eq=False)
 class _SendBack(ProducedRecord):
-    """One send-back: first the copy that the rule asks for, and where that is refused, the one for the inbox.
+    """A send-back: first the copy for the delay topic, and after a refusal the one for the inbox.
 
-    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
+    One object holds everything: thousands are in flight at a time, and Python's garbage collector visits each.
 
     Attributes:
         writer: writes it.
-        request: what was asked for.
-        key: of the failed record.
-        value: of the failed record.
-        on_done: is called once.
-        on_written: is called before that where it is acknowledged.
-        copy: the one that is written now.
-        first: why the direct copy was refused; None while that one is written.
+        request: the send-back request.
+        key: the failed record's key.
+        value: the failed record's value.
+        on_done: called once at the end.
+        on_written: called before that after an acknowledgement.
+        copy: the copy in flight.
+        first: the refusal of the direct copy; None while that copy is in flight.
     """
 
     writer: SendBackWriter
@@ -74,11 +74,11 @@ class _SendBack(ProducedRecord):
 
     @property
     def doing(self) -> str:
-        """Begins each error."""
+        """Return the beginning of error messages."""
         return f"sending back to {self.copy.topic}"
 
     def written(self, partition: int, offset: int, stored_ms: int) -> None:
-        """It is acknowledged."""
+        """Note the acknowledgement."""
         del partition, offset
         self.writer.limit.sent(self.request.group, self.copy.topic, stored_ms)
         self.on_written(self.copy, stored_ms)
@@ -87,13 +87,13 @@ class _SendBack(ProducedRecord):
         self.on_done(None)
 
     def refused(self, error: ReconsumeError) -> None:
-        """This copy is not stored, maybe because its topic is gone."""
+        """Note that this copy is not stored, perhaps because its topic is gone."""
         if self.first is None:
             self.writer.look_again_for(self.copy.topic)
         self.take_next_way(error)
 
     def take_next_way(self, error: ReconsumeError) -> None:
-        """This copy is not stored: the other one is next, or there was none left."""
+        """Try the other copy after a refusal, or report the failure."""
         if self.first is None:
             self.writer.write_to_inbox(self, error)
         else:
@@ -103,14 +103,14 @@ class _SendBack(ProducedRecord):
 def direct_copy(
     request: SendBackRequest, key: bytes | None, names: TopicNames, groups: Groups, failed_ms: float
 ) -> SendBackCopy | None:
-    """The copy that the send-back rule asks for now; None for a group without retry queues.
+    """Return the copy by the send-back rule; None for a group without retry queues.
 
     Raises:
         SubscriptionGroupNotExist: the group must be registered first.
     """
     config = groups.find(request.group)
     if config.retry_queue_nums <= 0:
-        # RocketMQ: BR-04. The consumer has warned of it at its start.
+        # RocketMQ: BR-04. The consumer has logged a warning at its start.
         return None
     return send_back_copy(
         request,
@@ -125,24 +125,24 @@ def direct_copy(
 class SendBackWriter:
     """Sends failed messages back. Safe to use from several threads.
 
-    Guarantees: `send_back` blocks no caller, for the poll loop is one. A record whose topic was never looked up, or
-    that the full producer does not take, waits in a thread of the writer's own, which looks a topic up once for all.
+    Guarantees: `send_back` never blocks, because the poll loop calls it. A record whose topic was never looked up, or
+    that the full producer refuses, waits in a background thread, which looks each topic up once.
     Test: tests/unit/bridge/writing/test_send_back_writer.py.
 
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
-    after that the caller must keep the message; the error's cause is a `RecordTooLarge` if neither takes it. While no
-    broker answers nothing fails: the record waits for the lookup or in the producer, because a second copy of one that
-    was stored after all would be a duplicate (RocketMQ: SB-13). Only a producer that can do nothing any more is
-    replaced, and what it had is tried again.
+    after that the caller must keep the message; the error's cause is a `RecordTooLarge` if both refuse it for its size.
+    While no broker answers nothing fails: the record waits for the lookup or in the producer, because a second copy of
+    a stored record would be a duplicate (RocketMQ: SB-13). Only an unusable producer is replaced, and its records are
+    tried again.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
         groups: the groups as known now.
         client_id: shown in the brokers' logs.
 
     Attributes:
-        limit: on what the groups may have waiting.
+        limit: the limit of the groups' waiting messages.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class SendBackWriter:
         on_done: OnDone,
         on_written: OnWritten = _nobody_asks,
     ) -> None:
-        """Write the copy that the send-back rule asks for; `on_done` may be called in another thread."""
+        """Write the copy by the send-back rule; `on_done` may be called in another thread."""
         one = _SendBack(self, request, key, value, on_done, on_written)
         try:
             copy = direct_copy(request, key, self._names, self._groups(), self._clock())
@@ -191,7 +191,7 @@ class SendBackWriter:
             self._write(one)
 
     def flush(self, seconds: float) -> int:
-        """Wait until all are acknowledged; gives how many are not."""
+        """Wait for all acknowledgements; return how many are missing."""
         end = time.monotonic() + seconds
         while True:
             with self._changed:
@@ -199,25 +199,25 @@ class SendBackWriter:
             self._producer.flush(max(0.0, end - time.monotonic()))
             with self._changed:
                 open_ones = sum(map(len, self._waiting.values())) + len(self._producer)
-            # One that failed may wait again, for the inbox.
+            # Failed ones may wait again, for the inbox.
             if not open_ones or time.monotonic() >= end:
                 return open_ones
 
     def close(self) -> None:
-        """Stop; unacknowledged records are given up, their `on_done` gets an error."""
-        # First of all, so that what is given up is not tried a second time as an ordinary message.
+        """Stop; unacknowledged records are given up, and their `on_done` gets an error."""
+        # First, so that records given up are not tried again through the inbox.
         self._stop.set()
         self.limit.close()
         with self._changed:
             self._changed.notify_all()
-        # The thread of the lookups may hang in one for 10 s; it finds nothing left to do then.
+        # The look-up thread may hang for 10 s; then it finds nothing left to do.
         for topic in list(self._waiting):
             self._settle(topic, _SHUT_DOWN)
         self._thread.join()
         self._producer.close()
 
     def write_to_inbox(self, one: _SendBack, first: ReconsumeError) -> None:
-        """Go the second way, after the first was refused."""
+        """Try the inbox after a refusal."""
         if self._stop.is_set():
             one.on_done(SendBackFailed(str(first)))
             return
@@ -225,11 +225,11 @@ class SendBackWriter:
         self._write(one)
 
     def look_again_for(self, topic: str) -> None:
-        """Ask for the topic before the next record of it."""
+        """Look the topic up before its next record."""
         self._existing.forget(topic)
 
     def _write(self, one: _SendBack) -> None:
-        """Produce at once where the topic is known; else, or if the producer is full, leave it to the own thread."""
+        """Produce at once if the topic is known and the producer has room; else leave it to the background thread."""
         topic = one.copy.topic
         if self._existing.known(topic) is not None and not self._stop.is_set():
             try:
@@ -246,7 +246,7 @@ class SendBackWriter:
         one.take_next_way(_SHUT_DOWN)
 
     def _produce(self, one: _SendBack) -> None:
-        """Hand it to the producer; the inbox has no partitions for floods of a group.
+        """Produce the record; the inbox has no bulk partitions.
 
         Raises:
             BufferError: the producer's queue is full.
@@ -262,7 +262,7 @@ class SendBackWriter:
             one.refused(error)
 
     def _look_up(self) -> None:
-        """One topic after the other; one without an answer holds up no other."""
+        """Look up one topic after the other; a topic without an answer delays no other."""
         unanswered: Counter[str] = Counter()
         while not self._stop.is_set():
             with self._changed:
@@ -274,7 +274,7 @@ class SendBackWriter:
             try:
                 self._existing.require(topic)
             except KafkaNotReachable as error:
-                # It is unknown whether it exists, so nothing has failed yet.
+                # Whether it exists is unknown, so nothing has failed yet.
                 logger.warning("%s; trying again", error)
                 unanswered[topic] += 1
                 self._stop.wait(_AGAIN_SECONDS)
@@ -286,10 +286,10 @@ class SendBackWriter:
                 self._settle(topic, None)
 
     def _settle(self, topic: str, error: ReconsumeError | None) -> None:
-        """Produce, or refuse, all that wait for a topic now; each of them once, whichever thread settles."""
+        """Produce or refuse all records that wait for a topic; each once, in any thread."""
         with self._settling:
             for _ in range(len(self._waiting.get(topic, ()))):
-                # Only those who settle take away, and it counts as waiting until the producer has it.
+                # Only settling threads remove records, and a record counts as waiting until the producer has it.
                 self._settle_one(self._waiting[topic][0], error)
                 with self._changed:
                     self._waiting[topic].popleft()

@@ -1,4 +1,4 @@
-"""Kafka transactions of records and a group's offsets, one after the other, whatever becomes of the brokers."""
+"""Kafka transactions of records and a group's offsets, one after the other, also with failing brokers."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
-from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls
+from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls, SecondCallUnended
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
-from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, commit, connect
+from reconsume.bridge.librdkafka.transactional_calls import COMPLETING_MS, CONNECT_SECONDS, ProducerLog, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.writing.new_record import NewRecord
 
 logger = logging.getLogger(__name__)
 
 Produce = Callable[[Producer], None]
-"""Hands the records of one transaction to its producer."""
+"""Produces the records of one transaction."""
 
 SHUT_OUT: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
-"""What a producer hears when another one has taken its transactional id over."""
+"""The errors of a producer whose transactional id another one has taken over."""
 PATIENCE_SECONDS: Final = 5.0
-"""For each step of a transaction."""
+"""Time limit of each step of a transaction."""
 START_SECONDS: Final = 30.0
-"""For the first registration, while there is nothing to write."""
+"""Time limit of the first registration, while there is nothing to write."""
 _GRACE_SECONDS: Final = 1.0
-"""A call that takes so much longer than it was told to will not come back."""
+"""A call that exceeds its timeout by this much will not return."""
 _AFTER_ITS_TIMEOUT_MS: Final = 2_000.0
-"""The brokers have aborted a transaction by then, so there is nothing left to wait for."""
+"""Brokers have aborted a transaction by then, so waiting longer is useless."""
 _PROMPT_MS: Final = 500.0
-"""A transaction that took longer may have left requests behind."""
+"""A longer transaction may have left requests behind."""
 _STALE_MS: Final = 30_000.0
-"""librdkafka may look for its brokers no more; a producer that is not registered by then is given up."""
+"""librdkafka may no longer look for its brokers; a producer that is not registered by then is given up."""
 
 
 class _Ended(Exception):
     """A transaction that was not simply committed.
 
     Attributes:
-        cause: why.
+        cause: the reason.
     """
 
     def __init__(self, cause: KafkaError) -> None:
@@ -52,55 +52,40 @@ class _Ended(Exception):
 
 
 class Undone(_Ended):
-    """Nothing of the transaction counts; the cause is a refusal where records, or its offsets, were refused."""
+    """The transaction was aborted; the cause is a refusal if its records or offsets were refused."""
 
 
 class InDoubt(_Ended):
-    """The commit got no answer: all of the transaction counts, or nothing.
+    """The commit got no answer: the whole transaction counts, or none of it.
 
-    Once `Transactions.register` has come back it is decided, and the group's committed offsets tell.
+    When `Transactions.register` has returned, the outcome is decided, and the group's committed offsets show it.
     """
 
 
 class ShutOut(_Ended):
-    """The producer is of no use any more, and whether its last transaction counts is not known.
+    """The producer is unusable, and the outcome of its last transaction is unknown.
 
-    The cause is one of `SHUT_OUT` where another producer has the same transactional id.
+    The cause is one of `SHUT_OUT` if another producer has the same transactional id.
     """
 
 
-class _Voice:
-    """The log lines of one librdkafka producer. A producer that was left is fenced; its fatal error is no news."""
-
-    def __init__(self, told: Any) -> None:
-        self._told = told
-        self.is_left = False
-
-    def log(self, level: int, *message: Any) -> None:
-        if self.is_left:
-            logger.debug(*message)
-        else:
-            self._told.log(level, *message)
-
-
 class Transactions:
-    """Transactions of one transactional id, for one thread at a time, which never hangs with librdkafka.
+    """Transactions of one transactional id, for one thread at a time; no call hangs with librdkafka.
 
     Guarantees:
-        1. What a transaction has left behind counts for no later one. A producer is replaced by one with a newer epoch
-           after each transaction that was undone or took long: only the epoch tells transactions of one producer apart
-           (before KIP-890, which librdkafka 2.16 does not have), so a request that was sent again and comes late would
-           count for the next one. An `EndTxn` would end that before its offsets are in it; the offsets of one that was
-           undone would go into it. And librdkafka takes records for not stored whose broker it lost sight of, so it may
-           give their sequence numbers to others. Test: tests/integration/test_late_requests.py.
-        2. `Undone` means that nothing was committed, and nothing will be.
-        3. No call of librdkafka is waited for longer than its timeout, and a second.
+        1. Leftovers of a transaction never count for a later one. After each aborted or slow transaction, a producer
+           with a newer epoch replaces the old one: only the epoch distinguishes transactions of one producer (before
+           KIP-890, which librdkafka 2.16 lacks). A late repeated request would count for the next one: an `EndTxn` ends
+           it too early, offsets of an aborted transaction are added. If librdkafka loses a broker, it may also reuse
+           sequence numbers of stored records. Test: tests/integration/test_late_requests.py.
+        2. `Undone` means that nothing was committed or will be.
+        3. A call of librdkafka is awaited for at most its timeout plus a second.
 
     Args:
-        settings: librdkafka's, of a transactional producer; its `transaction.timeout.ms` bounds a commit too.
+        settings: librdkafka settings of a transactional producer; `transaction.timeout.ms` bounds a commit too.
 
     Attributes:
-        registrations: how often it has registered; each time all others with the same id are shut out.
+        registrations: number of registrations; each fences all others with the same id.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -108,22 +93,22 @@ class Transactions:
         self._longest_ms = self._settings["transaction.timeout.ms"] + _AFTER_ITS_TIMEOUT_MS
         self._bounded = BoundedCalls()
         self._producer: Producer | None = None
-        self._voice = _Voice(logger)
-        self._made_ms = 0.0
+        self._log = ProducerLog(logger)
+        self._made_ms, self._committed_ms = 0.0, float("-inf")
         self._is_registered = False
         self.registrations = 0
 
     def register(self, seconds: float) -> None:
-        """Have a producer that is registered with its coordinator; what another one has left open is ended by that.
+        """Register a producer with its coordinator, which ends open transactions of the same id.
 
         Raises:
-            KafkaException: there is none yet; the same call may succeed later.
+            KafkaException: not registered; the same call may succeed later.
         """
         if self._is_registered:
             return
         if self._producer is None:
-            self._voice, self._made_ms = _Voice(self._settings.get("logger", logger)), monotonic_ms()
-            self._producer = make_producer(self._settings | {"logger": self._voice})
+            self._log, self._made_ms = ProducerLog(self._settings.get("logger", logger)), monotonic_ms()
+            self._producer = make_producer(self._settings | {"logger": self._log})
         producer = self._producer
 
         def start() -> None:
@@ -155,33 +140,40 @@ class Transactions:
         *,
         seconds: float | None = None,
     ) -> None:
-        """Commit the records and the offsets, both or neither.
+        """Commit the records and the offsets atomically.
 
         Args:
-            produce: may be called in another thread.
-            offsets: to commit of each partition; `produce` may add to them.
-            group_metadata: of the member that has read them.
-            heard: the refusal of a record that a delivery report has told of.
-            seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
+            produce: produces the records; may be called in another thread.
+            offsets: the offset to commit of each partition; `produce` may change them.
+            group_metadata: the metadata of the member that has read the records.
+            heard: returns the refusal of a record, from its delivery report.
+            seconds: the time for everything before the commit, at most the transaction timeout; one step's by default.
 
         Raises:
-            Undone, InDoubt, ShutOut: it was not committed, or that is unknown.
-            KafkaException: there is no producer, see `register`; nothing was begun.
+            Undone, InDoubt, ShutOut: nothing was committed, or that is unknown.
+            KafkaException: there is no registered producer, see `register`; nothing was begun.
         """
         self.register(PATIENCE_SECONDS)
         producer, began = self._ready(), monotonic_ms()
+        is_soon, commits = began - self._committed_ms < COMPLETING_MS, offsets or {}
+
+        def send_offsets() -> None:
+            if commits:
+                points = [TopicPartition(*where, *one) for where, one in commits.items()]
+                producer.send_offsets_to_transaction(points, group_metadata, PATIENCE_SECONDS)
 
         def prepare() -> None:
             producer.begin_transaction()
+            if is_soon:
+                send_offsets()
+            sent = dict(commits) if is_soon else {}
             produce(producer)
-            positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
-            if positions:
-                producer.send_offsets_to_transaction(positions, group_metadata, PATIENCE_SECONDS)
+            if commits != sent:
+                send_offsets()
 
-        self._do(prepare, began, heard, PATIENCE_SECONDS if seconds is None else seconds)
-        left_ms = self._longest_ms - (monotonic_ms() - began)
-        self._do(lambda: commit(producer, PATIENCE_SECONDS), began, heard, left_ms / 1_000, commits=True)
-        if monotonic_ms() - began > _PROMPT_MS:
+        self._do(prepare, began, heard, seconds or PATIENCE_SECONDS, is_committed=True)
+        self._committed_ms = monotonic_ms()
+        if self._committed_ms - began > _PROMPT_MS:
             self.renew()
 
     def write_records(
@@ -192,7 +184,7 @@ class Transactions:
         *,
         seconds: float | None = None,
     ) -> None:
-        """Commit these records and offsets, both or neither; arguments and errors as those of `write`."""
+        """Commit these records and offsets atomically; arguments and errors as those of `write`."""
         refused: list[KafkaError] = []
 
         def told(error: KafkaError | None, _message: Message) -> None:
@@ -206,11 +198,11 @@ class Transactions:
         self.write(produce, offsets, group_metadata, lambda: refused[0] if refused else None, seconds=seconds)
 
     def try_out(self, produce: Produce) -> None:
-        """Have records stored, and undo it: no reader of committed records sees them.
+        """Write records and abort: readers of committed records never see them.
 
         Raises:
-            Undone, ShutOut: it did not work.
-            KafkaException: there is no producer, see `register`.
+            Undone, ShutOut: the records were not written.
+            KafkaException: there is no registered producer, see `register`.
         """
         self.register(PATIENCE_SECONDS)
         producer, began = self._ready(), monotonic_ms()
@@ -221,15 +213,15 @@ class Transactions:
             wait_for_reports(producer, PATIENCE_SECONDS)
             producer.abort_transaction(PATIENCE_SECONDS)
 
-        self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS)
+        self._do(try_out, began, lambda: None, 2 * PATIENCE_SECONDS, is_committed=False)
 
     def renew(self) -> None:
-        """Go on with a new producer, whose epoch shuts out what this one may have left behind."""
+        """Continue with a new producer, whose epoch fences leftovers of this one."""
         self._leave()
         self._try_to_register()
 
     def close(self) -> None:
-        """Let go, also of one that is broken, within seconds."""
+        """Release the producer, even a broken one, within seconds."""
         producer, self._producer, self._is_registered = self._producer, None, False
         if producer is not None:
             try:
@@ -239,7 +231,7 @@ class Transactions:
         self._bounded.close()
 
     def _with_reason(self, error: KafkaException) -> KafkaException:
-        """Return an error for want of an answer with what is known of the connections."""
+        """Return a timeout error with the known reason for the missing connection."""
         heard = self._settings.get("error_cb")
         if error.args[0].code() != KafkaError._TIMED_OUT or not isinstance(heard, ConnectionErrors):
             return error
@@ -249,10 +241,10 @@ class Transactions:
         assert self._producer is not None
         return self._producer
 
-    def _within(self, seconds: float, call: Callable[[], None]) -> None:
-        """Raises what the call raises, or `TimeoutError`: then its producer is left to it."""
+    def _within(self, seconds: float, call: Callable[[], None], *then: Any) -> None:
+        """Run calls with `BoundedCalls.run`; after a `TimeoutError` abandon the producer."""
         try:
-            self._bounded.run(call, seconds + _GRACE_SECONDS)
+            self._bounded.run(call, seconds + _GRACE_SECONDS, *then)
         except TimeoutError:
             self._leave()
             raise
@@ -260,8 +252,8 @@ class Transactions:
             raise fatal_error_of(error) from error
 
     def _leave(self) -> None:
-        """Go on without this producer, and without the thread that it may hold up; it is closed there."""
-        producer, self._voice.is_left = self._ready(), True
+        """Abandon this producer, and the thread that may hang in it; that thread closes the producer if it ever can."""
+        producer, self._log.is_left = self._ready(), True
         self._bounded.leave(lambda: discard_producer(producer))
         self._bounded = BoundedCalls()
         self._producer, self._is_registered = None, False
@@ -273,35 +265,42 @@ class Transactions:
         heard: Callable[[], KafkaError | None],
         seconds: float,
         *,
-        commits: bool = False,
+        is_committed: bool,
     ) -> None:
-        """A step of a transaction; what fails is undone, or in doubt.
+        """Do the steps of a transaction and commit it; raises if it was aborted or its outcome is unknown.
 
-        librdkafka can wait forever for a coordinator that was away when it was asked. A transaction that is not being
-        committed is undone by that.
+        librdkafka can wait forever for a coordinator that was unreachable during the request. If that happens before
+        the commit, the transaction is aborted.
         """
-        producer = self._ready()
+        producer, is_committing = self._ready(), False
+        ends = began + self._longest_ms + _GRACE_SECONDS * 1_000
 
-        def step() -> None:
+        def step(call: Callable[[], None]) -> None:
             try:
                 call()
             except KafkaException as error:
-                # Which call hears of a refused record, and in which words, is a matter of chance.
+                # Which call reports a refused record, and with which error, is a matter of chance.
                 producer.poll(0)
                 told = heard()
                 raise why_failed(producer, error) if told is None else KafkaException(told) from error
 
+        def commits() -> None:
+            nonlocal is_committing
+            is_committing = True
+            step(lambda: commit(producer, PATIENCE_SECONDS))
+
+        then = (commits, lambda: (ends - monotonic_ms()) / 1_000) if is_committed else ()
         try:
-            self._within(seconds, step)
-        except TimeoutError:
+            self._within(seconds, lambda: step(call), *then)
+        except TimeoutError as error:
             self._try_to_register()
             cause = self._with_reason(_no_answer("a transaction")).args[0]
-            raise (InDoubt if commits else Undone)(cause) from None
+            raise (InDoubt if isinstance(error, SecondCallUnended) else Undone)(cause) from None
         except KafkaException as error:
-            self._undo(producer, error.args[0], began, commits=commits)
+            self._undo(producer, error.args[0], began, commits=is_committing)
 
     def _undo(self, producer: Producer, cause: KafkaError, began: float, *, commits: bool) -> NoReturn:
-        """Abort the open transaction; a producer that cannot is replaced, and the next one's start aborts it."""
+        """Abort the open transaction; if that fails, the registration of a new producer aborts it."""
         if _is_final(cause):
             self._leave()
             raise ShutOut(cause)
@@ -316,21 +315,21 @@ class Transactions:
                 raise ShutOut(error.args[0]) from error
             self.renew()
             raise self._after_no_abort(cause, commits=commits) from error
-        # Every request of one that the group has refused was answered, if that took no longer than usual.
+        # All requests of a transaction that the group has refused were answered, if it did not take long.
         if not is_rebalance(cause) or monotonic_ms() - began > _PROMPT_MS:
             self.renew()
         raise Undone(cause)
 
     @staticmethod
     def _after_no_abort(cause: KafkaError, *, commits: bool) -> Undone | InDoubt:
-        """With other records on their way librdkafka may not abort what it must (`_CONFLICT`).
+        """Return the outcome if librdkafka cannot abort (`_CONFLICT`) because other records are in flight.
 
-        But what has a refused record is never committed.
+        A transaction with a refused record is never committed.
         """
         return InDoubt(cause) if commits and not is_refusal(cause) else Undone(cause)
 
     def _try_to_register(self) -> None:
-        """At once, because what comes late may also open a transaction of its own."""
+        """Register at once, because leftovers may also begin a transaction of their own."""
         try:
             self.register(PATIENCE_SECONDS)
         except KafkaException as error:
@@ -342,7 +341,7 @@ def _is_final(cause: KafkaError) -> bool:
 
 
 def _was_empty(cause: KafkaError, of_abort: KafkaError) -> bool:
-    """Whether the brokers had nothing to abort, which librdkafka takes for fatal: see `transactional_calls`."""
+    """Return whether the brokers had nothing to abort, which librdkafka treats as fatal: see `transactional_calls`."""
     return is_refusal(cause) and of_abort.code() == KafkaError.INVALID_TXN_STATE
 
 

@@ -1,4 +1,4 @@
-"""The limit on what a group may have waiting (`maxWaiting`), as each of its members keeps it."""
+"""The limit of a group's waiting messages (`maxWaiting`), which each member enforces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackReq
 logger = logging.getLogger(__name__)
 
 OnDone = Callable[[SendBackFailed | None], None]
-"""Called once: with None when the send-back is acknowledged, with the error when it is not."""
+"""Called once: with None after the acknowledgement, else with the error."""
 
 _ASK_EVERY_SECONDS: Final = 5.0
 _WARN_EVERY_MS: Final = 60_000
@@ -29,7 +29,7 @@ NEARLY_FULL: Final = 0.8
 
 
 class NotDue:
-    """How many records are not due yet, of those that were added; in steps of a second."""
+    """Counts added records that are not due yet, in steps of a second."""
 
     def __init__(self) -> None:
         self._seconds: list[int] = []
@@ -37,7 +37,7 @@ class NotDue:
         self._total = 0
 
     def add(self, due_ms: float) -> None:
-        """Take note of a record."""
+        """Add a record."""
         second = int(due_ms // 1_000)
         if second not in self._counts:
             heapq.heappush(self._seconds, second)
@@ -45,26 +45,25 @@ class NotDue:
         self._total += 1
 
     def count(self, now_ms: float) -> int:
-        """Return how many wait; those that are due are forgotten."""
+        """Return how many wait; due records are forgotten."""
         while self._seconds and (self._seconds[0] + 1) * 1_000 <= now_ms:
             self._total -= self._counts.pop(heapq.heappop(self._seconds))
         return self._total
 
 
 class WaitingLimit:
-    """Refuses the first send-back of a message while its group has as many waiting as it may. For several threads.
+    """Refuses first send-backs of messages while their group is at its limit. Safe to use from several threads.
 
-    What waits: the records of the group's retry topic that it has not consumed, those in its parked topic, and what
-    this member has sent back, or is about to, and is not due. What other members have sent back is not known before
-    it is due.
+    Waiting messages are unconsumed records of the group's retry topic, records in its parked topic, and this member's
+    send-backs that are in flight or not due. Send-backs of other members are unknown before they are due.
 
-    Guarantees: a message that was sent back before, and a dead letter, is never refused, so what waits always comes to
-    an end. A group without a limit costs nothing; with one, a thread of its own asks Kafka every five seconds, and no
+    Guarantees: messages that were sent back before, and dead letters, are never refused, so the waiting messages always
+    drain. A group without a limit costs nothing; with one, a background thread asks Kafka every five seconds, and no
     send-back waits for an answer. Tests: tests/unit/bridge/writing/test_waiting_limit.py,
     tests/integration/test_waiting_limit.py.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
         groups: the groups as known now.
         client_id: shown in the brokers' logs.
@@ -87,10 +86,10 @@ class WaitingLimit:
         self._thread: threading.Thread | None = None
 
     def admit(self, request: SendBackRequest, copy: SendBackCopy, on_done: OnDone) -> OnDone:
-        """Count a send-back that begins, until the returned function is called in place of `on_done`; or refuse it.
+        """Count a send-back until the returned function is called in place of `on_done`; or refuse it.
 
         Raises:
-            GroupIsFull: it may not be sent back now.
+            GroupIsFull: the message may not be sent back now.
         """
         group = request.group
         if not self._limit_of(group):
@@ -110,9 +109,9 @@ class WaitingLimit:
         """Raise `GroupIsFull` if the message may not be sent back now.
 
         Args:
-            request: to send it back.
-            copy: that would be written; a dead letter does not wait.
-            beside: others that are about to be written.
+            request: the send-back request.
+            copy: the copy to write; a dead letter does not wait.
+            beside: number of other copies that are about to be written.
         """
         group = request.group
         limit = self._limit_of(group)
@@ -122,7 +121,7 @@ class WaitingLimit:
         if waiting >= limit:
             raise GroupIsFull(
                 f"group {group}: {waiting:,} messages wait for a retry, and the limit is {limit:,}; this message stays "
-                "uncommitted and is tried again. Repair what the listener needs, lift the pause of the group, or "
+                "uncommitted and is tried again. Fix the cause of the failures, lift the pause of the group, or "
                 f"change the limit: reconsume groups set {group} --max-waiting N, 0 for none"
             )
         if waiting >= NEARLY_FULL * limit and self._clock() >= self._warn_at.get(group, 0):
@@ -130,13 +129,13 @@ class WaitingLimit:
             logger.warning("group %s: %s messages wait for a retry, and the limit is %s", group, waiting, limit)
 
     def sent(self, group: str, lane: str, stored_ms: float) -> None:
-        """Take note of a copy that was stored in a delay topic."""
+        """Note a copy that was stored in a delay topic."""
         if self._limit_of(group) and lane != self._names.send_back:
             with self._lock:
                 self._own.setdefault(group, NotDue()).add(stored_ms + self._names.delay_ms(lane))
 
     def waiting(self, group: str) -> int:
-        """Return how many wait, as far as this member knows."""
+        """Return how many messages wait, as far as this member knows."""
         with self._lock:
             own = self._own.get(group)
             not_due = 0 if own is None else own.count(self._clock())
@@ -147,12 +146,12 @@ class WaitingLimit:
             return not_due + self._begun[group] + self._told[group]
 
     def share(self, group: str) -> float:
-        """Return what waits as a share of the limit; 0 without one."""
+        """Return the waiting messages as a fraction of the limit; 0 without a limit."""
         limit = 0 if self._stop.is_set() else self._limit_of(group)
         return self.waiting(group) / limit if limit else 0.0
 
     def close(self) -> None:
-        """Ask no more; does not wait for an answer that is on its way."""
+        """Stop asking, without waiting for a request in flight."""
         self._stop.set()
 
     def _limit_of(self, group: str) -> int:
@@ -166,7 +165,7 @@ class WaitingLimit:
                 try:
                     self._told[group] = self._count(admin, group)
                 except ReconsumeError as error:
-                    logger.debug("what waits for group %s is not known: %s", group, error)
+                    logger.debug("waiting messages of group %s unknown: %s", group, error)
             self._stop.wait(_ASK_EVERY_SECONDS)
 
     def _count(self, admin: KafkaAdmin, group: str) -> int:
@@ -180,7 +179,7 @@ class WaitingLimit:
 
 
 def _unread(admin: KafkaAdmin, topic: str, reader: str) -> int:
-    """How many records of a topic its reader has not committed; end marks of transactions count too."""
+    """Return how many records of a topic its reader has not committed; transaction markers count too."""
     partitions = all_partitions(admin.partitions([topic]))
     if not partitions:
         return 0

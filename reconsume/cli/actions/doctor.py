@@ -5,23 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.run import examine
-from reconsume.operations.rights import Role, rights_of, role_named
+from reconsume.operations.rights import Right, Role, rights_of, role_named
 
 
 def run_doctor(
     cluster: Cluster, role_name: str, *, group: str | None, topics: Sequence[str], send_record: bool, as_json: bool
 ) -> bool:
-    """Examine, print; whether there is no problem."""
+    """Examine the installation and print the result; return whether there is no problem."""
     role = role_named(role_name)
     if role in (Role.CONSUMER, Role.SIDECAR) and group is None:
         raise IllegalSetting(f"--role {role.value} needs --group")
-    allowed = cluster.settings.allowed_real_topics
-    rights = rights_of(role, cluster.names, group=group or "", topics=topics, allowed_real_topics=allowed)
+
+    def rights(groups: Groups) -> list[Right]:
+        known = groups.by_name.get(group or "")
+        return rights_of(
+            role,
+            cluster.names,
+            group=group or "",
+            topics=topics,
+            max_waiting=known is not None and bool(known.max_waiting),
+            allowed_real_topics=cluster.settings.allowed_real_topics,
+        )
+
     report = examine(cluster, role.value, rights, send_record=send_record)
     if as_json:
         print_json({"healthy": report.healthy, **asdict(report)})

@@ -1,4 +1,4 @@
-"""The output of commands about jobs, and jobs in the foreground."""
+"""Output of commands about jobs, and jobs in the foreground."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.common import user_name
 from reconsume.cli.output import counted, one_line, print_line, tell
 from reconsume.cli.progress import working
+from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.jobs.job_records import CANCEL, RUN
 from reconsume.operations.jobs.letter_files import moment
 from reconsume.operations.jobs.planning import JobPlan
@@ -21,13 +22,13 @@ from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import pause
 from reconsume.operations.jobs.work import DONE_WITH, OUTCOMES, SENT, LetterOutcome
 
-_MOST_KEPT: Final = 10_000
-"""Outcomes of single records that are printed as JSON."""
+MOST_KEPT: Final = 10_000
+"""The maximum number of records whose outcomes are printed as JSON."""
 _MOST_SHOWN: Final = 20
 
 
-def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
-    """Run a job to its end; Ctrl-C pauses it. Returns it with the outcomes of its first 10,000 records."""
+def run_in_foreground(cluster: Cluster, runner: JobRunner, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
+    """Run a job to its end; Ctrl-C pauses it. Returns the job and the outcomes of its first 10,000 records."""
     kept: list[LetterOutcome] = []
     number = 0
 
@@ -36,20 +37,31 @@ def run_in_foreground(cluster: Cluster, job: Job, *, quiet: bool) -> tuple[Job, 
         def told(outcomes: Sequence[LetterOutcome]) -> None:
             nonlocal number
             number += len(outcomes)
-            some = outcomes[: max(0, _MOST_KEPT - len(kept))]
+            some = outcomes[: max(0, MOST_KEPT - len(kept))]
             kept.extend(LetterOutcome(one.place, one.message_id, one.outcome, one.reason) for one in some)
             of = "" if job.spec.count is None else f" of {job.spec.count:,}"
             show(f"job {job.name}: {number:,}{of}; Ctrl-C pauses it")
 
-        ended = JobRunner(cluster).run_until_ended(job.name, stop, told)
+        def behind(first: Job) -> None:
+            show(f"job {job.name} waits for job {first.name} of its group; to go first: reconsume jobs pause")
+
+        ended = runner.run_until_ended(job, stop, told, behind)
         if ended.is_open:
-            ended = pause(cluster, job.name, by=user_name(), why="Ctrl-C")
+            ended = _pause(cluster, ended)
     return ended, kept
+
+
+def _pause(cluster: Cluster, job: Job) -> Job:
+    try:
+        return pause(cluster, job.name, by=user_name(), why="Ctrl-C")
+    except ReconsumeError:
+        tell(f"job {job.name} could not be paused, so the next runner continues it; to end it: reconsume jobs cancel")
+        raise
 
 
 @contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """Give what Ctrl-C and SIGTERM set; in another thread than the main one nothing does."""
+    """Yield an event that Ctrl-C and SIGTERM set; outside the main thread no signal sets it."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -64,7 +76,7 @@ def _until_signal() -> Iterator[threading.Event]:
 
 
 def is_whole(job: Job) -> bool:
-    """Whether a job has reached its end; says how to go on where it has not."""
+    """Return whether a job has ended; otherwise print how to continue it."""
     if job.progress.ended == DONE:
         return True
     why = job.progress.why or (job.events[-1].why if job.events else "")
@@ -74,22 +86,26 @@ def is_whole(job: Job) -> bool:
         tell(f"job {job.name} was cancelled by {job.events[-1].by}: {why or 'no reason was said'}")
     else:
         tell(f"job {job.name} is paused: {why}")
-        tell(f"go on: reconsume jobs resume {job.name}, and reconsume jobs run --once; or reconsume jobs cancel")
+        tell(f"continue: reconsume jobs resume {job.name}, then reconsume jobs run --once; or reconsume jobs cancel")
     return False
 
 
 def print_counts(job: Job) -> None:
-    """Print how many records had which outcome, and the first reasons of what was refused."""
+    """Print the number of records by outcome, and the first reasons of refusals."""
     for outcome, words in OUTCOMES.items():
         if number := job.progress.counts.get(outcome, 0):
             said = f"{words}, REPLAY_ID {job.name}" if outcome == SENT else words
             print_line(f"{number:>8,}  {said}")
 
 
-def print_plan(plan: JobPlan, words: dict[str, str]) -> None:
-    """Print what a job would do: what becomes of how many, then causes and hours."""
+def print_statuses(plan: JobPlan, words: dict[str, str]) -> None:
+    """Print how many dead letters a job would treat in which way."""
     for status, number in sorted(plan.statuses.items(), key=lambda one: -one[1]):
         print_line(f"{number:>8,}  {words.get(status, status.lower())}")
+
+
+def print_histograms(plan: JobPlan) -> None:
+    """Print the dead letters of a plan by cause, hour and origin topic."""
     hours = [(moment(int(one.value)) or "", one.number) for one in plan.hours]
     for title, rows in (
         ("by cause", [(one.value, one.number) for one in plan.causes]),
@@ -104,7 +120,7 @@ def print_plan(plan: JobPlan, words: dict[str, str]) -> None:
 
 
 def plan_row(plan: JobPlan) -> dict[str, Any]:
-    """Return what a job would do, as JSON has it."""
+    """Return the plan of a job as JSON."""
     return {
         "count": plan.count,
         "statuses": dict(plan.statuses),
@@ -118,7 +134,7 @@ def plan_row(plan: JobPlan) -> dict[str, Any]:
 
 
 def job_row(job: Job, now_ms: float) -> dict[str, Any]:
-    """Return what a list says of a job."""
+    """Return a job as a row of a list."""
     progress, spec = job.progress, job.spec
     acted = sum(progress.counts.get(name, 0) for name in DONE_WITH)
     return {
@@ -137,7 +153,7 @@ def job_row(job: Job, now_ms: float) -> dict[str, Any]:
 
 
 def job_report(job: Job, now_ms: float) -> dict[str, Any]:
-    """Return all that is known of a job."""
+    """Return all facts about a job."""
     spec, wanted = job.spec, job.spec.wanted
     said = {name: value for name in wanted.__slots__ if (value := getattr(wanted, name)) not in (None, {})}
     picked = spec.records

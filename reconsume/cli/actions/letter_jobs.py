@@ -1,4 +1,4 @@
-"""`reconsume dlq resend` and `resolve` as jobs: what would be done, a question, the run, what was done."""
+"""`reconsume dlq resend` and `resolve` as jobs: plan, question, run, result."""
 
 from __future__ import annotations
 
@@ -8,28 +8,39 @@ from typing import Any, Final
 
 import typer
 
-from reconsume.cli.actions.jobs import is_whole, job_row, plan_row, print_counts, print_plan, run_in_foreground
+from reconsume.cli.actions.jobs import (
+    MOST_KEPT,
+    is_whole,
+    job_row,
+    plan_row,
+    print_counts,
+    print_histograms,
+    print_statuses,
+    run_in_foreground,
+)
 from reconsume.cli.common import Here, confirm, user_name
 from reconsume.cli.output import counted, print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESENT, RESOLVED, STATES
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
+from reconsume.delay_levels.wire.resend import REASONS, SEND
 from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
+from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.jobs.service import create, plan
 from reconsume.operations.jobs.work import SENT, LetterOutcome
-from reconsume.operations.resend import MOST, REASONS, SEND
 
 _WORDS: Final = dict(REASONS) | {name: f"{name.lower()}: {words}" for name, words in STATES.items()}
 _BEFORE: Final = {"resolved_now": OPEN, "replayed": RESENT, "resolved": RESOLVED}
 
 
 def letter_edit(value_file: Path | None, headers: Iterable[str]) -> LetterEdit | None:
-    """Return what `--value-file` and `--header` change; None where they are not given.
+    """Return the changes of `--value-file` and `--header`; None without them.
 
     Raises:
-        IllegalSetting: the file cannot be read, or a header is no `NAME=VALUE`.
+        IllegalSetting: the file cannot be read, or a header is not `NAME=VALUE`.
     """
     changed: dict[str, str | None] = {}
     for text in headers:
@@ -45,14 +56,14 @@ def letter_edit(value_file: Path | None, headers: Iterable[str]) -> LetterEdit |
 
 
 def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run: bool, yes: bool, detach: bool) -> None:
-    """Tell what would be done, ask, create the job, and run it here, or leave it to a runner.
+    """Print the plan, ask, create the job, and run it here or leave it to a runner.
 
     Args:
         here: the installation, and how to print.
-        draft: of the job.
-        question: with `{}` for how many dead letters.
-        why: for those who look later.
-        dry_run: tell and do nothing.
+        draft: the draft of the job.
+        question: the question, with `{}` for the number of dead letters.
+        why: the reason.
+        dry_run: print the plan only.
         yes: do not ask.
         detach: leave the job to a runner.
     """
@@ -60,30 +71,39 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
     records: list[dict[str, str]] = []
 
     def letter(one: DeadLetterRecord, status: str) -> None:
-        if len(records) < MOST:
+        if len(records) < MOST_KEPT:
             records.append(_record(draft.kind, str(one.place), one.letter.origin_message_id, status))
 
     found = plan(cluster, draft, letter)
     only_told = dry_run or not found.acted
     if only_told and as_json:
         print_json(_of_kind(draft, None) | {"records": records} | plan_row(found))
-    elif not found.count:
-        print_line(f"group {draft.group} has no such open dead letters")
     elif not as_json:
-        print_plan(found, _WORDS)
+        _tell_plan(draft, found)
     if only_told or not confirm(question.format(counted(found.acted, "dead letter")), yes=yes):
         return
-    job = create(cluster, draft, by=user_name(), why=why, count=found.count)
+    runner = JobRunner(cluster)
+    # Otherwise a running console would start the job too, and would not print the outcomes here.
+    job = create(cluster, draft, by=user_name(), why=why, count=found.count, runner="" if detach else runner.name)
     if detach:
         _tell_detached(here, job)
         return
-    job, outcomes = run_in_foreground(cluster, job, quiet=as_json)
+    job, outcomes = run_in_foreground(cluster, runner, job, quiet=as_json)
     if as_json:
         print_json(_of_kind(draft, job) | {"records": _records(draft.kind, outcomes), **job_row(job, cluster.clock())})
     else:
         print_counts(job)
     if not is_whole(job):
         raise typer.Exit(1)
+
+
+def _tell_plan(draft: JobDraft, found: JobPlan) -> None:
+    if not found.count:
+        print_line(f"group {draft.group} has no open dead letters that match")
+        return
+    print_statuses(found, _WORDS)
+    if draft.records is None:
+        print_histograms(found)
 
 
 def _tell_detached(here: Here, job: Job) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import disable_created_metrics
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.common import keep_what_is_loaded, stop_at_signals
+from reconsume.cli.common import keep_what_is_loaded, need, stop_at_signals
 from reconsume.cli.logs import RootLevel, configure_logs
-from reconsume.delay_levels.errors import IllegalSetting
 
 if TYPE_CHECKING:
     from reconsume.console.settings import ConsoleProcessSettings
@@ -27,7 +25,7 @@ class _Process(Protocol):
 
 
 def run_scheduler(settings: Settings) -> None:
-    """Run one worker; the batch in hand is finished first."""
+    """Run a worker; at the end it finishes its current batch."""
     from reconsume.bridge.scheduler.service import SchedulerService
 
     def told(address: str) -> None:
@@ -37,11 +35,8 @@ def run_scheduler(settings: Settings) -> None:
 
 
 def run_sidecar(settings: ProcessSettings) -> None:
-    """Run a sidecar; what is in hand is finished first."""
-    if not _has("fastapi", "uvicorn", "httptools", "uvloop"):
-        raise IllegalSetting(
-            "the sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout"
-        )
+    """Run a sidecar until it is stopped; requests in progress are finished first."""
+    need("sidecar")
     from reconsume.sidecar.process.process import Sidecar
 
     scheme = "http" if settings.sidecar.tls is None else "https"
@@ -54,20 +49,13 @@ def run_sidecar(settings: ProcessSettings) -> None:
 
 def run_console(settings: ConsoleProcessSettings) -> None:
     """Run a console."""
-    if not _has("fastapi", "httptools", "jinja2", "joserfc", "uvicorn"):
-        raise IllegalSetting(
-            "the console needs Jinja2, FastAPI, uvicorn and more: pip install '.[cli,console]' in the checkout"
-        )
+    need("console")
     from reconsume.console.process import Console
 
     def told(pages: str, management: str) -> None:
         logger.info("pages: http://%s, management: http://%s", pages, management)
 
     _run("the console", settings, lambda level: Console(settings, told, level))
-
-
-def _has(*modules: str) -> bool:
-    return all(find_spec(module) is not None for module in modules)
 
 
 def _run(what: str, settings: Settings, make: Callable[[RootLevel], _Process]) -> None:

@@ -1,4 +1,4 @@
-"""`reconsume send-back`: read one record again and send it back, as RocketMQ's broker does by its offset."""
+"""`reconsume send-back`: read one record and send it back, as RocketMQ's broker does by offset."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SECONDS = 15.0
 def send_back_record(
     cluster: Cluster, group: str, message: str, delay_level: int, cause: str | None, *, as_json: bool
 ) -> None:
-    """Send the record at `TOPIC/PARTITION/OFFSET` back for a group; returns when it is acknowledged.
+    """Send the record at `TOPIC/PARTITION/OFFSET` back for a group; return after the acknowledgement.
 
     Raises:
         IllegalSetting: the record does not exist (RocketMQ: BR-09).
-        SendBackFailed: the brokers did not take it.
+        SendBackFailed: the brokers refused it.
     """
     try:
         position = Position.parse(message)

@@ -1,4 +1,4 @@
-"""`reconsume status`: what waits, and what each group has."""
+"""`reconsume status`: waiting records, and the retries and dead letters of each group."""
 
 from __future__ import annotations
 
@@ -8,32 +8,48 @@ from contextlib import suppress
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.cli.output import clear_screen, print_json, print_line, print_table
+from reconsume.cli.output import clear_screen, print_error, print_json, print_line, print_table
+from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.rules.durations import format_duration
-from reconsume.operations.status import collect_status
+from reconsume.operations.status import Status, collect_status
 
 _EVERY_SECONDS: Final = 2.0
 
 
 def watch_status(cluster: Cluster, *, as_json: bool, rest: Callable[[float], object] = time.sleep) -> None:
-    """Print the status again and again, until Ctrl-C.
+    """Print the status again and again until Ctrl-C; Kafka may be unreachable in between.
 
     Args:
         cluster: the installation.
         as_json: print JSON.
-        rest: how seconds pass.
+        rest: waits some seconds.
+
+    Raises:
+        KafkaNotReachable: no broker has answered yet.
     """
+    shown = False
     with suppress(KeyboardInterrupt):
         while True:
-            if not as_json:
-                clear_screen()
-            show_status(cluster, as_json=as_json)
+            try:
+                status = collect_status(cluster)
+            except KafkaNotReachable as error:
+                if not shown:  # the address may be wrong
+                    raise
+                print_error(error)
+            else:
+                if not as_json:
+                    clear_screen()
+                _print(status, as_json=as_json)
+                shown = True
             rest(_EVERY_SECONDS)
 
 
 def show_status(cluster: Cluster, *, as_json: bool) -> None:
     """Print the status once."""
-    status = collect_status(cluster)
+    _print(collect_status(cluster), as_json=as_json)
+
+
+def _print(status: Status, *, as_json: bool) -> None:
     if as_json:
         print_json(status.as_json())
         return

@@ -1,1 +1,1 @@
-"""A real Apache Kafka on this machine: Java, its jars, one process that dies with its parent."""
+"""A real Apache Kafka on this machine: Java, its jars, a process that ends with its parent."""

@@ -1,4 +1,4 @@
-"""Classes that a JVM has loaded once, kept for the next ones: with them a broker starts in half the time."""
+"""Archives of loaded Java classes, with which a broker starts in half the time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 _QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable", "-Xlog:all=error:stderr")
-"""A JVM that cannot use an archive, or make one, goes on without it and has nothing to say."""
+"""Options for a JVM to continue silently if it cannot use or write an archive."""
 
 
 class ClassArchive:
-    """An archive beside a folder of jars (AppCDS); the first JVM that ends in order writes it.
+    """An archive (AppCDS) beside a folder of jars; the first JVM with an orderly end writes it.
 
-    Each Java has its own, because it takes no other one's.
+    Each Java has its own archive, because it refuses that of another Java.
 
     Args:
         jars: the folder.
@@ -31,10 +31,10 @@ class ClassArchive:
         self._file = jars.parent / f"{jars.name}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}.jsa"
 
     def options(self, to_write: Path | None = None) -> list[str]:
-        """For a JVM that reads it, or writes it if nobody has.
+        """Return options for a JVM that reads the archive, or writes it if none exists.
 
         Args:
-            to_write: where one that ends in order may write it; None if it is too small to be worth it.
+            to_write: where a JVM may write it at its end; None if it loads too few classes to be worth it.
         """
         if self._file.exists():
             return [*_QUIET, f"-XX:SharedArchiveFile={self._file}"]
@@ -43,12 +43,12 @@ class ClassArchive:
         return [*_QUIET, f"-XX:ArchiveClassesAtExit={to_write}"]
 
     def _has_one_of_its_own(self) -> bool:
-        """Return whether Java can map its own archive, on which ours builds; otherwise it would not start."""
+        """Return whether Java can map its own archive, which ours extends; otherwise it would not start."""
         version = [str(self._java), "-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:on", "-version"]
         return subprocess.run(version, capture_output=True, check=False).returncode == 0
 
     def keep(self, written: Path) -> None:
-        """For all from now on; only of a JVM that has ended in order. Without room for it nothing is kept."""
+        """Keep a complete archive for later starts; without free space nothing is kept."""
         if not written.exists():
             return
         whole = self._file.with_suffix(f".{os.getpid()}")

@@ -19,11 +19,11 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 def run_broker(port: int, data_dir: Path | None, *, as_json: bool = False) -> None:
     """Start Kafka, print its address, and run until Ctrl-C or SIGTERM.
 
-    Looking for Java and downloading may take minutes, so until Kafka is up a signal ends what is being done.
+    The search for Java and the download may take minutes, so until Kafka is up a signal ends the current step.
 
     Raises:
-        BrokerFailed: it did not start, or it ended by itself.
-        SystemExit: 128 + the signal's number, if it came before Kafka was up.
+        BrokerFailed: Kafka did not start, or ended by itself.
+        SystemExit: 128 + the number of a signal before Kafka was up.
     """
     with working("starting Kafka") as say:
         kafka = LocalKafka(port, data_dir=data_dir, progress=say)
@@ -49,7 +49,7 @@ def run_broker(port: int, data_dir: Path | None, *, as_json: bool = False) -> No
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
-    """Only once: what is begun is then ended in order."""
+    """Exit once; after that the orderly end must not be interrupted."""
     for one in _SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     sys.exit(128 + number)

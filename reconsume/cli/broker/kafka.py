@@ -1,7 +1,8 @@
-"""One Kafka broker in one JVM (KRaft, broker and controller together), for development and tests."""
+"""A Kafka broker in one JVM (KRaft, broker and controller together), for development and tests."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -47,9 +48,9 @@ _SETTINGS: Final = {
     "share.coordinator.state.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    # At its start a broker is let in by a heartbeat.
+    # A heartbeat admits a starting broker.
     "broker.heartbeat.interval.ms": "500",
-    # Compaction leaves the last segment alone, and a coordinator reads all of them at its start.
+    # Compaction skips the last segment, and a coordinator reads all segments at its start.
     "transaction.state.log.segment.bytes": "4194304",
     "offsets.topic.segment.bytes": "4194304",
     "log.segment.bytes": "268435456",
@@ -57,12 +58,13 @@ _SETTINGS: Final = {
 }
 _PORT_TRIES: Final = 5
 _BIND_FAILED: Final = re.compile(r"failed to bind to \S*:(\d+)")
+_FOLDER_USED: Final = "Failed to acquire lock on file .lock"
 _VERSION_NOTE: Final = "kafka-version"
 _VERSION_WITHOUT_NOTE: Final = "4.3.0"
 _WRITTEN_CLASSES: Final = "classes.jsa"
 _ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
 _LAST_LINES: Final = 20
-_HEAP: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+_HEAP: Final = ("-Xms64m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
 
 
 class BrokerFailed(ReconsumeError):
@@ -81,11 +83,11 @@ class LocalKafka:
     """A real Kafka that lives as long as the process that started it.
 
     Args:
-        port: of the broker; 0 takes a free one.
-        data_dir: where it keeps its data; None takes a temporary folder that is removed at `stop`.
-        properties: more broker settings, over ours.
-        version: of Kafka, where they are fetched and the data folder is new.
-        progress: told what is being fetched.
+        port: the port of the broker; 0 picks a free one.
+        data_dir: the folder for its data; None uses a temporary folder that `stop` removes.
+        properties: further broker settings, which override ours.
+        version: the version of Kafka for a new data folder.
+        progress: called with the current download.
     """
 
     def __init__(
@@ -128,20 +130,17 @@ class LocalKafka:
         return self._folder / "broker.log"
 
     def start(self, deadline_seconds: float = 60) -> None:
-        """Fetch what is needed, format the data folder once, start, and wait until the broker answers.
+        """Download if necessary, format the data folder once, start, and wait until the broker answers.
 
         Raises:
-            JavaNotFound: no Java.
-            JarsNotFound: Kafka could not be fetched.
-            BrokerFailed: the port is taken, or the broker did not come up.
+            JavaNotFound: Java is not installed.
+            JarsNotFound: Kafka could not be downloaded.
+            BrokerFailed: the port or the data folder is in use, or unusable, or the broker did not start.
         """
         self._java = self._java or find_java()
         restarted = self._ports != (0, 0)
         if not restarted:
-            self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
-            self._folder.mkdir(parents=True, exist_ok=True)
-            if self._given_data_dir is None:
-                self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._make_folder()
         if self._classes is None:
             self._jars = kafka_jars(self._java, self._progress, self._version_of_data())
             self._classes = ClassArchive(self._jars, self._java)
@@ -151,8 +150,21 @@ class LocalKafka:
             self.stop()
             raise
 
+    def _make_folder(self) -> None:
+        try:
+            self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BrokerFailed(f"Kafka has no folder for its data: {error}; name one that can be written") from None
+        if "," in str(self._folder):
+            raise BrokerFailed(
+                f"Kafka splits the name of its data folder {self._folder} at the comma; name another one"
+            )
+        if self._given_data_dir is None:
+            self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
+
     def _version_of_data(self) -> str:
-        """Return the version of Kafka that formatted the folder: an older one does not start with it."""
+        """Return the Kafka version that formatted the folder: an older one does not start with it."""
         note = self._folder / _VERSION_NOTE
         if note.exists():
             return note.read_text().strip()
@@ -162,7 +174,7 @@ class LocalKafka:
         return (self._folder / "log" / "meta.properties").exists()
 
     def _start_on(self, fixed: int, deadline_seconds: float) -> None:
-        """Start on this port, 0 for any; a free one may be taken before Kafka has it, so others are tried then."""
+        """Start on this port, or for 0 on a free one; several are tried, because another process may take one."""
         for tries_left in reversed(range(_PORT_TRIES)):
             self._ports = (fixed or free_port(), free_port())
             try:
@@ -191,7 +203,7 @@ class LocalKafka:
         self._ports = (0, 0)
 
     def shut_down(self) -> None:
-        """Stop the broker in order and keep its data; `start` goes on with them on the same port."""
+        """Stop the broker in order and keep its data; `start` continues with them on the same port."""
         if self._guard is not None:
             self._guard.terminate()
             ended = self._guard.wait(timeout=30)
@@ -200,7 +212,7 @@ class LocalKafka:
                 self._classes.keep(self._folder / _WRITTEN_CLASSES)
 
     def kill(self) -> None:
-        """Kill the broker at once, as a power cut would; its data stay."""
+        """Kill the broker at once, like a power cut; its data stay."""
         if self._guard is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._guard.pid, signal.SIGKILL)
@@ -214,12 +226,12 @@ class LocalKafka:
         self._guard = None
 
     def alive(self) -> bool:
-        """Whether the broker's process runs."""
+        """Return whether the broker's process runs."""
         return self._guard is not None and self._guard.poll() is None
 
     @property
     def java_pid(self) -> int | None:
-        """Process id of the JVM; None if there is none, or where there is no /proc (it is Linux's)."""
+        """Return the process id of the JVM; None if there is none, or without /proc (outside Linux)."""
         if self._guard is None:
             return None
         children = Path(f"/proc/{self._guard.pid}/task/{self._guard.pid}/children")
@@ -227,7 +239,7 @@ class LocalKafka:
         return int(found[0]) if found else None
 
     def log_tail(self) -> str:
-        """The last lines that the broker printed."""
+        """Return the last lines that the broker printed."""
         text = self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
         return "\n".join(text.splitlines()[-_LAST_LINES:])
 
@@ -239,7 +251,8 @@ class LocalKafka:
             "controller.quorum.voters": f"1@{_HOST}:{controller}",
             "log.dirs": str(self._folder / "log"),
         }
-        lines = [f"{name}={value}" for name, value in (settings | self._properties).items()]
+        # Java reads these files as Latin-1, with the escapes of JSON.
+        lines = [f"{name}={json.dumps(value)[1:-1]}" for name, value in (settings | self._properties).items()]
         (self._folder / "server.properties").write_text("\n".join(lines) + "\n")
         (self._folder / "log4j2.properties").write_text(_LOG_CONFIG)
 
@@ -264,14 +277,14 @@ class LocalKafka:
         (self._folder / _VERSION_NOTE).write_text(f"{self._version}\n")
 
     def _launch(self) -> None:
-        # One that was killed may have left a part, which the end in order of this one must not take for whole.
+        # A killed JVM may have left a part of an archive, which must not count as complete.
         (self._folder / _WRITTEN_CLASSES).unlink(missing_ok=True)
         command = self._command("kafka.Kafka", str(self._folder / "server.properties"))
         with self.log_file.open("ab") as log:
             self._log_start = log.tell()
-            # Its own session keeps the terminal's Ctrl-C from the JVM, so that we can stop it in order.
+            # A separate session, so that the terminal's Ctrl-C does not reach the JVM and we can stop it in order.
             self._guard = subprocess.Popen(
-                [sys.executable, "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
+                [sys.executable, "-P", "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -282,7 +295,7 @@ class LocalKafka:
         return [] if self._given_data_dir is not None else ["--remove", str(self._folder)]
 
     def _answers(self) -> bool:
-        # A client of its own for each question: one that has been told an address where nobody is goes on asking there.
+        # A new client for each request: a client that has got a dead address keeps asking there.
         client = make_admin({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "reconnect.backoff.ms": 20})
         with suppress(ReconsumeError), translated("asking the broker"):
             return bool(client.list_topics(timeout=2).brokers)
@@ -296,19 +309,21 @@ class LocalKafka:
         last = self.log_file.read_bytes()[self._log_start :].decode(errors="replace")
         if not self.alive() and (bind := _BIND_FAILED.search(last)):
             raise _PortTaken(int(bind[1]))
+        if not self.alive() and _FOLDER_USED in last:
+            raise BrokerFailed(f"the data folder {self._folder} is used by another Kafka; stop it, or name another one")
         what = f"did not answer within {deadline_seconds:.0f} s" if self.alive() else "ended while it started"
         raise BrokerFailed(f"Kafka {what}; its last lines:\n{self.log_tail()}")
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.socket() as one:
         one.bind((_HOST, 0))
         return int(one.getsockname()[1])
 
 
 def _wait_until_free(port: int) -> None:
-    """The guard is gone before the JVM that it guarded; only the port tells that both are."""
+    """Wait for the port: the guard ends before its JVM, and only the port shows that both are gone."""
     deadline = time.monotonic() + 30
     while _is_taken(port) and time.monotonic() < deadline:
         time.sleep(0.02)

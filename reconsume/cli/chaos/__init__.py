@@ -1,1 +1,1 @@
-"""`reconsume chaos`: faults while messages flow, judged by what the topics hold in the end."""
+"""`reconsume chaos`: faults while messages flow, judged by the final contents of the topics."""

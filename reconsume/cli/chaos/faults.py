@@ -10,7 +10,7 @@ from typing import Final, Self
 
 
 class FaultKind(StrEnum):
-    """A way for things to go wrong, and how many seconds it lasts, at least and at most."""
+    """A kind of fault, with its minimum and maximum duration in seconds."""
 
     seconds: tuple[float, float]
 
@@ -53,18 +53,17 @@ _OF_THE_SIDECAR: Final = frozenset(
     {FaultKind.SIDECAR_KILLED, FaultKind.SIDECAR_STOPPED, FaultKind.APP_KILLED, FaultKind.APP_STOPPED}
 )
 _LONGEST_PART: Final = 1 / 15
-"""Of the whole run; so a short one has room for all kinds."""
+"""The longest fault as a fraction of the run, so that a short run has room for all kinds."""
 _PAUSE: Final = (4.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One of them.
+    """A fault.
 
     Attributes:
-        choice: picks the victim, out of those that there are.
-        seconds: how long it lasts; of a kill, until the process is started again; of a deletion, until the topic is
-            made again.
+        choice: picks the victim among the possible ones.
+        seconds: its duration; for a kill, until the restart; for a deletion, until the topic is recreated.
         pause: seconds until the next one.
     """
 
@@ -79,7 +78,7 @@ class Fault:
 
 
 def schedule(seed: int, total_seconds: float, kinds: Sequence[FaultKind] = tuple(FaultKind)) -> list[Fault]:
-    """Faults that fill the time; each kind once before any occurs again, in an order of the seed's."""
+    """Return faults that fill the time, each kind once before any repeats, in an order determined by the seed."""
     chance = random.Random(seed)  # noqa: S311 - a seed is the point
     faults: list[Fault] = []
     left, bag = total_seconds, list[FaultKind]()
@@ -94,9 +93,9 @@ def schedule(seed: int, total_seconds: float, kinds: Sequence[FaultKind] = tuple
 
 
 def kinds_for(platform: str, *, sidecar: bool = False) -> tuple[FaultKind, ...]:
-    """Return the possible faults: only Linux tells which process the broker is, and lets others limit its files.
+    """Return the possible faults: only Linux reveals the broker's process, and can limit another process's files.
 
-    An app sees a local try like any other, so beside one no send-back may be refused: the judge would miss it.
+    With an app, no send-back may be refused: the app counts local tries too, and the judge does not see those.
     """
     impossible = set() if platform == "linux" else {FaultKind.DISK_FULL, FaultKind.BROKER_STOPPED}
     impossible |= {FaultKind.RIGHTS_TAKEN} if sidecar else _OF_THE_SIDECAR

@@ -1,4 +1,4 @@
-"""Do to the cluster and the processes what the schedule says."""
+"""Applies the scheduled faults to cluster and processes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SLOW_LINK: Final = 150_000
 
 @dataclass
 class Inflictor:
-    """Knows the victims.
+    """Knows the possible victims.
 
     Args:
         clocks: the file of each scheduler's clock.
-        operator: has all rights.
-        poison: produces what the poisoned groups suffer from.
-        rest: how seconds pass.
+        operator: a client with all rights.
+        poison: produces the poisoned groups' messages.
+        rest: waits for a number of seconds.
     """
 
     cluster: ChaosCluster
@@ -43,7 +43,7 @@ class Inflictor:
     rest: Callable[[float], object]
 
     def inflict(self, fault: Fault) -> None:
-        """Do it, let it last, and undo it; returns when its cause is gone."""
+        """Apply a fault, wait, and undo it; return when its cause is gone."""
         self._ways()[fault.kind](fault)
 
     def _ways(self) -> dict[FaultKind, Callable[[Fault], None]]:
@@ -96,7 +96,7 @@ class Inflictor:
         self._during(fault, one.stop, one.go_on)
 
     def _come_and_go(self, victims: Sequence[UnderTest], fault: Fault) -> None:
-        """One leaves or comes back every second; in the end all are there."""
+        """Stop or start one process every second; in the end all run."""
         away: UnderTest | None = None
         for turn in range(int(fault.seconds / _STORM_SECONDS)):
             if away is None:

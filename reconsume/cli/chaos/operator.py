@@ -1,4 +1,4 @@
-"""The operator of the cluster: creates topics, deletes one by mistake, takes rights away and returns them."""
+"""The operator of the cluster: creates topics, deletes one by mistake, revokes rights and restores them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class Operator:
-    """Knows the installation's topics, and waits for a broker that is just coming back.
+    """Knows the installation's topics, and waits for a restarting broker.
 
     Args:
-        cluster: not by way of the proxies.
+        cluster: the cluster, not through proxies.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -48,13 +48,13 @@ class Operator:
         self._admin, self._names = cluster.admin, cluster.names
 
     def _change(self, ask: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> None:
-        """By a new client: one whose connections were reset may wait for its controller for minutes."""
+        """Run a change with a new client: one whose connections were reset may wait for its controller for minutes."""
         client = AdminClient(self._cluster.base)
         for future in ask(client).values():
             future.result()
 
     def make_topics(self) -> None:
-        """The level table, its topics and those of the workload, as far as they are missing."""
+        """Create the missing topics of the level table and the workload."""
         _insist(self._make_topics)
 
     def _make_topics(self) -> None:
@@ -63,7 +63,7 @@ class Operator:
             self._admin.create(name, PARTITIONS, -1, {"message.timestamp.type": "LogAppendTime"})
 
     def prepare_poison(self) -> None:
-        """The topics of the poisoned group, and no right for anybody to make those of the groups without."""
+        """Create the topics of the poisoned group, and revoke the right to create those of unmade groups."""
         self._holds_poison = True
         _insist(self._prepare_poison)
 
@@ -74,12 +74,13 @@ class Operator:
         settings = {**retry.settings, "max.message.bytes": str(LARGEST_BATCH)}
         self._admin.create(retry.name, retry.partitions, retry.replication_factor, settings)
         unmade = ResourceType.TOPIC, self._names.retry(UNMADE_PREFIX), ResourcePatternType.PREFIXED
-        # Who may make topics in the cluster may make any. Other names are free, because no rule is about them.
+        # A right to create topics in the cluster covers all names. Other names stay allowed, because no rule concerns
+        # them.
         cluster = ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL
         self._add_rules([rule for one in (unmade, cluster) for rule in _all_but(AclOperation.CREATE, *one)])
 
     def delete(self, choice: int) -> None:
-        """One of the topics that hold no message."""
+        """Delete one of the topics that hold no message."""
         names = self._names
         topics = [names.cancel] if self._holds_poison else [names.cancel, names.quarantine]
         topic = topics[choice % len(topics)]
@@ -90,7 +91,7 @@ class Operator:
             self._change(lambda client: client.delete_topics([topic], request_timeout=_ANSWER_SECONDS))
 
     def take_reading(self, choice: int) -> str:
-        """Take the right to read one of the topics on the messages' path; return which one."""
+        """Revoke the right to read one of the topics on the messages' path; return the topic."""
         names = self._names
         lanes = [names.delay(seconds * 1_000) for seconds in (0, 1, 2, 3)]
         topics = [ORIGIN, names.retry(GROUP), *lanes]
@@ -99,7 +100,7 @@ class Operator:
         return topic
 
     def take_writing(self) -> str:
-        """Take the right to write to the retry topic of the poisoned group; return the topic."""
+        """Revoke the right to write to the poisoned group's retry topic; return the topic."""
         topic = self._names.retry(GROUP_OF_POISON)
         self._take(AclOperation.WRITE, topic)
         return topic
@@ -112,7 +113,7 @@ class Operator:
         self._change(lambda client: client.create_acls(rules, request_timeout=_ANSWER_SECONDS))
 
     def give_back(self, topic: str) -> None:
-        """After `take_reading` or `take_writing`."""
+        """Undo `take_reading` or `take_writing`."""
         rules = AclBindingFilter(
             ResourceType.TOPIC,
             topic,
@@ -126,7 +127,7 @@ class Operator:
 
 
 def _all_but(operation: AclOperation, kind: ResourceType, name: str, pattern: ResourcePatternType) -> list[AclBinding]:
-    """Everybody may do all but this: where there is a rule, what no rule allows is forbidden."""
+    """Return rules that allow everyone all but this operation: once a rule exists, everything else is denied."""
     return [
         AclBinding(kind, name, pattern, _EVERYBODY, "*", one, permission)
         for one, permission in ((AclOperation.ALL, AclPermissionType.ALLOW), (operation, AclPermissionType.DENY))
@@ -134,7 +135,7 @@ def _all_but(operation: AclOperation, kind: ResourceType, name: str, pattern: Re
 
 
 def _insist(call: Callable[[], T]) -> T:
-    """Again while a broker is away; raises what came last, after a minute."""
+    """Repeat a call while a broker is down; after a minute raise the last error."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A bad group in an installation: the messages of the poisoned groups, and the required end of each.
+"""A bad group in an installation: the messages of the poisoned groups, and their required ends.
 
 `GROUP_OF_POISON` has a consumer, and a retry topic that takes no batch above `LARGEST_BATCH`. The groups whose names
 begin with `UNMADE_PREFIX` have no consumer, and nobody has the right to make their retry topics.
@@ -25,12 +25,12 @@ from reconsume.delay_levels.wire.properties import REAL_TOPIC, RETRY_TOPIC
 ORIGIN_OF_POISON: Final = "chaos.poison"
 GROUP_OF_POISON: Final = "chaos-poisoned"
 LARGEST_BATCH: Final = 32_768
-"""`max.message.bytes` of the group's retry topic, which counts batches as producers send them."""
+"""`max.message.bytes` of the group's retry topic, which applies to batches as producers send them."""
 UNMADE_PREFIX: Final = "chaos-unmade-"
 _UNMADE_GROUPS: Final = 20
 _LARGE_BYTES: Final = LARGEST_BATCH + 4_096
 _PART_OF_RATE: Final = 0.25
-"""Poison comes on top of the ordinary messages."""
+"""Poison is sent in addition to the ordinary messages."""
 _LOWEST_RATE: Final = 10.0
 
 
@@ -40,11 +40,11 @@ MIXES: Final[Mapping[FaultKind, Sequence[Poison]]] = {
     FaultKind.TOPICS_NOT_MADE: (Poison.UNMADE, Poison.UNMADE, Poison.SMALL),
     FaultKind.LISTENERS_SLIP: (Poison.SLIP, Poison.SLIP, Poison.SMALL),
 }
-"""What is produced while a fault of this kind lasts, one after the other."""
+"""The messages to produce, in turn, during a fault of this kind."""
 
 
 def poison_in(body: bytes | None) -> Poison:
-    """The third word of a body: `<number> <failures> <poison>[ <filling>]`."""
+    """Return the third word of a body: `<number> <failures> <poison>[ <filling>]`."""
     return Poison((body or b"").split(b" ", 3)[2].decode())
 
 
@@ -66,8 +66,8 @@ class PoisonLoad:
     """Produces poison.
 
     Args:
-        cluster: not by way of the proxies.
-        rate: of the ordinary messages, per second.
+        cluster: the cluster, not through proxies.
+        rate: the rate of ordinary messages per second.
     """
 
     def __init__(self, cluster: Cluster, rate: float) -> None:
@@ -76,7 +76,7 @@ class PoisonLoad:
         self.produced = 0
 
     def produce(self, mix: Sequence[Poison], seconds: float) -> None:
-        """Produce for so long, and wait until all is stored."""
+        """Produce for this time, and wait for the acknowledgements."""
         stop, turns = threading.Event(), cycle(mix)
         timer = threading.Timer(seconds, stop.set)
         timer.start()
@@ -90,7 +90,7 @@ class PoisonLoad:
     def _load(self, number: int, poison: Poison) -> Load:
         body = b"%d 1 %s" % (number, poison.encode())
         if poison is Poison.UNMADE:
-            # As a client in another language sends back, because these groups have no consumer.
+            # Sent back as by a client in another language, because these groups have no consumer.
             group = f"{RETRY_PREFIX}{UNMADE_PREFIX}{number % _UNMADE_GROUPS}"
             return Load(
                 self._cluster.names.send_back,
@@ -104,7 +104,7 @@ class PoisonLoad:
 
 
 class _Unprintable(Exception):
-    """An exception that raises when a log or a cause wants its text."""
+    """An exception that raises when its text is read for a log or a cause."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -144,5 +144,5 @@ _SLIPS: Final[Sequence[Callable[[ConsumeConcurrentlyContext], object]]] = (
 
 
 def slip(body: bytes | None, context: ConsumeConcurrentlyContext) -> object:
-    """Return the listener's value for such a message, if it returns; the message's number chooses the slip."""
+    """Misbehave as the message's number says; return the listener's value, if it returns."""
     return _SLIPS[int((body or b"0").split(b" ", 1)[0]) % len(_SLIPS)](context)

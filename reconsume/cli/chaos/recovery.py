@@ -1,4 +1,4 @@
-"""How late deliveries were during each fault, and how long after its beginning and its end the last late one was."""
+"""Lateness of deliveries during each fault, and the time until the last late one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATE_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Inflicted:
-    """A fault as it was; milliseconds since the epoch."""
+    """An applied fault; milliseconds since the epoch."""
 
     kind: FaultKind
     began_ms: float
@@ -29,8 +29,8 @@ class Recovery(NamedTuple):
     """Seconds until no step is late by a second or more.
 
     Attributes:
-        from_beginning: a user waits so long after a kill.
-        from_end: from the moment when the process, broker or right is back.
+        from_beginning: from the start of the fault, as a user experiences a kill.
+        from_end: from the return of the process, broker or right.
     """
 
     from_beginning: float
@@ -38,12 +38,12 @@ class Recovery(NamedTuple):
 
 
 def recoveries(faults: Sequence[Inflicted], late: Iterable[tuple[int, int]]) -> dict[FaultKind, list[Recovery]]:
-    """How long each fault held steps up; 0 if none was late.
+    """Return how long each fault delayed steps; 0 if none was late.
 
     Args:
-        faults: in order of time.
-        late: steps that were late, by when they were due and done. A step belongs to the last fault that began before
-            the step was late, so what a later fault holds up counts for the earlier one too.
+        faults: the faults in order of time.
+        late: late steps, with their due and actual times. A step belongs to the last fault that began before it was
+            late, so a delay by a later fault counts for the earlier one too.
     """
     began = [one.began_ms for one in faults]
     last: list[float] = [0] * len(faults)
@@ -62,7 +62,7 @@ def _seconds(ms: float) -> float:
 
 
 def summary(found: Mapping[FaultKind, Sequence[Recovery]]) -> dict[str, dict[str, float]]:
-    """By kind: how many faults, median and maximum from the beginning, and the same from the end."""
+    """Return by kind the number of faults, median and maximum from the start, and the same from the end."""
     return {
         str(kind): {
             "faults": len(all_of),
@@ -76,14 +76,14 @@ def summary(found: Mapping[FaultKind, Sequence[Recovery]]) -> dict[str, dict[str
 
 
 def lateness(faults: Sequence[Inflicted], deliveries: Iterable[tuple[int, int]]) -> dict[str, dict[str, float]]:
-    """By kind, how late those deliveries were that were due from the beginning of its faults to that of the next one.
+    """Return by kind the lateness of deliveries that were due between the start of its faults and the next fault.
 
-    A fault takes over what the one before it has held up, so there is a median too: of the 99th percentiles of each
-    fault of the kind.
+    A fault inherits the backlog of the previous one, so there is also the median of the 99th percentiles of each fault
+    of the kind.
 
     Args:
-        faults: in order of time.
-        deliveries: when each was due and done.
+        faults: the faults in order of time.
+        deliveries: due and actual time of each.
     """
     began = [one.began_ms for one in faults]
     seconds: list[list[float]] = [[] for _ in faults]
@@ -109,5 +109,5 @@ def _lateness(faults: Sequence[Sequence[float]]) -> dict[str, float]:
 
 
 def _p99(in_order: Sequence[float]) -> float:
-    """The smallest of which 99 % are no greater."""
+    """Return the smallest value that is at least as large as 99 % of them."""
     return in_order[ceil(len(in_order) * 0.99) - 1]

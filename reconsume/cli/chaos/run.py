@@ -1,10 +1,9 @@
-"""The run: a cluster, processes, a workload, one fault after the other, and the verdict."""
+"""A run: cluster, processes, workload, one fault after the other, and the verdict."""
 
 from __future__ import annotations
 
 import logging
 import random
-import signal
 import sys
 import tempfile
 import threading
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,22 +28,23 @@ from reconsume.cli.chaos.operator import Operator
 from reconsume.cli.chaos.poison import MIXES, PoisonLoad, workload
 from reconsume.cli.chaos.recovery import LATE_MS, Inflicted, lateness, recoveries, summary
 from reconsume.cli.chaos.workload import produce
+from reconsume.cli.common import exit_at_sigterm, need
 from reconsume.cli.judging.judge import TopicsVerdict
 from reconsume.cli.judging.reading import TopicReader
 from reconsume.cli.output import counted, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 
 _EACH: Final = 3
-"""Schedulers, and consumers."""
+"""Number of schedulers, and of consumers."""
 _BEGIN_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 3.0
 _BACKLOG: Final = 20_000
-"""Messages that have not ended at which the workload holds back: the run shall end soon after its last fault."""
+"""At this many unfinished messages the workload pauses, so that the run ends soon after its last fault."""
 _LOOK_SECONDS: Final = 0.2
 
 
 class ChaosFailed(ReconsumeError):
-    """The run itself did not work."""
+    """The run itself failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,10 @@ class ChaosOptions:
 
     Attributes:
         rate: messages per second.
-        sidecar: a member of the group is a sidecar that pushes to an app; both are victims too.
-        faults: None takes the schedule of the seed.
-        worker: the program that schedulers run; its first argument is the file of its clock.
-        patience: seconds in which nothing happens, after which what has not come to its end is lost.
+        sidecar: whether a member of the group is a sidecar that pushes to an app; both may be victims.
+        faults: the faults; None uses the schedule of the seed.
+        worker: the program of the schedulers; its first argument is the file of its clock.
+        patience: after this many seconds without progress, unfinished messages count as lost.
     """
 
     seed: int
@@ -66,7 +65,7 @@ class ChaosOptions:
     rate: float = 200.0
     sidecar: bool = False
     faults: Sequence[Fault] | None = None
-    worker: Sequence[str] = (sys.executable, "-m", "reconsume.cli.chaos.cluster.worker")
+    worker: Sequence[str] = (sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.worker")
     patience: float = 90.0
 
     def schedule(self) -> Sequence[Fault]:
@@ -79,8 +78,8 @@ class ChaosReport:
     """The outcome of a run.
 
     Attributes:
-        faults: as they were.
-        ended: processes under test that have ended by themselves and were started again, as a supervisor would.
+        faults: the applied faults.
+        ended: processes under test that ended by themselves and were restarted, as by a supervisor.
     """
 
     options: ChaosOptions
@@ -94,11 +93,11 @@ class ChaosReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all promises were kept."""
+        """Return whether all promises were kept."""
         return self.verdict.ok
 
     def as_json(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the report as JSON."""
         figures = asdict(self.verdict)
         examples = figures.pop("examples")
         return {
@@ -114,14 +113,13 @@ class ChaosReport:
 
 
 def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sidecar: bool, as_json: bool) -> bool:
-    """Run it and print the figures; whether all promises were kept."""
+    """Run it and print the figures; return whether all promises were kept."""
     if brokers not in (1, 3):
         raise IllegalSetting(f"--brokers {brokers}: use 1, or 3, of which one fails at a time")
-    if sidecar and find_spec("uvicorn") is None:
-        raise IllegalSetting("--sidecar needs FastAPI, uvicorn and more: pip install '.[cli,sidecar]' in the checkout")
-    # None of the processes under test stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # That brokers go away is no news here.
+    if sidecar:
+        need("sidecar", "--sidecar")
+    exit_at_sigterm()
+    # The test itself stops brokers, so these log lines are expected.
     logging.getLogger("reconsume.bridge").setLevel(logging.CRITICAL)
     options = ChaosOptions(random.randrange(1, 1_000_000) if seed is None else seed, minutes, brokers, rate, sidecar)  # noqa: S311
     tell(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")
@@ -131,13 +129,13 @@ def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sideca
 
 
 def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | None = None) -> ChaosReport:
-    """Run it all.
+    """Run faults and workload, and judge the topics.
 
     Args:
-        options: what to do.
-        say: told of every step.
-        folder: for the logs of the processes under test and of the brokers, whose data stay there too unless all
-            promises were kept; None makes one.
+        options: the options of the run.
+        say: called with the name of each step.
+        folder: a folder for the logs of processes and brokers; the brokers' data stay there too if a promise was
+            broken. None makes one.
 
     Raises:
         ReconsumeError: the cluster did not start, or nothing was ever processed.
@@ -145,7 +143,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     begun, folder = time.monotonic(), folder or Path(tempfile.mkdtemp(prefix="reconsume-chaos-"))
     with ExitStack() as stack:
         cluster = stack.enter_context(ChaosCluster(options.brokers, say, folder))
-        say(f"Kafka at {cluster.direct}, by way of the proxies at {cluster.proxied}; logs in {folder}")
+        say(f"Kafka at {cluster.direct}, through proxies at {cluster.proxied}; logs in {folder}")
         direct = Cluster(Settings(bootstrap_servers=cluster.direct))
         operator = Operator(direct)
         operator.make_topics()
@@ -175,7 +173,7 @@ def run_chaos(options: ChaosOptions, say: Callable[[str], None], folder: Path | 
     if verdict.ok:
         cluster.remove_data()
     else:
-        say(f"what the brokers have is kept: {', '.join(map(str, cluster.folders))}")
+        say(f"the brokers' data are kept: {', '.join(map(str, cluster.folders))}")
     return ChaosReport(options, inflicted, verdict, recovery, late, ended, time.monotonic() - begun, folder)
 
 
@@ -195,7 +193,7 @@ def _processes(
         )
         for number, clock in enumerate(clocks)
     ]
-    command = [sys.executable, "-m", "reconsume.cli.chaos.cluster.consumer", cluster.proxied]
+    command = [sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.consumer", cluster.proxied]
     consumers = [UnderTest(f"consumer-{number}", command, folder) for number in range(_EACH)]
     bad = [UnderTest("consumer-poisoned", [*command, "poisoned"], folder)] if poisoned else []
     if not options.sidecar:
@@ -218,7 +216,7 @@ def _wait_for_the_first(reader: TopicReader, processes: Processes) -> None:
 def _inflict(
     faults: Sequence[Fault], inflictor: Inflictor, load: Future[int], say: Callable[[str], None]
 ) -> list[Inflicted]:
-    """All of them; a load that ended by itself ends the run at once, because faults without messages show nothing."""
+    """Apply all faults; end at once if the load has ended, because faults without messages show nothing."""
     inflicted = []
     for number, fault in enumerate(faults, start=1):
         say(f"{number}/{len(faults)}: {fault}")
@@ -240,10 +238,10 @@ def _drain(
     patience: float,
     say: Callable[[str], None],
 ) -> None:
-    """Until everything has ended and nothing more comes, or nothing happens for long.
+    """Wait until everything has ended and nothing more arrives, or nothing happens for long.
 
     Raises:
-        ChaosFailed: the judge has not read everything, so its verdict would say nothing.
+        ChaosFailed: the judge has not read everything, so its verdict would be worthless.
     """
     produced, begun = load.result() + poison.produced, time.monotonic()
     say(f"{produced:,} messages produced; waiting for the last of them")
@@ -261,7 +259,7 @@ def _drain(
 
 
 def print_report(report: ChaosReport, *, as_json: bool) -> None:
-    """The figures."""
+    """Print the figures."""
     if as_json:
         print_json(report.as_json())
         return
@@ -285,7 +283,7 @@ def print_report(report: ChaosReport, *, as_json: bool) -> None:
 
 
 def _by_kind(report: ChaosReport) -> Iterator[tuple[object, ...]]:
-    """How late deliveries were that were due during a fault or the pause after it, and how long recovery took."""
+    """Yield the lateness of deliveries due during a fault or the pause after it, and the recovery times."""
     for kind, recovery in report.recovery.items():
         late = report.lateness.get(kind, {})
         figures = (late.get(one) for one in ("p99_seconds", "median_p99_seconds", "max_seconds"))

@@ -1,4 +1,4 @@
-"""The messages of a run, and the outcome of each when all is well."""
+"""The messages of a run, and the required end of each."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ PROCESSED: Final = "chaos.processed"
 GROUP: Final = "chaos"
 PARTITIONS: Final = 6
 SESSION: Final = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 600}
-"""Of every member of the group."""
+"""Setting of every member of the group."""
 _FAILURES: Final = (0,) * 70 + (1,) * 15 + (2,) * 8 + (3,) * 2 + (DEAD,) * 5
 _SPREAD: Final = 37
-"""Has no factor in common with 100, so that neighbours differ and every 100 messages are alike."""
+"""Coprime to 100, so that neighbours differ and every 100 messages have the same mix."""
 _TURN_SECONDS: Final = 0.02
 _NOT_STORED: Final = 10_000
-"""So many wait for a broker at most."""
+"""The maximum of messages that wait for a broker."""
 
 
 def body_of(number: int) -> bytes:
-    """`<number> <failures>`: 30 of 100 messages fail, 5 of them until they are dead."""
+    """Return `<number> <failures>`: 30 of 100 messages fail, 5 of them until they are dead letters."""
     return b"%d %d" % (number, _FAILURES[number * _SPREAD % len(_FAILURES)])
 
 
 def failures_in(body: bytes | None) -> int:
-    """How often the message fails before it succeeds."""
+    """Return how often the message fails before it succeeds."""
     return int((body or b"0 0").split()[1])
 
 
 class Load(NamedTuple):
-    """A message to produce; partition -1 is any."""
+    """A message to produce; partition -1 means any."""
 
     topic: str
     body: bytes
@@ -62,23 +62,23 @@ def produce(
     limit: Callable[[], bool],
     load: Callable[[int], Load] = _ordinary,
 ) -> int:
-    """Produce at a steady rate until told to stop, then wait until all are stored; gives their number.
+    """Produce at a steady rate until told to stop, then wait for the acknowledgements; return the number.
 
-    One of which the acknowledgement was lost may be stored twice, and is two messages then.
+    If an acknowledgement is lost, the message may be stored twice, and counts as two.
 
     Args:
         conf: librdkafka settings.
         rate: messages per second.
-        stop: ends it.
-        limit: whether to hold back for a moment.
-        load: gives the message of a number.
+        stop: ends the production.
+        limit: returns whether to pause for a moment.
+        load: returns the message with a number.
     """
     producer = LastingProducer(producer_settings(conf, "chaos-load"))
     open_ones, again = dict[int, Load](), deque[int]()
 
     def send(number: int) -> None:
         def done(error: ClientError | None, _message: PolledRecord) -> None:
-            # Of a producer that was replaced, in a thread of its own.
+            # Called for a replaced producer too, in its own thread.
             if error is None:
                 open_ones.pop(number, None)
             else:
@@ -89,7 +89,7 @@ def produce(
             with translated(f"producing to {topic}"):
                 producer.produce(topic, body, partition=partition, headers=dict(headers), on_delivery=done)
         except (BufferError, ReconsumeError) as error:
-            # Also of a topic that the client has just heard it may not use, as while a right is taken.
+            # Also if the client has just heard that it may not use the topic, while a right is revoked.
             logger.warning("%s; message %d waits", error, number)
             again.append(number)
 

@@ -1,4 +1,4 @@
-"""`reconsume config`: settings looked at without starting anything."""
+"""`reconsume config`: check and show settings without starting anything."""
 
 from __future__ import annotations
 

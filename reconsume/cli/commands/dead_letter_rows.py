@@ -13,7 +13,7 @@ _CAUSE_CHARACTERS: Final = 100
 
 
 def state_row(state: DeadLetterState | None) -> dict[str, str | None]:
-    """Return what became of a dead letter: when, by whom, and why."""
+    """Return a state as a row: time, name and reason."""
     if state is None:
         return {}
     told = {"job": state.job, "newer": state.newer, "why": state.why, "by": state.by}
@@ -21,7 +21,7 @@ def state_row(state: DeadLetterState | None) -> dict[str, str | None]:
 
 
 def decoded(what: str, payload: bytes | None, schemas: Schemas | None) -> dict[str, Any]:
-    """Return how a key or value is decoded, as far as that tells more than its bytes as text."""
+    """Return a decoded key or value, if that says more than its bytes as text."""
     found = decode_payload(payload, schemas)
     told = {"format": found.format, "schema": found.schema, "note": found.note}
     if found.format not in ("null", "empty", "text"):
@@ -30,6 +30,6 @@ def decoded(what: str, payload: bytes | None, schemas: Schemas | None) -> dict[s
 
 
 def cut(text: str) -> str:
-    """Return a text on one line, not too long for a table."""
+    """Return a text on one line, shortened for a table."""
     line = one_line(text)
     return line if len(line) <= _CAUSE_CHARACTERS else line[: _CAUSE_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""`reconsume delay`: what waits; withdrawal and early delivery of delayed messages."""
+"""`reconsume delay`: waiting records; withdrawal and early delivery of delayed messages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ app = typer.Typer()
 @on_kafka(app, "list")
 def list_records(
     here: Here,
-    group: Annotated[str | None, typer.Option(help="retries and dead letters of this group alone")] = None,
-    topic: Annotated[str | None, typer.Option(help="delayed messages for this topic alone")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
+    group: Annotated[str | None, typer.Option(help="only retries and dead letters of this group")] = None,
+    topic: Annotated[str | None, typer.Option(help="only delayed messages for this topic")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
 ) -> None:
     """List waiting records, the earliest due first: retries, delayed messages, and records of paused groups."""
     found = list_waiting(here.cluster, group=group, topic=topic, limit=limit)
@@ -54,7 +54,7 @@ def cancel_records(
     records: Annotated[list[str], typer.Argument(metavar="TOPIC/PARTITION/OFFSET...")],
     yes: Yes = False,
 ) -> None:
-    """Withdraw delayed messages that have a UNIQ_KEY; one that is due within a second may be delivered all the same."""
+    """Withdraw delayed messages that have a UNIQ_KEY; one that is due within a second may still be delivered."""
     if not confirm(f"Withdraw {counted(len(records), 'delayed message')}?", yes=yes):
         return
     done = cancel_delayed(here.cluster, records)
@@ -79,7 +79,7 @@ def deliver_records_now(
         print_json([_row(one) for one in done])
         return
     for one in done:
-        print_line(f"{one.place}: delivered now, and not at {moment(one.due_ms)}")
+        print_line(f"{one.place}: delivered now instead of at {moment(one.due_ms)}")
 
 
 def _row(one: WaitingRecord) -> dict[str, Any]:

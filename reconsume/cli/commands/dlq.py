@@ -1,12 +1,11 @@
-"""`reconsume dlq`: look at a group's dead letters, take them away as a file, send some again."""
+"""`reconsume dlq`: list, show, export, resend and resolve a group's dead letters."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Final
 
 import typer
 
@@ -36,7 +35,6 @@ from reconsume.operations.jobs.letter_files import letter_file, moment, summary
 from reconsume.operations.jobs.selection import JobDraft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import REASONS, SEND, ResendVerdict, new_replay_id, plan_resend, resend
 from reconsume.operations.resolve import Changed, reopen, resolve
 
 app = typer.Typer()
@@ -111,7 +109,11 @@ def show_letter(
     record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
     schema_registry: Annotated[
         str | None,
-        typer.Option(envvar="RECONSUME_SCHEMA_REGISTRY_URL", metavar="URL", help="decode key and value by its schemas"),
+        typer.Option(
+            envvar="RECONSUME_SCHEMA_REGISTRY_URL",
+            metavar="URL",
+            help="URL of a schema registry, for decoding key and value",
+        ),
     ] = None,
 ) -> None:
     """Show one dead letter: cause, time, headers and value."""
@@ -150,7 +152,7 @@ def export_letters(
     if form not in FORMATS:
         raise IllegalSetting(f"--format {form!r}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     count = 0
-    with _text_or_new(form, file) as out:
+    with opened(file) as out:
         letters = letter_file(form, out, file)
         for one in _all(here.cluster, group, wanted):
             letters.write(one)
@@ -159,16 +161,6 @@ def export_letters(
     # Standard output may be the file.
     exported = {"group": group, "exported": count}
     tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
-
-
-def _text_or_new(form: str, file: Path | None) -> AbstractContextManager[TextIO | None]:
-    """Open the file of a text; a Parquet file is only seen not to be there yet."""
-    if form != "parquet":
-        return opened(file)
-    if file is not None:
-        with opened(file):
-            """It can be written."""
-    return nullcontext()
 
 
 Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
@@ -196,37 +188,17 @@ def resend_letters(
     ] = None,
     detach: Detach = False,
 ) -> None:
-    """Send dead letters again, each once; with --all as a job, which Ctrl-C pauses."""
+    """Resend dead letters, each once, as a job; Ctrl-C pauses it."""
     places = _places(records, wanted, all_of_them=all_of_them)
     if to not in TARGETS:
         raise IllegalSetting(f"--to {to!r}: use {' or '.join(TARGETS)}")
-    edit = letter_edit(value_file, header or ())
-    if places is not None and to == "retry" and rate is None and edit is None and not detach:
-        _resend_named(here, group, places, max_replays, dry_run=dry_run, yes=yes)
-        return
     draft = JobDraft(
         *("resend", group, job_filter(wanted), places, rate, max_replays),
         target=to,
-        edit=edit,
+        edit=letter_edit(value_file, header or ()),
     )
     question = "Send {} of " + f"{group} {'to the origin topic' if to == 'origin' else 'again'}?"
     run_as_job(here, draft, question, why=why, dry_run=dry_run, yes=yes, detach=detach)
-
-
-def _resend_named(
-    here: Here, group: str, places: Sequence[RecordAddress], max_replays: int, *, dry_run: bool, yes: bool
-) -> None:
-    cluster, as_json = here
-    plan = plan_resend(cluster, group, places, max_replays=max_replays)
-    count = sum(one.status == SEND for one in plan)
-    only_told = dry_run or not count
-    if only_told or not as_json:
-        _tell(group, plan, None, as_json=as_json)
-    if only_told or not confirm(f"Send {counted(count, 'dead letter')} of {group} again?", yes=yes):
-        return
-    replay_id = new_replay_id("dlq", now_ms())
-    done = resend(cluster, group, places, replay_id=replay_id, by=user_name(), max_replays=max_replays)
-    _tell(group, done, replay_id, as_json=as_json)
 
 
 @on_kafka(app, "resolve", wanted=_wanted)
@@ -261,7 +233,7 @@ def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
 
 
 def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool) -> list[RecordAddress] | None:
-    """Those that are named; None for all that the filter takes."""
+    """Return the named places; None for all that the filter selects."""
     if bool(records) == all_of_them:
         raise IllegalSetting("name dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
     if records and wanted != Filter():
@@ -279,22 +251,6 @@ def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRec
         if page.older is None:
             return
         before = page.older
-
-
-def _tell(group: str, verdicts: Sequence[ResendVerdict], replay_id: str | None, *, as_json: bool) -> None:
-    """Print the records that were sent, or would be."""
-    if as_json:
-        records = [
-            {"record": str(one.record.place), "message_id": one.record.letter.origin_message_id, "status": one.status}
-            for one in verdicts
-        ]
-        print_json({"group": group, "replay_id": replay_id, "records": records})
-        return
-    counts = Counter(one.status for one in verdicts)
-    for status, reason in REASONS.items():
-        if counts[status]:
-            said = f"sent again, REPLAY_ID {replay_id}" if status == SEND and replay_id else reason
-            print_line(f"{counts[status]:>8,}  {said}")
 
 
 def _tell_changed(group: str, done: Sequence[Changed], word: str, *, as_json: bool) -> None:

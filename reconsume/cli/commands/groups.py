@@ -81,7 +81,7 @@ def set_groups(
     ] = None,
     max_waiting: Annotated[
         int | None,
-        typer.Option(min=0, help="messages that may wait for retries; then new failures are refused; 0: any"),
+        typer.Option(min=0, help="maximum of waiting messages; new failures beyond it are refused; 0: no limit"),
     ] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,
@@ -100,18 +100,18 @@ def set_groups(
     of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
     if group is not None:
         if of_all:
-            raise IllegalSetting("--delay-levels and --auto-create hold for all groups: leave the group out")
+            raise IllegalSetting("--delay-levels and --auto-create apply to all groups: leave the group out")
         _set_group(here, group, of_group)
         return
     if of_group:
-        raise IllegalSetting("these options hold for one group: name it, such as reconsume groups set departures")
+        raise IllegalSetting("these options apply to one group: name it, such as reconsume groups set departures")
     if not of_all:
         raise IllegalSetting("name a group, or what to set for all: --delay-levels or --auto-create/--no-auto-create")
     _set_system(here, of_all, yes=yes)
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """Return the fields of the command line; None leaves a field as it is."""
+    """Return the fields of the command line; None keeps a field."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -130,7 +130,7 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
 
 
 def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
-    """Show what changes for all groups, ask, change the level table or the switch for unknown groups."""
+    """Show the changes for all groups, ask, and change the level table or the setting for unknown groups."""
     groups = read_groups(here.cluster)
     before = groups.system.model_dump(by_alias=True)
     config = parse_system_config(before | given)

@@ -1,4 +1,4 @@
-"""`reconsume groups plan` and `apply`: groups as a file that lives in version control."""
+"""`reconsume groups plan` and `apply`: groups as a file for version control."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
         return
     if not confirm("Apply this?", yes=yes):
         raise IllegalSetting("nothing was applied")
-    # First, so that no level is used before its topic is there.
+    # First, so that no level is used before its topic exists.
     for topic in topics:
         maker.make(topic)
     if plan.system:
@@ -65,9 +65,9 @@ def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[TopicMaker, Gr
         text = file.read_text(encoding="utf-8")
         value: Any = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"-f {file}: it cannot be read: {error}") from None
+        raise IllegalSetting(f"-f {file}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        raise IllegalSetting(f"-f {file}: it is not YAML: {error}") from None
+        raise IllegalSetting(f"-f {file}: not YAML: {error}") from None
     try:
         wanted = parse_groups_file(value)
     except IllegalSetting as error:
@@ -95,12 +95,12 @@ def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_j
 
 
 def changed_line(what: str, changes: Iterable[Change]) -> str:
-    """Return the changes of a group, or for all, field by field."""
+    """Return the changes of a group, or for all groups, field by field."""
     return f"~ {what}: " + ", ".join(f"{one.name} {one.is_now!r} -> {one.will_be!r}" for one in changes)
 
 
 def going_down(system: SystemConfig) -> list[str]:
-    """A warning, if the level table has a level that is shorter than the one before it."""
+    """Return a warning if a level of the table is shorter than the one before it."""
     table = DelayLevels.parse(system.message_delay_level)
     level = table.goes_down_at
     if level is None:

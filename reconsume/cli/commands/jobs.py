@@ -1,4 +1,4 @@
-"""`reconsume jobs`: resends, resolutions and exports that go on after a crash."""
+"""`reconsume jobs`: resends, resolutions and exports that continue after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for those who run it: send-back, status, doctor. Each imports what it needs when it runs."""
+"""Commands for operators: send-back, status, doctor. Each imports its modules when it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconsume.cli.common import Here, on_kafka
 
 
 def add_operations(app: typer.Typer) -> None:
-    """Register them."""
+    """Register the commands."""
     on_kafka(app, "send-back")(send_back)
     on_kafka(app, "status")(status)
     on_kafka(app, "doctor")(doctor)

@@ -1,4 +1,4 @@
-"""`reconsume positions`: where the scheduler workers stand."""
+"""`reconsume positions`: the positions of the scheduler workers."""
 
 from __future__ import annotations
 
@@ -55,4 +55,4 @@ def reset(
         print_json([asdict(one) for one in done])
     else:
         for one in done:
-            print_line(f"{one.topic}-{one.partition}: position removed; a worker begins at the committed offset")
+            print_line(f"{one.topic}-{one.partition}: position removed; a worker starts at the committed offset")

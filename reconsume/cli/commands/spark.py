@@ -1,4 +1,4 @@
-"""The commands that run on Spark. Each imports what it needs when it runs."""
+"""The commands that run on Spark. Each imports its modules when it runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from reconsume.cli.common import Here, SparkMaster, SparkOptions, SparkRemote, Yes, need_spark, on_kafka
+from reconsume.cli.common import Here, SparkMaster, SparkOptions, SparkRemote, Yes, need, on_kafka
 
 
 def add_spark(app: typer.Typer) -> None:
-    """Register them."""
+    """Register the commands."""
     on_kafka(app, "replay")(replay)
     on_kafka(app, "reconcile")(reconcile)
 
@@ -27,7 +27,9 @@ def replay(
     ] = None,
     to: Annotated[str | None, typer.Option(help="target: retry (default), or origin, where all groups read it")] = None,
     for_group: Annotated[str | None, typer.Option(help="group of dead letters that do not name one")] = None,
-    max_replays: Annotated[int, typer.Option(help="leave out messages that were replayed this often")] = 2,
+    max_replays: Annotated[
+        int | None, typer.Option(help="leave out messages that were replayed this often; default: 2")
+    ] = None,
     plan: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="folder of the plan; an existing plan is continued")
     ] = None,
@@ -46,7 +48,7 @@ def replay(
     spark_option: SparkOptions = None,
 ) -> None:
     """Resend dead letters chosen by SQL, with Spark: plan, confirm, send, report. A plan sends none twice."""
-    need_spark()
+    need("spark")
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.replay import ReplayOptions
     from reconsume.cli.spark.replay import replay as run
@@ -95,7 +97,7 @@ def reconcile(
     spark_option: SparkOptions = None,
 ) -> None:
     """Account for every failed message, with Spark; exit code 1 if there is a finding."""
-    need_spark()
+    need("spark")
     from reconsume.cli.spark.options import SparkChoice
     from reconsume.cli.spark.reconcile import ReconcileOptions, reconcile_topics
 

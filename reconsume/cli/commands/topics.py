@@ -1,4 +1,4 @@
-"""`reconsume topics`: what is missing, making it, and the rights that a role needs."""
+"""`reconsume topics`: plan and create topics, and print the rights of a role."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ app = typer.Typer()
 
 @dataclass(frozen=True, slots=True)
 class InstallationPlan:
-    """The topics to make, and the topic settings to publish.
+    """The topics to create, and the topic settings to publish.
 
     Attributes:
-        maker: makes them.
-        topics: what is missing and what differs.
-        system: the `%SYS%` record as it should be.
-        publishes: what changes in it.
+        maker: creates the topics.
+        topics: missing and differing topics.
+        system: the target `%SYS%` record.
+        publishes: the changes of that record.
     """
 
     maker: TopicMaker
@@ -38,7 +38,7 @@ class InstallationPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Return whether there is nothing to do."""
         return not (self.topics.missing or self.topics.growing or self.publishes)
 
     @property
@@ -55,7 +55,7 @@ class InstallationPlan:
 
 
 def make_plan(cluster: Cluster) -> InstallationPlan:
-    """Compare the topics and topic settings that should be with those of the cluster."""
+    """Compare the target topics and topic settings with those of the cluster."""
     admin, settings, groups = cluster.admin, cluster.settings, read_groups(cluster)
     existing = admin.topics()
     system = groups.system.publishing(settings.topics)
@@ -92,7 +92,7 @@ def make_topics(here: Here, yes: Yes = False) -> None:
 
 
 def _show(planned: InstallationPlan, *, as_json: bool) -> None:
-    """Print what is missing, what differs and what is published."""
+    """Print missing and differing topics, and settings to publish."""
     plan = planned.topics
     if as_json:
         print_json(
@@ -121,11 +121,11 @@ def _show(planned: InstallationPlan, *, as_json: bool) -> None:
         is_now = "not published" if change.is_now is None else change.is_now
         print_line(f"to publish for all processes: {change.name} {change.will_be} (now: {is_now})")
     if not plan.missing:
-        print_line(f"{len(plan.present)} topics are there, none is missing")
+        print_line(f"{len(plan.present)} topics exist, none is missing")
 
 
 def apply_plan(cluster: Cluster, planned: InstallationPlan, *, as_json: bool) -> None:
-    """Make the missing topics, add partitions, then publish the topic settings."""
+    """Create missing topics, add partitions, then publish the topic settings."""
     made = [topic.name for topic in planned.topics.missing if planned.maker.make(topic)]
     for topic, _ in planned.topics.growing:
         planned.maker.grow(topic)
@@ -152,6 +152,9 @@ def show_acls(
     exactly_once: Annotated[
         bool, typer.Option("--exactly-once", help="for clients that send back in transactions (exactly_once)")
     ] = False,
+    max_waiting: Annotated[
+        bool, typer.Option("--max-waiting", help="for a group with a limit on what waits: count parked records too")
+    ] = False,
     principal: Annotated[str | None, typer.Option(help="principal; default: User:<role>")] = None,
 ) -> None:
     """Print exactly the rights that a role needs, as kafka-acls.sh commands. Contacts no broker."""
@@ -164,6 +167,7 @@ def show_acls(
         group=group or "",
         topics=topic or (),
         exactly_once=exactly_once,
+        max_waiting=max_waiting,
         allowed_real_topics=settings.allowed_real_topics,
     )
     principal = principal or f"User:{role}"

@@ -14,7 +14,7 @@ from reconsume.cli.processing import Processing
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 
 _FAILS_SOMETIMES: Final = 20
-"""One message in so many fails once or twice, then succeeds."""
+"""One message in this many fails once or twice, then succeeds."""
 
 
 class CannotProcess(Exception):
@@ -22,12 +22,12 @@ class CannotProcess(Exception):
 
 
 def failures_of(body: bytes | None, origin: str, cannot_process: Callable[[Row], bool]) -> int:
-    """How often a message fails before it succeeds, or until it is dead.
+    """Return how often a message fails before it succeeds, or until it is dead.
 
     Args:
-        body: a row.
-        origin: where the message first stood, `<topic>/<partition>/<offset>`.
-        cannot_process: which rows always fail.
+        body: the row.
+        origin: the place of the first copy, `<topic>/<partition>/<offset>`.
+        cannot_process: returns whether a row always fails.
     """
     if cannot_process(json.loads(body or b"{}")):
         return DEAD
@@ -39,16 +39,16 @@ def failures_of(body: bytes | None, origin: str, cannot_process: Callable[[Row],
 def flights_application(
     bootstrap_servers: str, group: str, *, topic: str, processed: str, cannot_process: Callable[[Row], bool]
 ) -> Iterator[None]:
-    """Consume meanwhile.
+    """Consume while the block runs.
 
-    Processing a row means to publish it to another topic; the listener waits for that to be acknowledged.
+    To process a row, the listener publishes it to another topic and waits for the acknowledgement.
 
     Args:
         bootstrap_servers: the cluster.
         group: the consumer group.
-        topic: where the rows are.
-        processed: where processed rows go.
-        cannot_process: which rows always fail.
+        topic: the topic of the rows.
+        processed: the topic for processed rows.
+        cannot_process: returns whether a row always fails.
     """
     processing = Processing(bootstrap_servers, processed)
 

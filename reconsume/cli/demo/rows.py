@@ -19,12 +19,12 @@ Row = dict[str, Any]
 
 
 def read_rows(path: Path | None) -> Iterator[Row]:
-    """The rows of a file, plain or gzip as its name says; None reads the packaged 20,000 flights.
+    """Yield the rows of a file, plain or gzip by its name; None reads the packaged 20,000 flights.
 
-    A name that ends in `.csv` or `.csv.gz` is CSV with a header line, all else is a JSON object a line.
+    A name that ends with `.csv` or `.csv.gz` is CSV with a header line; all others have a JSON object on each line.
 
     Raises:
-        IllegalSetting: the file cannot be read, or a line is not what it must be.
+        IllegalSetting: the file cannot be read, or a line is malformed.
     """
     source = files("reconsume.cli.demo") / "flights.csv.gz" if path is None else path
     with ExitStack() as stack:
@@ -55,10 +55,10 @@ def _json_rows(name: str, text: TextIO) -> Iterator[Row]:
 
 
 def parse_condition(text: str) -> Callable[[Row], bool]:
-    """`COLUMN=VALUE`: whether a row can never be processed. An empty VALUE means missing or empty.
+    """Parse `COLUMN=VALUE`; return whether a row can never be processed. An empty VALUE means missing or empty.
 
     Raises:
-        IllegalSetting: there is no `=`.
+        IllegalSetting: `=` is missing.
     """
     column, equals, value = text.partition("=")
     if not equals or not column:

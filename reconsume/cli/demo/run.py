@@ -21,7 +21,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.topics.topics import install
 from reconsume.cli.broker.kafka import LocalKafka, free_port
-from reconsume.cli.common import has_spark
+from reconsume.cli.common import exit_at_sigterm, missing_of
 from reconsume.cli.demo.application import failures_of, flights_application
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.judging.judge import DEAD, LEVEL_TABLE, TopicsJudge
@@ -45,14 +45,15 @@ class DemoFailed(ReconsumeError):
 
 
 def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json: bool) -> bool:
-    """Run it and print the figures; whether nothing was lost, early or twice."""
-    # Our own rows have a column for the key.
+    """Run the demo and print its counts; return whether nothing was lost, early or delivered twice."""
+    exit_at_sigterm()
+    # The built-in rows have a key column.
     key = "flight" if key is None and input_file is None else key
-    # The listener fails on purpose, thousands of times; the log of that would hide the progress.
+    # The listener fails on purpose thousands of times; its log would hide the progress.
     for module in (listener_call, send_back_log):
         logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
     condition = parse_condition(fail_if)
-    # A wrong file or column is told now, not when Kafka is up.
+    # A wrong file or column is reported now, not after Kafka's start.
     if (first := next(read_rows(input_file), None)) is not None:
         _require_column(first, key)
     with ExitStack() as stack:
@@ -73,7 +74,7 @@ def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json:
 
 
 def _is_well(report: dict[str, Any]) -> bool:
-    """Whether nothing is wrong, by our count and by Spark's own; without Spark there is nobody to disagree."""
+    """Return whether nothing is wrong, by our count and by Spark's; without Spark only ours counts."""
     agrees = report["reconcile"] is None or report["reconcile"]["verdict"] == "ok"
     return agrees and not (report["lost"] or report["early"] or report["duplicates"])
 
@@ -100,18 +101,18 @@ def _require_column(row: Row, key: str | None) -> None:
 
 @contextmanager
 def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
-    """A scheduler worker in a process of its own, as in production."""
+    """Run a scheduler worker in a separate process, as in production."""
     management = f"127.0.0.1:{free_port()}"
-    with tempfile.TemporaryFile() as log:
-        worker = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
-                *("--bootstrap-servers", bootstrap_servers, "--management", management),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    command = [
+        # The guard ends the worker when our end of the pipe closes, however this process ends.
+        *(sys.executable, "-P", "-m", "reconsume.cli.broker.guard"),
+        *(sys.executable, "-P", "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
+        *("--bootstrap-servers", bootstrap_servers, "--management", management),
+    ]
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT) as worker,
+    ):
         try:
             _wait_until_ready(f"http://{management}/readyz", worker)
             yield
@@ -122,11 +123,10 @@ def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
                 )
         finally:
             worker.terminate()
-            worker.wait()
 
 
 def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
-    """A worker needs some seconds to join its group; waiting records would be late because of that."""
+    """Wait until a worker has joined its group, which takes seconds and would make records late."""
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline and worker.poll() is None:
         with suppress(OSError), urllib.request.urlopen(url, timeout=1):  # noqa: S310 - our own address
@@ -160,14 +160,14 @@ def _consume(cluster: Cluster, produced: int, condition: Callable[[Row], bool]) 
 
 
 def report_of(judge: TopicsJudge) -> dict[str, Any]:
-    """The figures, as `reconsume demo -o json` prints them."""
+    """Return the figures, as `reconsume demo -o json` prints them."""
     verdict, figures = judge.verdict(), judge.figures()
     failed, succeeded = figures["failed"], figures["succeeded_after"]
     lateness = sorted(done_ms - due_ms for due_ms, done_ms in judge.deliveries())
     return {
         "produced": verdict.messages,
         "delivered": figures["delivered"],
-        # The level of the first retry is 3.
+        # The first retry has level 3.
         "sent_back": {str(times + 2): failed[times] for times in sorted(failed) if times < DEAD},
         "succeeded_after": {str(times): succeeded[times] for times in sorted(succeeded)},
         "dead_letters": figures["dead_letters"],
@@ -184,20 +184,20 @@ def _quantile(ordered: list[int], part: float) -> int:
 
 
 def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
-    """The command's figures, and under `report` where its page is; None where Spark is not installed.
+    """Return the figures of reconcile, with its page under `report`; None without Spark.
 
     Raises:
         ReconsumeError: the command failed.
     """
-    if not has_spark():
+    if missing_of("spark"):
         tell("pip install '.[spark]' in the checkout adds a reconciliation to this demo")
         return None
     report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"
     with working("reconciling with Spark"):
-        # A process of its own: what the JVM writes stays out of the demo's output.
+        # A separate process keeps the JVM's output out of the demo's.
         run = subprocess.run(
             [
-                *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
+                *(sys.executable, "-P", "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
                 *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
             ],
             stdin=subprocess.DEVNULL,

@@ -1,1 +1,1 @@
-"""The outcome of every message of a demo or of a run of faults, from the topics alone."""
+"""The end of every message of a demo or a run of faults, from the topics alone."""

@@ -1,4 +1,4 @@
-"""A verdict from the contents of the topics alone.
+"""The verdict on a run, from the contents of the topics alone.
 
 What is promised, for consumers with `exactly_once` and schedulers with transactions:
 
@@ -28,32 +28,32 @@ LEVEL_TABLE: Final = "1s 1s 1s 2s 3s"
 """The first retry waits 1 s, the second 2 s, the third 3 s."""
 MAX_RECONSUME_TIMES: Final = 3
 DEAD: Final = MAX_RECONSUME_TIMES + 1
-"""So many failures and the message is dead."""
+"""The number of failures that makes a dead letter."""
 Place = int
-"""Of a message in the topic where it began: offset and partition in one number, for there are many."""
+"""A message's place in its first topic: offset and partition in one number, to save memory."""
 PLACE_BITS: Final = 8
-"""Of the partition, which `reading` counts on from one topic to the next."""
+"""A number for the partition, which `reading` counts across topics."""
 _TIMES_BITS: Final = 3
 _EXAMPLES: Final = 20
 _AFTER_MS: Final = 10_000
-"""A batch that was refused may be written to the quarantine so long after the right was given back."""
+"""A refused batch may be quarantined this long after the right was restored."""
 
 
 class Poison(StrEnum):
-    """A message of a bad group, which fails once. What is to become of it then?"""
+    """A message of a bad group, which fails once, and its required end."""
 
     SMALL = "small"
-    """It is delivered, whatever its neighbours suffer; without the right to write it is quarantined."""
+    """It is delivered, whatever happens to its neighbours; without the right to write it is quarantined."""
     LARGE = "large"
     """Its retry topic refuses it, so it is quarantined."""
     UNMADE = "unmade"
     """Its retry topic cannot be made, so it is quarantined."""
     SLIP = "slip"
-    """Its listener does what no listener may do. It is sent back and delivered."""
+    """Its listener does what listeners must not do. It is sent back and delivered."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether the quarantine is its only right end."""
+        """Return whether the quarantine is its only correct end."""
         return self in (Poison.LARGE, Poison.UNMADE)
 
 
@@ -62,12 +62,12 @@ class TopicsVerdict:
     """The figures of a run.
 
     Attributes:
-        messages: produced, with those of poisoned groups.
-        failures: copies on delay topics.
-        lost, early, duplicates: messages or copies of which a promise was broken.
-        quarantined: copies in the quarantine.
-        wrongly_quarantined: those of them that do not belong there.
-        examples: some sentences on them.
+        messages: number of produced messages, including those of poisoned groups.
+        failures: number of copies on delay topics.
+        lost, early, duplicates: number of messages or copies with a broken promise.
+        quarantined: number of copies in the quarantine.
+        wrongly_quarantined: number of those that do not belong there.
+        examples: descriptions of some of them.
     """
 
     messages: int
@@ -81,12 +81,12 @@ class TopicsVerdict:
 
     @property
     def ok(self) -> bool:
-        """Whether all promises were kept."""
+        """Return whether all promises were kept."""
         return not (self.lost or self.early or self.duplicates or self.wrongly_quarantined)
 
 
 class _Copy(NamedTuple):
-    """A record that reconsume has written; `due_ms` is when a copy on a delay topic may leave it."""
+    """A record that reconsume has written; `due_ms` is when a copy on a delay topic is due."""
 
     stored_ms: int
     at: str
@@ -97,7 +97,7 @@ class _Copy(NamedTuple):
 class TopicsJudge:
     """Receives every committed record once, in any order; times are milliseconds of the brokers' clock.
 
-    Where a record stands (`at`) is `<topic>-<partition>@<offset>`.
+    The place of a record (`at`) is `<topic>-<partition>@<offset>`.
 
     Attributes:
         processed_again: how often a listener succeeded with a message that was processed before.
@@ -116,35 +116,35 @@ class TopicsJudge:
     processed_again: int = 0
 
     def produced(self, place: Place, failures: int, stored_ms: int, poison: Poison | None = None) -> None:
-        """A message that fails so often; of a poisoned group, with what is to become of it."""
+        """Note a message that fails this often; of a poisoned group, with its required end."""
         self._origins[place] = failures, stored_ms
         if poison is not None:
             self._poison[place] = poison
         self._look(place)
 
     def processed(self, place: Place, stored_ms: int) -> None:
-        """The listener succeeded; the first time counts."""
+        """Note a success of the listener; only the first counts."""
         self.processed_again += place in self._processed
         self._processed.setdefault(place, stored_ms)
         self._look(place)
 
     def sent_back(self, place: Place, times: int, stored_ms: int, delay_ms: int, at: str) -> None:
-        """A copy on a delay topic."""
+        """Note a copy on a delay topic."""
         self._note("sent back", self._waited, place, times, _Copy(stored_ms, at, stored_ms + delay_ms))
 
     def moved(self, place: Place, times: int, stored_ms: int, at: str, *, dead: bool) -> None:
-        """A copy on the retry topic, or on the dead-letter topic."""
+        """Note a copy on the retry topic or the dead-letter topic."""
         if dead:
             self._note("dead", self._dead, place, times, _Copy(stored_ms, at))
         else:
             self._note("delivered", self._moved, place, times, _Copy(stored_ms, at))
 
     def quarantined(self, place: Place, times: int, stored_ms: int, at: str) -> None:
-        """A copy in the quarantine; `at` tells its reason too."""
+        """Note a copy in the quarantine; `at` includes the reason."""
         self._note("quarantined", self._quarantined, place, times, _Copy(stored_ms, at))
 
     def _note(self, what: str, found: dict[int, _Copy], place: Place, times: int, copy: _Copy) -> None:
-        """The first copy counts; a second one is a promise broken."""
+        """Keep the first copy; a second one breaks a promise."""
         key = _key(place, times)
         if (other := found.get(key)) is not None:
             self._again[what] += 1
@@ -187,29 +187,29 @@ class TopicsJudge:
 
     @property
     def complete(self) -> bool:
-        """Whether every message that was seen has ended."""
+        """Return whether every message has ended."""
         return not self._open
 
     @property
     def messages(self) -> int:
-        """How many were produced."""
+        """The number of produced messages."""
         return len(self._origins)
 
     @property
     def any_processed(self) -> bool:
-        """Whether the consumers have begun."""
+        """Return whether the consumers have begun."""
         return bool(self._processed)
 
     @property
     def behind(self) -> int:
-        """How many messages have not come to their end yet."""
+        """The number of messages that have not ended."""
         return len(self._open)
 
     def verdict(self, writing_taken: Sequence[tuple[float, float]] = ()) -> TopicsVerdict:
-        """Return the verdict of the records.
+        """Return the verdict on the records.
 
         Args:
-            writing_taken: when the right to write to the retry topic of the poisoned group was taken and given back.
+            writing_taken: when the right to write to the poisoned group's retry topic was revoked and restored.
         """
         examples = list(self._examples)
         for place in sorted(self._open):
@@ -267,11 +267,11 @@ class TopicsJudge:
 
     @property
     def moves(self) -> tuple[int, int]:
-        """How many copies were put on delay topics, and how many have left them."""
+        """Return the number of copies written to delay topics, and of those that have left them."""
         return len(self._waited), len(self._moved) + len(self._dead) + len(self._quarantined)
 
     def figures(self) -> dict[str, Any]:
-        """Numbers of messages and copies: by the failure that a copy is of, and by the failures before a success."""
+        """Return numbers of messages and copies, by the failure of a copy and by the failures before a success."""
         failures = Counter(key >> _TIMES_BITS for key in self._waited)
         return {
             "delivered": len(self._origins) + len(self._moved),
@@ -282,14 +282,14 @@ class TopicsJudge:
         }
 
     def deliveries(self) -> Iterator[tuple[int, int]]:
-        """When each step of the schedulers was due and when it was done, of healthy groups."""
+        """Yield due and actual time of each step of the schedulers, for healthy groups."""
         for key, copy in self._waited.items():
             done = self._moved.get(key) or self._dead.get(key)
             if done is not None and key >> _TIMES_BITS not in self._poison:
                 yield copy.due_ms, done.stored_ms
 
     def late(self, limit_ms: int) -> Iterator[tuple[int, int]]:
-        """Steps of healthy groups that took longer: when each was due and when it was done.
+        """Yield late steps of healthy groups: due and actual time of each.
 
         The steps are those of the schedulers, from the due moment to the delivery, and those of the consumers, from a
         message's arrival to its success or the copy on a delay topic.

@@ -1,4 +1,4 @@
-"""Read all topics of a run into the judge, while they grow."""
+"""Feeds the judge with all topics of a run, while they grow."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _WAIT_SECONDS: Final = 0.2
 _LOOK_EVERY_SECONDS: Final = 1.0
 _STALLED_SECONDS: Final = 15.0
 _PARTITIONS: Final = 64
-"""Of a topic in which messages begin, at most: so a place tells partition and topic."""
+"""Maximum of partitions of a first topic, so that a place encodes partition and topic."""
 
 Begun = tuple[int, Poison | None]
-"""How often a message fails, and what is wrong with it in a poisoned group."""
+"""How often a message fails, and its fault in a poisoned group."""
 
 
 class Workload(NamedTuple):
     """The messages of a run.
 
     Attributes:
-        origins: the topics in which they begin, four at most.
-        processed: the topic that listeners write to when they succeed.
-        begun: of a record with which a message begins; None of any other one.
+        origins: their first topics, at most four.
+        processed: the topic that successful listeners write to.
+        begun: describes a record that is the first of a message; None for others.
     """
 
     origins: Sequence[str]
@@ -44,12 +44,12 @@ class Workload(NamedTuple):
 
 
 class TopicReader:
-    """A thread that follows every topic and tells the judge; use it as a context.
+    """A thread that follows every topic and feeds the judge; a context manager.
 
     Args:
-        cluster: not by way of proxies.
-        workload: what it reads.
-        say: told when reading has stopped and begins again.
+        cluster: the cluster, not through proxies.
+        workload: the messages of the run.
+        say: called when reading has stopped and restarts.
     """
 
     def __init__(self, cluster: Cluster, workload: Workload, say: Callable[[str], None]) -> None:
@@ -75,7 +75,7 @@ class TopicReader:
         self._thread.join()
 
     def check(self) -> None:
-        """Raise what has ended the thread."""
+        """Raise the error that has ended the thread."""
         if self._failed is not None:
             raise self._failed
 
@@ -85,29 +85,29 @@ class TopicReader:
                 with suppress(KafkaNotReachable):
                     self._follow_until_stalled()
                 if not self._stop.is_set():
-                    self._say(f"the judge has read nothing for {_STALLED_SECONDS:g} s and goes on with a new consumer")
+                    self._say(f"the judge read nothing for {_STALLED_SECONDS:g} s and continues with a new consumer")
         except BaseException as error:  # noqa: BLE001 - raised by `check`
             self._failed = error
 
     def unread(self) -> list[Partition]:
-        """The partitions that have committed records which the judge has not seen.
+        """Return the partitions with committed records that the judge has not seen.
 
         Raises:
-            ReconsumeError: Kafka does not say where their ends are.
+            ReconsumeError: Kafka does not return their ends.
         """
         ends = self._cluster.admin.end_offsets(self._ours())
         with self.lock:
             return sorted(where for where, end in ends.items() if self._next.get(where, 0) < end)
 
     def _follow_until_stalled(self) -> None:
-        """With one consumer: on a busy machine one has stopped reading for good, so after a while another goes on."""
+        """Follow with one consumer, and replace it after a stall: on a busy machine one stopped reading for good."""
         followed: set[Partition] = set()
         look_at, read_at = 0.0, time.monotonic()
         with closing(TailReader(self._cluster.base, "judge", "judge")) as reader:
             while not self._stop.is_set() and time.monotonic() < read_at + _STALLED_SECONDS:
                 if time.monotonic() >= look_at:
                     new: set[Partition] = set()
-                    with suppress(ReconsumeError):  # a broker is away; that is what this is all about
+                    with suppress(ReconsumeError):  # a broker is down, which is expected here
                         new = self._ours() - followed
                     reader.follow({where: self._next.get(where) for where in new})
                     followed |= new
@@ -120,7 +120,7 @@ class TopicReader:
         return {where for where in all_partitions(self._cluster.admin.topics()) if where[0].startswith(ours)}
 
     def _take(self, reader: TailReader) -> bool:
-        """Tell the judge; whether anything was read."""
+        """Feed the judge; return whether anything was read."""
         records = [ReadRecord.of(one) for one in reader.read(_WAIT_SECONDS) if one.error() is None]
         with self.lock:
             before = dict(self._next)
@@ -134,7 +134,7 @@ class TopicReader:
     def _tell(self, read: ReadRecord) -> None:
         topic, partition, offset = read[:3]
         if offset < self._next.get(read.where, 0):
-            return  # read again after a broker came back; it is still one record
+            return  # read again after a broker returned; it is still one record
         self._next[read.where] = offset + 1
         headers = dict(read.headers)
         if (begun := self._workload.begun(read)) is not None:

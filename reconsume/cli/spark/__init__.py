@@ -1,1 +1,1 @@
-"""Spark on this machine, or elsewhere, for the commands that use it."""
+"""Spark on this machine or elsewhere, for the commands that use it."""

@@ -1,14 +1,15 @@
-"""A Java that Spark's launcher can start, and the folder that Java may write to.
+"""A Java for Spark's launcher, and a folder that Java may write to.
 
     export JAVA_HOME=$(python -m reconsume.cli.spark.java)
 
-prints it for `spark-submit`, where the extra `broker` has brought the only Java.
+prints it for `spark-submit`, if the only Java is that of the extra `broker`.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -34,11 +35,11 @@ exec {java} "$@"
 
 
 def use_java() -> Path:
-    """Find a Java and have pyspark start it.
+    """Find a Java and make pyspark use it.
 
     Raises:
         JavaNotFound: no Java of version 17 or newer.
-        IllegalSetting: there is no folder to write to.
+        IllegalSetting: no folder is writable.
     """
     java = find_java()
     os.environ["JAVA_HOME"] = str(java_home(java))
@@ -46,10 +47,10 @@ def use_java() -> Path:
 
 
 def java_home(java: Path) -> Path:
-    """A folder whose `bin/java` starts with Spark's flags, also where the Java lacks a module that they name.
+    """Return a folder whose `bin/java` starts with Spark's flags, even if the Java lacks a module in them.
 
     Raises:
-        IllegalSetting: there is no folder to write to.
+        IllegalSetting: no folder is writable.
     """
     home = java.resolve().parent.parent
     if (home / "jmods" / "jdk.incubator.vector.jmod").exists() or _has_vector(home):
@@ -61,10 +62,10 @@ def java_home(java: Path) -> Path:
 
 
 def temporary_folder() -> Path:
-    """Where files may be written: `TMPDIR`, `/tmp` and so on.
+    """Return a writable temporary folder: `TMPDIR`, `/tmp` and so on.
 
     Raises:
-        IllegalSetting: nowhere.
+        IllegalSetting: no folder is writable.
     """
     try:
         return Path(tempfile.gettempdir())
@@ -90,7 +91,7 @@ def _shim(folder: Path, java: Path) -> Path:
     shim = folder / f"java-for-spark-{pyspark.__version__}" / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_JAVA.format(java=str(java.resolve())))
+    fresh.write_text(_JAVA.format(java=shlex.quote(str(java.resolve()))))
     fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     fresh.rename(shim)
     return shim.parent.parent
@@ -98,7 +99,7 @@ def _shim(folder: Path, java: Path) -> Path:
 
 @cache
 def own_folder() -> Path:
-    """It goes with this process, and nobody else can write to it."""
+    """Return a private folder that is removed with this process."""
     folder = tempfile.mkdtemp(prefix="reconsume-", dir=temporary_folder())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

@@ -27,12 +27,12 @@ _MODULES: Final = {
 
 
 class SparkChoice(NamedTuple):
-    """Where Spark runs, and with what.
+    """Where Spark runs, and its options.
 
     Attributes:
-        master: `local[n]`, or of a cluster; its driver runs here.
-        remote: a Spark Connect server, which must have the connector; then master and settings are not looked at.
-        settings: of the session.
+        master: `local[n]`, or the master of a cluster; its driver runs here.
+        remote: a Spark Connect server, which must have the connector; then master and settings are ignored.
+        settings: settings of the session.
         kafka: options of the Kafka source.
     """
 
@@ -43,16 +43,16 @@ class SparkChoice(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings, master: str, remote: str | None, texts: Sequence[str]) -> Self:
-        """From the command line.
+        """Read the options of the command line.
 
         Args:
-            settings: with librdkafka's settings, which are translated.
-            master: of `--master`.
-            remote: of `--remote`.
-            texts: of `--spark-option`, `KEY=VALUE`; a key with `spark.` is the session's.
+            settings: the settings, whose librdkafka part is translated.
+            master: the value of `--master`.
+            remote: the value of `--remote`.
+            texts: the values of `--spark-option`, `KEY=VALUE`; a key with `spark.` is for the session.
 
         Raises:
-            IllegalSetting: no `=`, or a setting that Java's client has no counterpart for.
+            IllegalSetting: `=` is missing, or Java's client has no counterpart for a setting.
         """
         session: dict[str, str] = {}
         kafka = spark_kafka_options({name: value.get_secret_value() for name, value in settings.kafka.items()})
@@ -65,12 +65,14 @@ class SparkChoice(NamedTuple):
 
 
 def absolute(folder: str) -> str:
-    """Spark would take a relative path for one of its own working folder."""
+    """Return the absolute path: Spark would resolve a relative one in its own working folder; refuse an empty one."""
+    if not folder.strip():
+        raise IllegalSetting("the name of a folder is empty; check the variable that it comes from")
     return folder if "://" in folder else str(Path(folder).absolute())
 
 
 def spark_kafka_options(settings: Mapping[str, str]) -> dict[str, str]:
-    """Librdkafka's settings as Spark's Kafka source and sink take them: the Java client's, with `kafka.` before.
+    """Translate librdkafka's settings to Spark's Kafka source and sink: the Java client's, with `kafka.` before.
 
     Raises:
         IllegalSetting: a setting has no counterpart: a login of another kind, or a certificate and a key in files.

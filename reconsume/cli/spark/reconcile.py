@@ -24,7 +24,7 @@ from reconsume.cli.output import counted, one_line, print_json, print_json_line,
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute
 from reconsume.cli.spark.session import open_session
-from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.operations.points_in_time import parse_point_in_time
@@ -45,11 +45,13 @@ from reconsume.spark_connectors.session import local_rows
 logger = logging.getLogger(__name__)
 
 _PRINTED: Final = 20
+_TABLES: Final = ("ledger", "findings", "notes", "conservation", "summary")
+"""The names of the tables in the folder of `--out`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """The options of the command line; None where there is none."""
+    """The options of the command line; None for missing ones."""
 
     report: Path | None
     language: str
@@ -66,19 +68,20 @@ class ReconcileOptions:
 
 
 def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: bool) -> bool:
-    """Carry the command out; whether nothing is wrong, with `--follow` in none of its runs.
+    """Run the command; return whether there is no finding, with `--follow` in none of its runs.
 
     Raises:
         IllegalSetting: invalid options, or options that exclude each other.
-        TopicNotReady: there is nothing to reconcile.
+        TopicNotReady: the installation has no topics.
     """
     if options.language not in LANGUAGES:
         raise IllegalSetting(f"--lang {options.language!r} is unknown; use {' or '.join(LANGUAGES)}")
+    _check_folders(options)
     every = None if options.follow is None else _every(options)
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
     late = dt.timedelta(milliseconds=_milliseconds("--late", options.late))
-    # Before Spark starts, which takes a minute to say that no broker answers.
+    # Before Spark starts, which takes a minute to report an unreachable broker.
     read_committed(settings)
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark, sends=False)
@@ -105,7 +108,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
 def reconciled(
     spark: SparkSession, settings: Settings, options: ReconcileOptions, late: dt.timedelta, **more: Any
 ) -> Iterator[Reconciliation]:
-    """A reconcile as the options want it, kept in Spark while it is looked at."""
+    """Run a reconcile with these options; Spark caches its result within the block."""
     with explained("reconciling"):
         found = reconcile(
             spark,
@@ -126,16 +129,37 @@ def reconciled(
 
 
 def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
-    """How long runs of the ledger are kept; None means forever."""
+    """Return how long runs of the ledger are kept; None means forever."""
     if options.ledger_keep is None:
         return None
     if options.ledger is None:
         raise IllegalSetting("--ledger-keep needs --ledger FOLDER, whose old runs it removes")
-    return dt.timedelta(milliseconds=_milliseconds("--ledger-keep", options.ledger_keep))
+    if (keep := _milliseconds("--ledger-keep", options.ledger_keep)) == 0:
+        raise IllegalSetting("--ledger-keep 0s: write a longer time, such as 400d; leave it out to keep all runs")
+    return dt.timedelta(milliseconds=keep)
+
+
+def _check_folders(options: ReconcileOptions) -> None:
+    """Refuse a report page that cannot be written, and output folders that would overwrite the ledger."""
+    _ledger_keep(options)
+    if options.report is not None:
+        try:
+            options.report.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IllegalSetting(f"--report {options.report}: {error}") from error
+        if options.report.is_dir():
+            raise IllegalSetting(f"--report {options.report} is a folder; name a file in it, such as report.html")
+    ledger, out = (None if folder is None else absolute(folder) for folder in (options.ledger, options.out))
+    for name in _TABLES if out else ():
+        if f"{ledger}/".startswith(f"{out}/{name}/"):
+            raise IllegalSetting(
+                f"--out {options.out} writes its table {name!r} over the ledger in {options.ledger}; "
+                "choose another folder for one of them"
+            )
 
 
 def _every(options: ReconcileOptions) -> float:
-    """Seconds from run to run."""
+    """Return the seconds between runs."""
     others = {"--since": options.since, "--until": options.until, "--report": options.report, "--out": options.out}
     for name, value in {**others, "--origins": options.origins or None}.items():
         if value is not None:
@@ -159,8 +183,8 @@ def _follow(
     *,
     as_json: bool,
 ) -> bool:
-    """Run after run into the ledger, each one told, until SIGINT or SIGTERM."""
-    # Pyspark's own handler would cancel the jobs of a run in its middle; this ends after the run.
+    """Add runs to the ledger and print each, until SIGINT or SIGTERM."""
+    # Pyspark's own handler would cancel jobs in the middle of a run; this ends after the run.
     fine, stopped = True, stop_at_signals()
     while not stopped.is_set():
         begun = time.monotonic()
@@ -177,17 +201,17 @@ def _follow(
 
 
 def found_in(found: Reconciliation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The figures, and the first findings and notes."""
+    """Return the figures, and the first findings and notes."""
     summary = summarise(found.ledger, found.now, found.since)
     wanted = summary["findings"] or summary["notes"]
     return summary, first_findings(found.findings, found.notes, SHOWN_OF_A_KIND) if wanted else []
 
 
 def read_committed(settings: Settings) -> Committed:
-    """The committed offsets of the schedulers and of every group that has a retry topic.
+    """Return the committed offsets of the schedulers and of every group with a retry topic.
 
     Raises:
-        TopicNotReady: there are no topics of this installation.
+        TopicNotReady: the installation has no topics.
     """
     admin, names = KafkaAdmin(settings.client_settings()), settings.names
     topics = {topic: count for topic, count in admin.topics().items() if topic.startswith(names.prefix)}
@@ -197,15 +221,12 @@ def read_committed(settings: Settings) -> Committed:
             "create them: reconsume topics apply"
         )
     scheduler = names.scheduler_group
-    # The schedulers' first: what they have handled must be found on the other topics afterwards.
+    # The schedulers' first: records that they have handled must then be found on other topics.
     read = {topic: count for topic, count in topics.items() if names.is_scheduled(topic) or names.is_parked(topic)}
     lanes = all_partitions(read)
     committed = {scheduler: admin.committed(scheduler, lanes)}
     for topic, count in topics.items():
-        try:
-            name = names.rocketmq_name(topic)
-        except IllegalName:
-            continue
+        name = names.rocketmq_name(topic)
         if name.startswith(RETRY_PREFIX):
             group = name.removeprefix(RETRY_PREFIX)
             try:
@@ -216,12 +237,12 @@ def read_committed(settings: Settings) -> Committed:
 
 
 def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Extent]:
-    """Return the records that each partition of our topics holds from that moment on, 0 for all."""
+    """Return the extents of the topics' partitions from that moment on, 0 for all."""
     admin, names = KafkaAdmin(settings.client_settings()), settings.names
     ours = {topic: count for topic, count in admin.topics().items() if names.is_ours(topic)}
     places = [(topic, one) for topic, count in ours.items() for one in range(count)]
     firsts, ends = admin.end_offsets(places, earliest=True), admin.end_offsets(places)
-    # What is left of the time before shows that nothing of that moment or later was deleted.
+    # Records left from before prove that none of that moment or later was deleted.
     begins = admin.offsets_at(places, from_ms) if from_ms > 0 else firsts
     return {at: Extent(firsts[at] if begins[at] <= firsts[at] else 0, ends[at]) for at in places}
 
@@ -236,15 +257,14 @@ def _write(
     if options.report is not None:
         where = {"bootstrap_servers": settings.bootstrap_servers, "topic_prefix": settings.topic_prefix}
         page = render_report(summary, shown, language=options.language, **where)
-        options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(page, encoding="utf-8")
         if options.report.suffix == ".html":  # the console lists reports with these figures
             text = json.dumps(summary, ensure_ascii=False)
             options.report.with_suffix(".json").write_text(text, encoding="utf-8")
     if options.out is not None:
         folder = absolute(options.out)
-        tables = {"ledger": found.ledger, "findings": found.findings, "notes": found.notes}
-        for name, table in {**tables, "conservation": conservation(found.ledger)}.items():
+        tables = (found.ledger, found.findings, found.notes, conservation(found.ledger))
+        for name, table in zip(_TABLES, tables, strict=False):
             table.write.mode("overwrite").parquet(f"{folder}/{name}")
         text = json.dumps(summary, ensure_ascii=False)
         figures = local_rows(found.ledger.sparkSession, [{"value": text}], "value STRING")
@@ -252,7 +272,7 @@ def _write(
 
 
 def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]], report: Path | None) -> None:
-    """The figures, the first findings, and the verdict."""
+    """Print the figures, the first findings, and the verdict."""
     names = ("sent_back", "waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
     titles = (WORDS["en"][name] for name in names)
     rows = [(one["group"] or "-", *(one[name] for name in names)) for one in summary["groups"]]
@@ -280,7 +300,7 @@ def print_summary(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]]
 
 
 def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
-    """The first ones, with the commands that show their records."""
+    """Print the first findings, with commands that show their records."""
     for one in islice(findings, _PRINTED):
         print_line(one_line(f"{one['kind']} {one['group']} {one['origin_message_id']} attempt {one['attempt']}"))
         for command in one["commands"]:
@@ -288,7 +308,7 @@ def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:
 
 
 def run_line(summary: dict[str, Any], run: dt.datetime) -> str:
-    """The output of a run."""
+    """Return the output of a run."""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in summary["findings"].items())
     return (
         f"{run:%Y-%m-%d %H:%M:%S}Z {counted(summary['attempts'], 'send-back')}: {summary['moved']:,} delivered again, "
@@ -303,7 +323,7 @@ def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None
 
 
 def _milliseconds(name: str, text: str) -> int:
-    """The duration that an option holds."""
+    """Return the milliseconds of a duration option."""
     try:
         return parse_duration(text)
     except IllegalDelayLevels:

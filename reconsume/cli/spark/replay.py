@@ -30,18 +30,20 @@ from reconsume.spark_connectors.replay import (
     replay_stream,
     run_replay,
 )
+from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
 from reconsume.spark_connectors.replay.selection import SEND, STATUSES
+from reconsume.spark_connectors.session import literal_path
 
 _SHOWN: Final = ("cause", "group", "hour")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """The options of the command line; None where there is none.
+    """The options of the command line; None for missing ones.
 
     Attributes:
-        which: dead letters, and where they go, as `plan_replay` and `replay_stream` take it.
-        how: they are sent, as `run_replay` and `replay_stream` take it.
+        which: arguments of `plan_replay` and `replay_stream` that select dead letters and targets.
+        how: arguments of `run_replay` and `replay_stream` about the sending.
     """
 
     folder: str | None
@@ -54,10 +56,10 @@ class ReplayOptions:
 
 
 def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None:
-    """Carry the command out.
+    """Run the command.
 
     Raises:
-        IllegalSetting: options that do not fit each other, or the plan of the folder.
+        IllegalSetting: options contradict each other, or the plan in the folder.
     """
     folder = _folder(options)
     which = {name: value for name, value in options.which.items() if value not in (None, [])}
@@ -75,7 +77,7 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """One execution of the command."""
+    """An execution of the command."""
 
     spark: SparkSession
     servers: str
@@ -87,12 +89,15 @@ class _Replay:
 
     def batch(self) -> None:
         spark, servers, options, kafka = self.spark, self.servers, self.options, self.options.spark.kafka
-        with working(f"reading the dead letters for the plan in {self.folder}", quiet=self.as_json):
+        with (
+            working(f"reading the dead letters for the plan in {self.folder}", quiet=self.as_json),
+            explained(f"the plan in {self.folder} cannot be read"),
+        ):
             plan = open_plan(spark, self.folder)
             if plan is None:
                 plan = plan_replay(spark, servers, self.folder, options=kafka, **self.which)
             else:
-                _check_same(plan, self.which)
+                plan.check_same(self.which, {**PLAN_OPTIONS, "topic_prefix": "topic_prefix"})
             result: dict[str, Any] = {"plan_id": plan.plan_id, "folder": self.folder, "where": plan.where}
             result |= {"target": plan.target, "counts": dict(plan.counts), "dry_run": options.dry_run}
             for column in _SHOWN:
@@ -107,11 +112,11 @@ class _Replay:
             if not options.dry_run:
                 ran = run_replay(spark, servers, plan, progress=lambda at: say(_progress(at)), **self.how)
                 result |= {"sent": ran.sent, "before": ran.before}
-            say("reading what became of them")
+            say("reading the outcomes")
             with explained(f"the report of plan {plan.plan_id} cannot be made"):
                 report = replay_report(spark, servers, plan, options=kafka)
                 report.write.mode("overwrite").parquet(f"{self.folder}/report")
-                counts = spark.read.parquet(f"{self.folder}/report").groupBy("outcome").count().collect()
+                counts = spark.read.parquet(literal_path(f"{self.folder}/report")).groupBy("outcome").count().collect()
         result["report"] = {row["outcome"]: row["count"] for row in counts}
         if self.as_json:
             print_json(result)
@@ -124,7 +129,7 @@ class _Replay:
             raise IllegalSetting(
                 "--stream cannot be used with --dry-run, because a stream moves its checkpoint; leave one of them out"
             )
-        if not confirm(f"Replay what came since the last run of {name}?", yes=options.yes):
+        if not confirm(f"Replay the dead letters since the last run of {name}?", yes=options.yes):
             return
         with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
             query = replay_stream(self.spark, self.servers, folder, name, **self.which, **self.how)
@@ -146,7 +151,7 @@ def _progress(at: ReplayProgress) -> str:
 
 
 def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[str]) -> range:
-    """Ask Kafka before Spark starts: its own answer takes a minute where no broker answers.
+    """Ask Kafka before Spark starts, which takes a minute to report an unreachable broker.
 
     Returns:
         The partitions of `DELAY.0s` for floods.
@@ -167,17 +172,6 @@ def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[st
         if topic not in found:
             raise TopicNotReady(f"topic {topic} does not exist: {remedy}")
     return range(read_groups(cluster).normal_partitions, found[lane])
-
-
-def _check_same(plan: ReplayPlan, which: Mapping[str, Any]) -> None:
-    """The plan of a folder goes on as it was made."""
-    for name, key, made in (("--where", "where", plan.where), ("--to", "target", plan.target)):
-        said = which.get(key, made)
-        if said != made:
-            raise IllegalSetting(
-                f"{name} {said!r}: the plan in {plan.folder} was made with {made!r}; "
-                f"leave {name} out to continue that plan, or choose another folder with --plan"
-            )
 
 
 def _ask(plan: ReplayPlan, options: ReplayOptions) -> bool:
@@ -212,6 +206,6 @@ def print_result(folder: str, result: Mapping[str, Any]) -> None:
     print_line(f"sent {result['sent']:,} now, {result['before']:,} before")
     print_table("where they are", ("outcome", "dead letters"), sorted(result["report"].items()))
     print_line(
-        f"One row for each: {folder}/report (Parquet). Schedulers deliver what is sent; the same command with "
-        "--plan of this folder shows where they are then, and sends nothing again."
+        f"Report: {folder}/report (Parquet), one row for each dead letter. Schedulers deliver the sent records; to see "
+        f"where they are then, run the same command with --plan {folder}: it sends nothing twice."
     )

@@ -1,4 +1,4 @@
-"""The Spark session of a command: on this machine with all that it needs, on a cluster, or over Spark Connect."""
+"""The Spark session of a command: self-contained on this machine, on a cluster, or over Spark Connect."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MODULES: Final = """<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
-"""What the connector needs beyond the jars that pyspark has."""
+"""The connector's dependencies beyond the jars of pyspark."""
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    # Spark's own 200 are for clusters: on one machine most of them would be empty, and each costs.
+    # Spark's default of 200 is for clusters: on one machine most partitions would be empty, at a cost.
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
 }
@@ -45,10 +45,10 @@ _LOG_CONFIG: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def connector_jars(java: Path, progress: Progress) -> Path:
-    """The folder of the Kafka connector's jars for the running pyspark, fetched once.
+    """Return the folder of the Kafka connector's jars for the running pyspark, downloaded once.
 
     Raises:
-        JarsNotFound: Ivy could not fetch them; with its last lines.
+        JarsNotFound: Ivy failed; with its last lines.
     """
     organisation, name, version = packages()[0].split(":")
     modules = _MODULES.format(organisation=organisation, name=name, version=version)
@@ -59,28 +59,28 @@ def connector_jars(java: Path, progress: Progress) -> Path:
 def local_session(
     progress: Progress, *, master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session in a JVM of its own on this machine.
+    """Make a session in a separate JVM on this machine.
 
     Args:
-        progress: told what is being fetched.
+        progress: called with the current download.
         master: `local[n]`.
-        settings: Spark's, over ours.
+        settings: Spark settings, which override ours.
 
     Raises:
         JavaNotFound: no Java of version 17 or newer.
-        JarsNotFound: the connector could not be fetched.
-        IllegalSetting: there is no folder to write to.
+        JarsNotFound: the connector could not be downloaded.
+        IllegalSetting: no folder is writable.
     """
     return open_session(progress, SparkChoice(master, None, dict(settings or {}), {}))
 
 
 def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True) -> SparkSession:
-    """The session that a command line asks for.
+    """Make the session that the command line requests.
 
     Args:
-        progress: told what is being fetched or started.
-        chosen: on the command line.
-        sends: whether it writes to Kafka: then a failed task must not run again, for it would send its records again.
+        progress: called with the current download or start.
+        chosen: the choice of the command line.
+        sends: whether it writes to Kafka: then failed tasks must not be repeated, which would send records twice.
     """
     if chosen.remote is not None:
         progress(f"connecting to {chosen.remote}")
@@ -92,13 +92,13 @@ def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True)
     ours = (_LOCAL | _places() if is_local else {}) | (once if sends and not runs_tasks_once(chosen.master) else {})
     settings: dict[str, Any] = ours | chosen.settings
     builder = SparkSession.builder.master(chosen.master).appName("reconsume").config(map=settings)
-    # Spark makes a folder named artifacts where it is started, which may be where nobody may write.
+    # Spark creates a folder named artifacts in the current folder, which may not be writable.
     with chdir(own_folder()) if is_local else nullcontext():
         return configure(builder, jars_dir=jars).getOrCreate()
 
 
 def _places() -> dict[str, str]:
-    """Where Spark writes, and what it logs; of a temporary folder Java would not ask the environment."""
+    """Return settings for Spark's folders and logs; Java ignores the environment for its temporary folder."""
     folder = temporary_folder()
     java = (f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}", f'"-Djava.io.tmpdir={folder}"')
     return {"spark.local.dir": str(folder), "spark.driver.extraJavaOptions": " ".join(java)}

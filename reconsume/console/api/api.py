@@ -1,4 +1,4 @@
-"""`/api/v1`: what the pages show and do, as JSON, by the same functions, sign-in and roles."""
+"""`/api/v1`: the contents and actions of the pages as JSON, with the same functions, sign-in and roles."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from reconsume.console.api.models import (
     ShownReleased,
     ShownReport,
     ShownReports,
+    ShownResolved,
     ShownRetryHours,
     ShownVerdicts,
     ShownWaits,
@@ -69,7 +70,7 @@ headers of a proxy, or the session of a browser. Requests that change something 
 
 
 def group_name(group: str) -> str:
-    """The group that the address names, with its escapes."""
+    """Return the group in the address, without escapes."""
     return unquote(group, errors="replace")
 
 
@@ -106,7 +107,7 @@ def make_api(
 
 
 def fault_of(_request: Request, error: Exception) -> JSONResponse:
-    """Why a request was refused, as JSON."""
+    """Return the reason of a refusal as JSON."""
     headers: dict[str, str] = {}
     if isinstance(error, Refusal):
         status, detail = error.status, error.detail
@@ -125,10 +126,10 @@ def fault_of(_request: Request, error: Exception) -> JSONResponse:
 
 
 def latest(cluster: ConsoleCluster) -> Snapshot:
-    """Return the installation as it was seconds ago.
+    """Return the state of the installation, a few seconds old.
 
     Raises:
-        Refusal: it is being read for the first time.
+        Refusal: the first reading has not ended.
     """
     if (found := cluster.latest()) is None:
         raise Refusal(503, "this console has just started and reads the installation for the first time")
@@ -138,7 +139,7 @@ def latest(cluster: ConsoleCluster) -> Snapshot:
 def _add_views(api: FastAPI, settings: ConsoleProcessSettings, cluster: ConsoleCluster) -> None:
     @api.get("/overview")
     def overview(request: Request, q: str = "") -> ShownOverview:
-        """The installation: delay topics, and groups whose names contain `q`, those that need a person first."""
+        """The installation: delay topics, and groups whose names contain `q`, those that need attention first."""
         snapshot = latest(cluster)
         found = overview_of(visible_to(caller_of(request), snapshot), q)
         return shown_overview(found, snapshot, cluster.left_to_index())
@@ -191,7 +192,7 @@ def _add_letters(
         before: str | None = None,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
     ) -> ShownLetters:
-        """Dead letters of a group, the newest first."""
+        """Dead letters of a group, newest first."""
         caller = require(request, ConsoleRole.VIEWER, group)
         page = cluster.page(group, form.wanted(clock()), before=before, limit=limit)
         hide = hides_values(settings.console, caller, group)
@@ -232,21 +233,21 @@ def _filter_form(
 def _add_changes(api: FastAPI, changes: Changes) -> None:
     @api.post("/groups/{group}/resolve")
     def resolve(request: Request, group: Group, asked: AskedResolve) -> ShownVerdicts:
-        """Resolve open dead letters; `status` is what they were before."""
+        """Resolve open dead letters; `status` is their earlier state."""
         caller = require(request, ConsoleRole.OPERATOR, group)
         letters = shown_changes(changes.resolve(caller.name, group, places_of(asked.places), asked.why))
         return ShownVerdicts(changed=sum(one.is_changed for one in letters), letters=letters)
 
     @api.post("/groups/{group}/retries")
     def retries(request: Request, group: Group, asked: AskedPause) -> AskedPause:
-        """Pause the retries of a group, or resume them; no record is lost or early."""
+        """Pause or resume the retries of a group; no record is lost or early."""
         caller = require(request, ConsoleRole.OPERATOR, group)
         changes.pause_retries(caller.name, group, is_paused=asked.paused)
         return asked
 
     @api.post("/groups/{group}/reopen")
     def reopen(request: Request, group: Group, asked: AskedPlaces) -> ShownVerdicts:
-        """Open resolved dead letters again; `status` is what they were before."""
+        """Reopen resolved dead letters; `status` is their earlier state."""
         caller = require(request, ConsoleRole.OPERATOR, group)
         letters = shown_changes(changes.reopen(caller.name, group, places_of(asked.places)))
         return ShownVerdicts(changed=sum(one.is_changed for one in letters), letters=letters)
@@ -255,13 +256,19 @@ def _add_changes(api: FastAPI, changes: Changes) -> None:
 def _add_quarantine(api: FastAPI, cluster: ConsoleCluster, changes: Changes) -> None:
     @api.get("/quarantine")
     def quarantine(request: Request, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> ShownQuarantine:
-        """Records that wait in the quarantine, the oldest first; for people with a role for all groups."""
+        """Open records of the quarantine, the oldest first; needs a role for all groups."""
         require(request, ConsoleRole.VIEWER)
         records, has_more = cluster.quarantine(limit)
         return ShownQuarantine(records=[shown_quarantined(one) for one in records], has_more=has_more)
 
     @api.post("/quarantine/release")
     def release(request: Request, asked: AskedPlaces) -> ShownReleased:
-        """Give records back to the schedulers, all of them or none; for admins."""
+        """Return records to the schedulers, all of them or none; for admins."""
         caller = require(request, ConsoleRole.ADMIN)
         return ShownReleased(released=changes.release(caller.name, places_of(asked.places)))
+
+    @api.post("/quarantine/resolve")
+    def resolve(request: Request, asked: AskedResolve) -> ShownResolved:
+        """Close records for good, all or none; for admins."""
+        caller = require(request, ConsoleRole.ADMIN)
+        return ShownResolved(resolved=changes.resolve_quarantined(caller.name, places_of(asked.places), asked.why))

@@ -10,18 +10,18 @@ from reconsume.console.api.models import AskedModel, ShownModel
 
 
 class AskedEdit(AskedModel):
-    """The changes to one dead letter that is resent; the dead letter keeps the original."""
+    """Changes to a resent dead letter; the dead letter itself stays unchanged."""
 
     value: str | None = None
     """The new value as text; None keeps it."""
     value_base64: str | None = None
-    """The new value as bytes, in place of `value`."""
+    """The new value as bytes, instead of `value`."""
     headers: dict[str, str | None] = Field(default_factory=dict)
     """New texts by name; null removes the header."""
 
 
 class AskedJob(AskedModel):
-    """A job on all dead letters that a filter takes, or on some."""
+    """A job on all dead letters that match a filter, or on picked ones."""
 
     kind: Literal["resend", "resolve"]
     group: str
@@ -29,31 +29,31 @@ class AskedJob(AskedModel):
     key: str | None = None
     message_id: str | None = None
     since: str | None = None
-    """A moment (`2026-11-22 10:00`, UTC), or how long ago (`2h`)."""
+    """A moment (`2026-11-22 10:00`, UTC), or a time span before now (`2h`)."""
     until: str | None = None
     state: str | None = None
-    """Where none is said, open ones."""
+    """By default open ones."""
     label: str | None = None
     places: Annotated[list[str], Field(max_length=50_000)] | None = None
-    """In place of a filter."""
+    """Picked places instead of a filter."""
     rate: Annotated[int, Field(ge=1)] | None = None
-    """The most records in a second."""
+    """The maximum of records per second."""
     max_replays: Annotated[int, Field(ge=1)] = 2
     target: Literal["retry", "origin"] = "retry"
     edit: AskedEdit | None = None
-    """For the resend of one place."""
+    """Only for the resend of a single place."""
     why: str = ""
 
 
 class AskedWish(AskedModel):
-    """A person's request to a job."""
+    """A request to a job."""
 
     wish: Literal["pause", "resume", "cancel"]
     why: str = ""
 
 
 class ShownKind(ShownModel):
-    """So many dead letters of one kind."""
+    """The number of dead letters of one kind."""
 
     value: str
     number: int
@@ -66,7 +66,7 @@ class ShownPlan(ShownModel):
 
     count: int
     acted: int
-    """Those that it would send or resolve."""
+    """The number that it would send or resolve."""
     statuses: dict[str, int]
     causes: list[ShownKind]
     hours: list[ShownKind]
@@ -74,7 +74,7 @@ class ShownPlan(ShownModel):
 
 
 class ShownEvent(ShownModel):
-    """A person's earlier request to a job."""
+    """An earlier request to a job."""
 
     at_ms: int
     by: str

@@ -27,14 +27,14 @@ from reconsume.operations.jobs.selection import JobDraft
 def add_job_routes(
     api: FastAPI, cluster: ConsoleCluster, changes: Changes, clock: Clock, settings: ConsoleSettings
 ) -> None:
-    """Add what there is about jobs.
+    """Add the routes about jobs.
 
     Args:
-        api: takes it.
-        cluster: is asked.
-        changes: does it.
-        clock: gives the time in milliseconds.
-        settings: of the console.
+        api: the application to extend.
+        cluster: reads from Kafka.
+        changes: makes changes.
+        clock: returns milliseconds.
+        settings: the settings of the console.
     """
 
     def draft(request: Request, asked: AskedJob) -> JobDraft:
@@ -43,7 +43,7 @@ def add_job_routes(
 
     @api.get("/jobs")
     def jobs(request: Request, group: str | None = None) -> list[ShownJob]:
-        """Jobs of the groups that the caller may see, the newest first."""
+        """Jobs of the groups that the caller may see, newest first."""
         caller, found = caller_of(request), cluster.latest()
         if found is None:
             return []
@@ -55,9 +55,9 @@ def add_job_routes(
 
     @api.post("/jobs/plan")
     def job_plan(request: Request, asked: AskedJob) -> ShownPlan:
-        """Return the plan of a job (the dry run): how many, by cause, hour and origin topic; changes nothing."""
+        """The plan of a job (a dry run): counts by cause, hour and origin topic; changes nothing."""
         require(request, ConsoleRole.OPERATOR, asked.group)
-        return shown_plan(changes.plan_job(draft(request, asked)))
+        return shown_plan(cluster.plan_job(draft(request, asked)))
 
     @api.post("/jobs", status_code=201)
     def job_create(request: Request, asked: AskedJob) -> ShownJob:
@@ -67,14 +67,14 @@ def add_job_routes(
 
     @api.get("/jobs/{name}")
     def job(request: Request, name: str) -> ShownJob:
-        """A job as it is now."""
+        """A job with its current progress."""
         found = cluster.job(name)
         require(request, ConsoleRole.VIEWER, found.spec.group)
         return shown_job(found, clock())
 
     @api.post("/jobs/{name}/wish")
     def job_wish(request: Request, name: str, asked: AskedWish) -> ShownJob:
-        """Pause a job, have it go on, or end it."""
+        """Pause, resume or cancel a job."""
         caller = require(request, ConsoleRole.OPERATOR, cluster.job(name).spec.group)
         return shown_job(changes.steer_job(caller.name, name, asked.wish, asked.why), clock())
 

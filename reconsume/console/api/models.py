@@ -23,7 +23,7 @@ Places = Annotated[list[str], Field(min_length=1, max_length=1_000)]
 
 
 class ApiFault(ShownModel):
-    """Why a request was refused."""
+    """The reason of a refusal."""
 
     status: int
     detail: str
@@ -34,7 +34,7 @@ class ShownCount(ShownModel):
 
     number: int
     exact: bool
-    """False: it is estimated from offsets."""
+    """False if estimated from offsets."""
 
 
 class ShownLane(ShownModel):
@@ -51,7 +51,7 @@ class ShownGroup(ShownModel):
 
     group: str
     dead_letters: ShownCount
-    """Those that Kafka keeps, whatever became of them."""
+    """All records that Kafka keeps, in any state."""
     retry_lag: ShownCount
     open_letters: int | None
     """None while the index is being filled; so are the next four."""
@@ -59,28 +59,28 @@ class ShownGroup(ShownModel):
     new_in_day: int | None
     oldest_open_ms: int | None
     new_by_hour: list[int] | None
-    """Of the last 24 hours, the oldest first."""
+    """For the last 24 hours, oldest first."""
     is_paused: bool
-    """Whether its due retries wait until a person resumes them."""
+    """Whether due retries wait until a person resumes them."""
     parked: ShownCount
     """Due records that wait because of a pause."""
 
 
 class ShownOverview(ShownModel):
-    """The installation, as it was seconds ago."""
+    """The installation, a few seconds old."""
 
     at_ms: int
     trouble: str
-    """Why it is not newer; empty where it is."""
+    """Why it is not newer; empty if it is current."""
     left_to_index: int | None
     schedulers: list[str] | None
-    """Names of the workers that are alive; None where no broker tells."""
+    """Names of live workers; None if unknown."""
     late_ms: int
-    """For how long the record that has waited longest is due."""
+    """How long the most overdue record has been due."""
     delay_topics: list[ShownLane]
     quarantined: ShownCount
     groups: list[ShownGroup]
-    """Those that need a person first."""
+    """Those that need attention first."""
 
 
 class ShownCause(ShownModel):
@@ -126,7 +126,7 @@ class ShownLetter(ShownModel):
     state: str
     stored_ms: int
     key: str | None
-    """As text; None where there is none, where it is hidden, or where it is not UTF-8."""
+    """The key as text; None if it is missing, hidden or not UTF-8."""
     exception_class: str | None
     cause: str | None
     message_id: str
@@ -136,13 +136,13 @@ class ShownLetter(ShownModel):
 
 
 class ShownLetters(ShownModel):
-    """A page of dead letters, the newest first."""
+    """A page of dead letters, newest first."""
 
     letters: list[ShownLetter]
     older: str | None
-    """`before` of the next page; None: there is none."""
+    """`before` of the next page; None if this is the last page."""
     found: int | None
-    """How many the filter takes; None where nobody has counted."""
+    """The number of matching dead letters; None if unknown."""
     looked_at: int
 
 
@@ -163,7 +163,7 @@ class ShownBytes(ShownModel):
     size: int
     is_hidden: bool
     base64: str | None
-    """None where it is hidden."""
+    """None if it is hidden."""
 
 
 class ShownDecoded(ShownModel):
@@ -176,7 +176,7 @@ class ShownDecoded(ShownModel):
     schema_id: int | None
     """The schema that the bytes name."""
     note: str
-    """Why they are not decoded by that schema; else empty."""
+    """Why that schema was not used; else empty."""
 
 
 class ShownHeader(ShownModel):
@@ -187,7 +187,7 @@ class ShownHeader(ShownModel):
 
 
 class ShownRecord(ShownLetter):
-    """A dead letter with all that it has."""
+    """A whole dead letter."""
 
     topic: str
     stacktrace: str | None
@@ -198,7 +198,7 @@ class ShownRecord(ShownLetter):
     key_bytes: ShownBytes | None
     value: ShownBytes | None
     key_decoded: ShownDecoded | None
-    """None where it is hidden; so is the next one."""
+    """None if it is hidden; so is the next one."""
     value_decoded: ShownDecoded | None
     headers: list[ShownHeader]
 
@@ -209,20 +209,22 @@ class ShownWaits(ShownModel):
     by_topic: dict[str, int]
     """By delay topic."""
     read: int
-    """So many waiting records of all groups were read."""
+    """The number of waiting records of all groups that were read."""
     is_whole: bool
-    """False: there are more than were read, so the counts are minimums."""
+    """False if not all waiting records were read; the counts are then minimums."""
 
 
 class ShownRetryHours(ShownModel):
     """Retries of a group by the hour of their delivery."""
 
+    first_ms: int
+    """The start of the oldest hour, in milliseconds."""
     by_hour: list[int]
-    """Of the last 72 hours, the oldest first."""
+    """For the last 72 hours, oldest first."""
     is_exact: bool
-    """False: estimated from offsets."""
+    """False if estimated from offsets."""
     since_ms: int | None
-    """When the oldest retry that Kafka keeps was delivered."""
+    """When the oldest kept retry was delivered."""
 
 
 class ShownStep(ShownModel):
@@ -243,13 +245,13 @@ class ShownLife(ShownModel):
 
     steps: list[ShownStep]
     read: int
-    """So many records of all messages were read."""
+    """The number of records of all messages that were read."""
     is_whole: bool
-    """False: there are more than were read, so some steps may be missing."""
+    """False if not all records were read; some steps may be missing."""
 
 
 class AskedPause(AskedModel):
-    """Whether the retries of a group are paused."""
+    """A request to pause or resume the retries of a group."""
 
     paused: bool
 
@@ -260,7 +262,7 @@ class ShownReport(ShownModel):
     name: str
     at_ms: int
     verdict: Literal["ok", "findings"] | None
-    """None where no figures lie beside the page; so is the next one."""
+    """None without readable figures beside the page; so is the next one."""
     attempts: int | None
     findings: dict[str, int]
     since: str | None
@@ -272,11 +274,11 @@ class ShownReports(ShownModel):
 
     reports: list[ShownReport]
     number: int
-    """How many the folder has."""
+    """The number of reports in the folder."""
 
 
 class AskedPlaces(AskedModel):
-    """Dead letters, or records of the quarantine."""
+    """Places of dead letters, or of records in the quarantine."""
 
     places: Places
 
@@ -292,7 +294,7 @@ class ShownVerdict(ShownModel):
 
     place: str
     status: str
-    """Its state before."""
+    """Its earlier state."""
     is_changed: bool
 
 
@@ -310,18 +312,24 @@ class ShownQuarantined(ShownModel):
     stored_ms: int
     reason: str
     topic: str
-    """Where it stood."""
+    """The place before the quarantine."""
     size: int
 
 
 class ShownQuarantine(ShownModel):
-    """Records that wait in the quarantine, the oldest first."""
+    """Records in the quarantine, oldest first."""
 
     records: list[ShownQuarantined]
     has_more: bool
 
 
 class ShownReleased(ShownModel):
-    """How many records were released."""
+    """The number of released records."""
 
     released: int
+
+
+class ShownResolved(ShownModel):
+    """The number of resolved records."""
+
+    resolved: int

@@ -1,4 +1,4 @@
-"""The answers of the API, made from Kafka's and the index's. Pure."""
+"""Conversions of operations' results to the API's answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.lives.group_waits import GroupWaits
 from reconsume.operations.lives.message_life import MessageLife
-from reconsume.operations.quarantine import QuarantineRecord
+from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.resolve import Changed
 
 

@@ -1,1 +1,1 @@
-"""The pages and what they show."""
+"""The pages and their contents."""

@@ -1,4 +1,4 @@
-"""Changes that take effect at once: resolutions of dead letters, the pause of a group."""
+"""Changes with immediate effect: resolutions of dead letters, the pause of a group."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Actions:
     """Changes, by forms.
 
     Args:
-        settings: of the console.
-        changes: does them.
-        renderer: makes the pages.
-        forms: reads them.
+        settings: the settings of the console.
+        changes: makes the changes.
+        renderer: renders the pages.
+        forms: reads the forms.
     """
 
     def __init__(self, settings: ConsoleSettings, changes: Changes, renderer: Renderer, forms: FormReader) -> None:
@@ -33,12 +33,12 @@ class Actions:
         self._forms = forms
 
     async def resolve(self, request: Request) -> Response:
-        """Resolve the chosen dead letters, or open them again; the same form again changes nothing."""
+        """Resolve or reopen the chosen dead letters; repeating the form changes nothing."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._resolve, request, form)
 
     async def pause(self, request: Request) -> Response:
-        """Pause the retries of a group, or resume them."""
+        """Pause or resume the retries of a group."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._pause, request, form)
 
@@ -59,7 +59,7 @@ class Actions:
             "sent_status": what,
             "what": what,
         }
-        # Who chooses another language gets a page that can be asked for without a form.
+        # A switch of the language leads to a page that needs no form.
         return self._renderer.page(request, "resolve_done.html", content, here=Links().group(group, "dead-letters"))
 
     def _pause(self, request: Request, form: Form) -> Response:

@@ -1,4 +1,4 @@
-"""Keys, values and headers as people can look at them. Pure; whatever is cut says so."""
+"""Keys, values and headers for people; shortened parts are marked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Blob:
     """A key or a value.
 
     Attributes:
-        size: in bytes; None: there is none.
-        decoded: as `decode_payload` shows it; None where it is hidden, empty or missing.
-        text: its bytes as text; None where they are not UTF-8, or where `decoded` shows the same.
-        text_is_cut: there is more of it.
-        dump: in hexadecimal.
-        dumped: so many bytes of it stand in `dump`.
+        size: the size in bytes; None if it is missing.
+        decoded: the result of `decode_payload`; None if it is hidden, empty or missing.
+        text: its bytes as text; None if they are not UTF-8, or if `decoded` shows the same.
+        text_is_cut: whether the text is shortened.
+        dump: its bytes in hexadecimal.
+        dumped: the number of bytes in `dump`.
     """
 
     size: int | None
@@ -71,7 +71,7 @@ def _text(value: bytes) -> str | None:
 
 
 def one_line(value: bytes | None, longest: int, *, hide: bool) -> str | None:
-    """For a cell of a table; None where there is none, or where it is to be hidden."""
+    """Return text for a cell of a table; None if it is missing or hidden."""
     if value is None or hide:
         return None
     text = _text(value)
@@ -79,7 +79,7 @@ def one_line(value: bytes | None, longest: int, *, hide: bool) -> str | None:
 
 
 def shorten(text: str, longest: int) -> str:
-    """On one line, with an ellipsis where it was cut."""
+    """Return text on one line, with an ellipsis if shortened."""
     line = " ".join(text[: longest * 4].split())
     return line if len(line) <= longest and len(text) <= longest * 4 else line[: longest - 1] + "…"
 
@@ -89,10 +89,10 @@ class HeaderRow:
     """A header of a record.
 
     Attributes:
-        text: None where it has no value, or where it is hidden.
-        is_hex: the text is its bytes in hexadecimal, because it is not UTF-8.
-        is_cut: there is more of it.
-        size: in bytes; None without a value.
+        text: the value; None if it is missing or hidden.
+        is_hex: whether the text is hexadecimal, because the value is not UTF-8.
+        is_cut: whether the text is shortened.
+        size: the size in bytes; None without a value.
         is_ours: whether reconsume has written it.
         is_hidden: only its size may be shown.
     """
@@ -107,7 +107,7 @@ class HeaderRow:
 
 
 def header_rows(headers: Iterable[Header], *, hide: bool) -> list[HeaderRow]:
-    """All of them, in their order."""
+    """Return all headers in order."""
     return [_header_row(name, value, hide=hide) for name, value in headers]
 
 

@@ -1,4 +1,4 @@
-"""One dead letter, corrected: the form with its value and headers, and what a person has changed in it."""
+"""A single dead letter, edited in a form: its value and headers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from reconsume.operations.jobs.selection import MOST_EDITED
 from reconsume.operations.record_address import RecordAddress
 
 _VALUE_BYTES: Final = 32_768
-"""A form carries it with escapes, which take up to three times the room."""
+"""Forms carry values with escapes, which take up to three times the space."""
 _HEADER_BYTES: Final = 4_096
 _NEW_HEADERS: Final = 3
 FIELDS: Final = ("value", "header", "header_value", "removed", "new_name", "new_value")
-"""What the form says of the edit; the page of the plan carries it on."""
+"""The fields of an edit, which the page of the plan carries on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class EditableLetter:
     """The parts of a dead letter that a form can change.
 
     Attributes:
-        value: as text; None: a form cannot carry it.
-        headers: of the program, each of which has one text.
-        kept: names of its other headers, which stay as they are.
+        value: the value as text; None if a form cannot carry it.
+        headers: headers of the program with a single text value.
+        kept: names of its other headers, which stay unchanged.
     """
 
     value: str | None
@@ -51,7 +51,7 @@ class EditableLetter:
 
 
 def editable(one: DeadLetterRecord) -> EditableLetter:
-    """Return what a form can change: text that a browser gives back as it was."""
+    """Return the editable parts: text that a browser returns unchanged."""
     users = [header for header in one.headers if not _is_reserved(header[0])]
     counts = Counter(name for name, _ in users)
     headers, kept = [], []
@@ -69,7 +69,7 @@ def _is_reserved(name: str) -> bool:
 
 
 def _text(value: bytes | None) -> str | None:
-    """None where a browser would give it back in another way, or a person could not see all of it."""
+    """Return the text; None if a browser would change it, or a person could not see all of it."""
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -83,10 +83,10 @@ def _line(value: bytes | None) -> str | None:
 
 
 def edit_of(one: DeadLetterRecord, form: Form) -> LetterEdit:
-    """Return what a person has changed in a dead letter; fields that are as they were change nothing.
+    """Return a person's changes to a dead letter; unchanged fields are left out.
 
     Raises:
-        IllegalSetting: nothing was changed, or something that cannot be.
+        IllegalSetting: nothing was changed, or something that cannot be edited.
     """
     may = editable(one)
     known, names, texts = dict(may.headers), form.get("header", []), form.get("header_value", [])
@@ -99,7 +99,7 @@ def edit_of(one: DeadLetterRecord, form: Form) -> LetterEdit:
             changed[name] = None if name in removed else text
     for name, text in zip(map(str.strip, form.get("new_name", [])), form.get("new_value", []), strict=False):
         if name and (name in known or name in may.kept or name in changed):
-            raise IllegalSetting(f"header {name[:80]!r} is there already; change it in its own field")
+            raise IllegalSetting(f"header {name[:80]!r} exists already; change it in its own field")
         if name:
             changed[name] = text
     value = None
@@ -113,9 +113,9 @@ def edit_of(one: DeadLetterRecord, form: Form) -> LetterEdit:
 
 
 def typed_value(before: str, typed: str) -> bytes | None:
-    """Return the new value; None where it was not changed.
+    """Return the new value; None if it was not changed.
 
-    Browsers send the ends of all lines as CR LF, so the ends of lines follow the value as it was.
+    Browsers send all line ends as CR LF, so the line ends of the old value are restored.
     """
     plain = typed.replace("\r\n", "\n")
     if plain == before.replace("\r\n", "\n"):
@@ -125,7 +125,7 @@ def typed_value(before: str, typed: str) -> bytes | None:
 
 
 def carried(form: Form) -> list[tuple[str, str]]:
-    """Return the fields of an edit for another form that says the same."""
+    """Return the fields of an edit, for another form."""
     return [(name, text.replace("\r\n", "\n")) for name in FIELDS for text in form.get(name, [])]
 
 
@@ -133,9 +133,9 @@ class EditPages:
     """The form of an edit.
 
     Args:
-        settings: of the console.
-        cluster: is asked.
-        renderer: makes the page.
+        settings: the settings of the console.
+        cluster: reads from Kafka.
+        renderer: renders the page.
     """
 
     def __init__(self, settings: ConsoleSettings, cluster: ConsoleCluster, renderer: Renderer) -> None:
@@ -155,17 +155,17 @@ class EditPages:
 
 
 def refuse_if_hidden(*, hide: bool) -> None:
-    """Refuse an edit where values are hidden.
+    """Refuse an edit if values are hidden.
 
     Raises:
-        Refusal: they are.
+        Refusal: values are hidden.
     """
     if hide:
         raise Refusal(403, "values are hidden in this console (console.hide_values), so they cannot be edited here")
 
 
 def edited_letter(cluster: ConsoleCluster, group: str, places: Iterable[RecordAddress]) -> DeadLetterRecord:
-    """Return the one dead letter that a form edits.
+    """Return the dead letter that a form edits.
 
     Raises:
         IllegalSetting: the form names several.
@@ -177,6 +177,6 @@ def edited_letter(cluster: ConsoleCluster, group: str, places: Iterable[RecordAd
 
 
 def headers_before(one: DeadLetterRecord, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the texts of headers before an edit; None: there was none."""
+    """Return the texts of headers before an edit; None for a new header."""
     known: dict[str, Header] = {name: (name, value) for name, value in one.headers}
     return {name: _line(known[name][1]) if name in known else None for name in names}

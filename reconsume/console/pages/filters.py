@@ -1,4 +1,4 @@
-"""The filter of the dead letters, as it stands in the address of a page: so an address is a filter that was kept."""
+"""Filters of dead letters, stored in the address of a page, so that a bookmark keeps a filter."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from reconsume.operations.record_address import RecordAddress
 
 FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
 MOST_PLACES: Final = 1_000
-"""Of one form; a filter takes more."""
+"""Maximum of letters picked in one form; a filter selects any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
-    """The input of a person, field by field; empty fields filter nothing."""
+    """A person's input, field by field; empty fields filter nothing."""
 
     text: str = ""
     key: str = ""
@@ -46,7 +46,7 @@ class FilterForm:
         """Return the filter with checked values.
 
         Raises:
-            IllegalSetting: a moment or a state is none.
+            IllegalSetting: an invalid moment or state.
         """
         if self.state and self.state not in STATES:
             raise IllegalSetting(f"state {self.state[:80]!r}: use {', '.join(STATES)}")
@@ -74,10 +74,10 @@ def job_draft(
     label_rules: Mapping[str, str] | None = None,
     edit: LetterEdit | None = None,
 ) -> JobDraft:
-    """Return the draft of a job that takes what a list shows, or what was picked.
+    """Return the draft of a job on the letters that a list shows, or on picked ones.
 
     Raises:
-        IllegalSetting: a moment or a state is none.
+        IllegalSetting: an invalid moment or state.
     """
     wanted = (
         JobFilter() if records is not None else job_filter(form.wanted(now_ms), label_rules=dict(label_rules or {}))
@@ -86,22 +86,24 @@ def job_draft(
 
 
 def place_of(text: str) -> RecordAddress:
-    """Where a record stands, as an address or a form has it.
+    """Parse a place from an address or a form.
 
     Raises:
-        IllegalSetting: it is no place.
+        IllegalSetting: the text is not a place.
     """
     return RecordAddress.parse(text, "reconsume dlq list")
 
 
 def places_of(texts: list[str]) -> list[RecordAddress]:
-    """Return the chosen places, each once, in order.
+    """Return the picked places, each once, in order.
 
     Raises:
-        IllegalSetting: nothing was chosen, too much, or what is no place.
+        IllegalSetting: nothing or too much was picked, or a text is not a place.
     """
     if not texts:
-        raise IllegalSetting("no dead letter is chosen: go back and tick some")
+        raise IllegalSetting("nothing is chosen: go back and tick some records")
     if len(texts) > MOST_PLACES:
-        raise IllegalSetting(f"{len(texts):,} dead letters are chosen, and a form takes {MOST_PLACES:,}: use a filter")
+        raise IllegalSetting(
+            f"{len(texts):,} records are chosen, and a form takes {MOST_PLACES:,}: choose fewer, or use a filter"
+        )
     return sorted({place_of(one) for one in texts})

@@ -1,4 +1,4 @@
-"""Forms that browsers send."""
+"""Forms from browsers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _FIELDS: Final = 2 * MOST_PLACES + 20
 
 
 class FormReader:
-    """Reads forms of this console, and no others.
+    """Reads forms of this console, and refuses others.
 
     Args:
-        sign_in: knows what the forms of a person carry.
+        sign_in: knows the token in the forms of a person.
     """
 
     def __init__(self, sign_in: SignIn) -> None:
         self._sign_in = sign_in
 
     async def read(self, request: Request) -> Form:
-        """Return what was sent.
+        """Return the fields of a form.
 
         Raises:
-            Refusal: it is too large, is no form, or does not carry the token of our forms.
+            Refusal: the body is too large, is not a form, or lacks the token of our forms.
         """
         try:
             text = (await request.body()).decode("ascii")
@@ -48,5 +48,5 @@ class FormReader:
 
 
 def last(form: Form, name: str) -> str:
-    """Return the last value of a field, or nothing."""
+    """Return the last value of a field, or an empty text."""
     return form.get(name, [""])[-1]

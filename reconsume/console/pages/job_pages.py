@@ -1,4 +1,4 @@
-"""Pages of jobs: the dry run, all jobs, one with its progress, and what a person wants of it."""
+"""Pages of jobs: the dry run, all jobs, a job with its progress, and requests to it."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import caller_of, require
 from reconsume.console.web.rendering import Links, Renderer
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.resend import SEND
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.selection import JobDraft
-from reconsume.operations.resend import SEND
 
 _KINDS: Final = ("resend", "resolve")
 _SHOWN_JOBS: Final = 200
 _SHOWN_KINDS: Final = 20
 _RATE: Final = 50
-"""Offered for a resend: what a service that has just come back stands."""
+"""The offered rate of a resend, which a recovering service should bear."""
 _NUMBER: Final = re.compile("[0-9]{1,6}", re.ASCII)
 
 
 class JobPages:
-    """Jobs, by pages and forms.
+    """Pages and forms of jobs.
 
     Args:
-        cluster: is asked.
-        changes: creates and steers them.
-        renderer: makes the pages.
-        forms: reads them.
-        clock: gives the time in milliseconds.
-        settings: of the console.
+        cluster: reads from Kafka.
+        changes: creates and controls jobs.
+        renderer: renders the pages.
+        forms: reads the forms.
+        clock: returns milliseconds.
+        settings: the settings of the console.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class JobPages:
         group = group_of(request)
         require(request, ConsoleRole.OPERATOR, group)
         form, kind = FilterForm.of(request.query_params), _kind(request.query_params.get("kind", "resend"))
-        plan = self._changes.plan_job(self._draft(kind, group, form))
+        plan = self._cluster.plan_job(self._draft(kind, group, form))
         content = self._content(group, kind, plan) | {"form": form}
         return self._renderer.page(request, "job_plan.html", content)
 
     async def plan_chosen(self, request: Request) -> Response:
-        """Show the plan of a resend of chosen dead letters, or of one that was edited; changes nothing."""
+        """Show the plan of a resend of picked dead letters, or of an edited one; changes nothing."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._plan_chosen, request, form)
 
@@ -81,14 +81,14 @@ class JobPages:
         group = group_of(request)
         caller = require(request, ConsoleRole.OPERATOR, group)
         hide = hides_values(self._settings, caller, group)
-        # Of the form with the check boxes one button takes all that are shown.
+        # One button of the form with check boxes picks all shown letters.
         draft, one = self._chosen(group, form, "shown" if "all" in form else "place", hide=hide)
         rows: list[dict[str, Any]] = []
 
         def told(letter: DeadLetterRecord, status: str) -> None:
             rows.append(row_of(letter, hide=hide) | {"status": status})
 
-        plan = self._changes.plan_job(draft, told)
+        plan = self._cluster.plan_job(draft, told)
         content = self._content(group, "resend", plan) | {"rows": rows, "places": draft.records}
         if one is not None and draft.edit is not None:
             content |= {
@@ -98,7 +98,7 @@ class JobPages:
                 "after": blob(draft.edit.value, hide=hide),
                 "headers_before": headers_before(one, draft.edit.headers),
             }
-        # Who chooses another language gets a page that can be asked for without a form.
+        # A switch of the language leads to a page that needs no form.
         return self._renderer.page(request, "job_plan.html", content, here=Links().group(group, "dead-letters"))
 
     def _content(self, group: str, kind: str, plan: JobPlan) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class JobPages:
     def _chosen(
         self, group: str, form: Form, field: str, *, hide: bool, rate: int | None = None, target: str = "retry"
     ) -> tuple[JobDraft, DeadLetterRecord | None]:
-        """A resend of the dead letters that a form names, and the one of them that it edits."""
+        """Return a resend of the letters that a form names, and the edited one."""
         places = places_of(form.get(field, []))
         one, edit = None, None
         if "edit" in form:
@@ -131,7 +131,7 @@ class JobPages:
         return JobDraft("resend", group, records=places, rate=rate, target=target, edit=edit), one
 
     async def create(self, request: Request) -> Response:
-        """Create it, and show it."""
+        """Create a job, and show it."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._create, request, form)
 
@@ -155,7 +155,7 @@ class JobPages:
         return job_draft(kind, group, form, now_ms, rate=rate, target=target, label_rules=self._settings.cause_labels)
 
     def jobs(self, request: Request) -> Response:
-        """Those of the groups that a person may see, the newest first."""
+        """Show the jobs of the groups that a person may see, newest first."""
         caller, snapshot = caller_of(request), self._cluster.latest()
         if snapshot is None:
             return self._renderer.page(request, "pending.html", {"left": self._cluster.left_to_index()})
@@ -165,14 +165,14 @@ class JobPages:
         return self._renderer.page(request, "jobs.html", content)
 
     def job(self, request: Request) -> Response:
-        """One, with its progress."""
+        """Show a job with its progress."""
         job = self._cluster.job(request.path_params["name"])
         require(request, ConsoleRole.VIEWER, job.spec.group)
         content = {"job": job, "status": job.status(self._clock()), "group": job.spec.group}
         return self._renderer.page(request, "job.html", content)
 
     async def wish(self, request: Request) -> Response:
-        """Pause it, have it go on, or end it."""
+        """Pause, resume or cancel a job."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._wish, request, form)
 
@@ -190,7 +190,7 @@ def _kind(text: str) -> str:
 
 
 def _number(name: str, text: str) -> int | None:
-    """A number that a person has typed; None where they left it out."""
+    """Return a typed number; None for an empty field."""
     if not text.strip():
         return None
     if _NUMBER.fullmatch(text.strip()) is None:

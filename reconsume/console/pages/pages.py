@@ -1,4 +1,4 @@
-"""Pages that only look."""
+"""Read-only pages."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _FOR_CAUSES: Final = 200
 
 
 class Pages:
-    """The pages that only look.
+    """The read-only pages.
 
     Args:
-        settings: of the process.
-        cluster: is asked.
-        renderer: makes the pages.
-        clock: gives the time in milliseconds.
+        settings: the settings of the process.
+        cluster: reads from Kafka.
+        renderer: renders the pages.
+        clock: returns milliseconds.
         schemas: a schema registry, if there is one.
     """
 
@@ -58,7 +58,7 @@ class Pages:
         self._schemas = schemas
 
     def overview(self, request: Request) -> Response:
-        """All groups, those that need a human first."""
+        """Show all groups, those that need attention first."""
         wanted = request.query_params.get("q", "").strip()
         snapshot = self._cluster.latest()
         if snapshot is None:
@@ -72,7 +72,7 @@ class Pages:
         return self._renderer.page(request, "overview.html", content)
 
     def group(self, request: Request) -> Response:
-        """Settings, waits, and why its newest dead letters died."""
+        """Show settings, waits, and the causes of the newest dead letters."""
         group = group_of(request)
         seen = self._seen(request, group)
         if seen is None:
@@ -99,7 +99,7 @@ class Pages:
         return self._renderer.page(request, "group.html", content)
 
     def _seen(self, request: Request, group: str) -> tuple[Snapshot, GroupPage] | None:
-        """A group in the last reading; None if the first reading has not ended."""
+        """Return a group in the last reading; None before the first reading."""
         require(request, ConsoleRole.VIEWER, group)
         snapshot, view = view_of(self._cluster, group, self._names)
         if snapshot is None:
@@ -113,7 +113,7 @@ class Pages:
         return snapshot, view
 
     def waits(self, request: Request) -> Response:
-        """The waits before each retry, with what waits of this group; reads Kafka."""
+        """Show the waits before each retry, with the group's waiting records; reads Kafka."""
         group = group_of(request)
         seen = self._seen(request, group)
         if seen is None:
@@ -121,7 +121,7 @@ class Pages:
         return self._renderer.page(request, "waits.html", {"view": seen[1], "waits": self._cluster.waits(group)})
 
     def hours(self, request: Request) -> Response:
-        """How many retries were delivered in each hour; reads Kafka."""
+        """Show the delivered retries in each hour; reads Kafka."""
         group = group_of(request)
         if self._seen(request, group) is None:
             return self._pending(request)
@@ -129,18 +129,18 @@ class Pages:
         return self._renderer.page(request, "hours.html", content)
 
     def _pending(self, request: Request) -> Response:
-        """The process has just begun: ask again in a moment."""
+        """Show a page that reloads: the first reading has not ended."""
         return self._renderer.page(request, "pending.html", {"left": self._cluster.left_to_index()})
 
     def _newest(self, group: str) -> Page | None:
-        """None: no message of the group has died yet."""
+        """Return the newest dead letters; None if the group has none yet."""
         try:
             return self._cluster.page(group, Filter(), limit=_FOR_CAUSES)
         except TopicNotReady:
             return None
 
     def dead_letters(self, request: Request) -> Response:
-        """A page of them, newest first."""
+        """Show a page of dead letters, newest first."""
         group, form = group_of(request), FilterForm.of(request.query_params)
         require(request, ConsoleRole.VIEWER, group)
         hide = hides_values(self._console, caller_of(request), group)
@@ -157,7 +157,7 @@ class Pages:
         return self._renderer.page(request, "dead_letters.html", content)
 
     def record(self, request: Request) -> Response:
-        """One dead letter, with all that it has."""
+        """Show a whole dead letter."""
         group = group_of(request)
         require(request, ConsoleRole.VIEWER, group)
         place = place_of(f"{request.path_params['partition']}/{request.path_params['offset']}")
@@ -180,7 +180,7 @@ class Pages:
         return self._renderer.page(request, "record.html", content)
 
     def life(self, request: Request) -> Response:
-        """Waits, deliveries and deaths of a dead letter's message; reads Kafka."""
+        """Show waits, deliveries and deaths of a dead letter's message; reads Kafka."""
         group = group_of(request)
         require(request, ConsoleRole.VIEWER, group)
         place = place_of(f"{request.path_params['partition']}/{request.path_params['offset']}")
@@ -197,7 +197,7 @@ class Pages:
 
 
 def view_of(cluster: ConsoleCluster, group: str, names: TopicNames) -> tuple[Snapshot | None, GroupPage | None]:
-    """Return the last reading, and a group in it; where it has none of the group, it is read anew."""
+    """Return the last reading and a group in it; read anew if it lacks the group."""
     snapshot = cluster.latest()
     view = None if snapshot is None else group_view(group, snapshot.groups, snapshot.status, names)
     if snapshot is not None and view is None:

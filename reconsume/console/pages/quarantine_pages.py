@@ -1,4 +1,4 @@
-"""The quarantine: what waits there, and its release."""
+"""The quarantine: its records, and their release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.filters import places_of
-from reconsume.console.pages.forms import Form, FormReader
+from reconsume.console.pages.forms import Form, FormReader, last
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import require
 from reconsume.console.web.rendering import Renderer
@@ -20,13 +20,13 @@ _OF_A_PAGE: Final = 100
 
 
 class QuarantinePages:
-    """The quarantine is of all groups: it asks for roles that hold for all of them.
+    """Pages of the quarantine, which needs a role for all groups.
 
     Args:
-        cluster: is asked.
-        changes: releases.
-        renderer: makes the pages.
-        forms: reads them.
+        cluster: reads the quarantine.
+        changes: releases and resolves records.
+        renderer: renders the pages.
+        forms: reads submitted forms.
     """
 
     def __init__(self, cluster: ConsoleCluster, changes: Changes, renderer: Renderer, forms: FormReader) -> None:
@@ -36,21 +36,32 @@ class QuarantinePages:
         self._forms = forms
 
     def quarantine(self, request: Request) -> Response:
-        """Show the records there, the oldest first."""
+        """Show the records, oldest first."""
         require(request, ConsoleRole.VIEWER)
-        return self._page(request, None)
+        return self._page(request, "")
 
     async def release(self, request: Request) -> Response:
-        """Give the chosen records back to the schedulers."""
+        """Return the chosen records to the schedulers."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._release, request, form)
+
+    async def resolve(self, request: Request) -> Response:
+        """Close the selected records for good."""
+        form = await self._forms.read(request)
+        return await run_in_threadpool(self._resolve, request, form)
 
     def _release(self, request: Request, form: Form) -> Response:
         caller = require(request, ConsoleRole.ADMIN)
         places = places_of(form.get("shown" if "all" in form else "place", []))
-        return self._page(request, self._changes.release(caller.name, places))
+        return self._page(request, "released", self._changes.release(caller.name, places))
 
-    def _page(self, request: Request, released: int | None) -> Response:
+    def _resolve(self, request: Request, form: Form) -> Response:
+        caller = require(request, ConsoleRole.ADMIN)
+        done = self._changes.resolve_quarantined(caller.name, places_of(form.get("place", [])), last(form, "why"))
+        return self._page(request, "resolved", done)
+
+    def _page(self, request: Request, done: str, number: int = 0) -> Response:
+        """Show the open records, and above them what was done with how many."""
         records, has_more = self._cluster.quarantine(_OF_A_PAGE)
-        content = {"records": records, "has_more": has_more, "released": released}
+        content = {"records": records, "has_more": has_more, "done": done, "number": number}
         return self._renderer.page(request, "quarantine.html", content, here="/quarantine")

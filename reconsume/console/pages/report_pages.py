@@ -20,15 +20,15 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
 )
-"""Anyone who may write to the folder can put a file there: it runs no scripts, sends no forms, and has no origin."""
+"""Anyone with write access to the folder can add a file: its page gets no scripts, no forms and no origin."""
 
 
 class ReportPages:
-    """Reports are of all groups: they ask for a role that holds for all of them.
+    """Pages of reports, which need a role for all groups.
 
     Args:
-        folder: of the reports; None: there are none.
-        renderer: makes the list.
+        folder: the folder of the reports; None without reports.
+        renderer: renders the list.
     """
 
     def __init__(self, folder: Path | None, renderer: Renderer) -> None:
@@ -36,16 +36,16 @@ class ReportPages:
         self._renderer = renderer
 
     def reports(self, request: Request) -> Response:
-        """Show the list, the newest first."""
+        """Show the list, newest first."""
         require(request, ConsoleRole.VIEWER)
         found, number = list_reports(reports_folder(self._folder))
         return self._renderer.page(request, "reports.html", {"reports": found, "all_reports": number})
 
     def report(self, request: Request) -> Response:
-        """Give the page of a report as it was written."""
+        """Return the page of a report unchanged."""
         require(request, ConsoleRole.VIEWER)
         name = unquote(request.path_params["name"], errors="replace")
-        # Browsers refuse a page with a sandbox that also asks to be apart from those that open it.
+        # Browsers refuse a sandboxed page that also asks for isolation from its opener.
         headers = {"content-security-policy": _POLICY, "cross-origin-opener-policy": "unsafe-none"}
         return Response(read_page(reports_folder(self._folder), name), media_type="text/html", headers=headers)
 
@@ -54,7 +54,7 @@ def reports_folder(folder: Path | None) -> Path:
     """Return the folder.
 
     Raises:
-        Refusal: none is set.
+        Refusal: no folder is set.
     """
     if folder is None:
         raise Refusal(404, "no folder of reports is set: see the setting console.reports_folder")

@@ -1,4 +1,4 @@
-"""Dead letters as rows of tables, and what of them is hidden."""
+"""Dead letters as rows of tables, and their hidden parts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def row_of(one: DeadLetterRecord, *, hide: bool) -> dict[str, Any]:
 
 
 def hides_values(settings: ConsoleSettings, caller: ConsoleCaller, group: str) -> bool:
-    """Whether of keys, values and the users' headers only the sizes are shown to a person."""
+    """Return whether a person sees only the sizes of keys, values and the users' headers."""
     return settings.hide_values or (settings.hide_values_from_viewers and not caller.may(ConsoleRole.OPERATOR, group))
 
 
 def group_of(request: Request) -> str:
-    """Return the group that the address names."""
+    """Return the group in the address."""
     return unquote(request.path_params["group"], errors="replace")

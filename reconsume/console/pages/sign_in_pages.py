@@ -1,4 +1,4 @@
-"""Signing in with a provider, and out."""
+"""Sign-in with a provider, and sign-out."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _UNAUTHORIZED: Final = 401
 
 
 class SignInPages:
-    """Sends browsers to the provider and takes them back.
+    """Sends browsers to the provider, and handles their return.
 
     Args:
-        sign_in: knows the provider.
-        renderer: makes the pages.
-        forms: reads the one that signs out.
+        sign_in: uses the provider.
+        renderer: renders the pages.
+        forms: reads the form of the sign-out.
     """
 
     def __init__(self, sign_in: SignIn, renderer: Renderer, forms: FormReader) -> None:
@@ -31,14 +31,14 @@ class SignInPages:
         self._forms = forms
 
     def begin(self, request: Request) -> Response:
-        """To the provider."""
+        """Redirect to the provider."""
         try:
             return self._sign_in.begin(request.query_params.get("next", "/"))
         except SignInFailed as error:
             raise Refusal(_UNAUTHORIZED, str(error)) from None
 
     def finish(self, request: Request) -> Response:
-        """Back from the provider."""
+        """Handle the return from the provider."""
         try:
             return self._sign_in.finish(request)
         except SignInFailed as error:
@@ -50,5 +50,5 @@ class SignInPages:
         return self._sign_in.end()
 
     async def signed_out(self, request: Request) -> Response:
-        """Say so, and offer to sign in again."""
+        """Show that the person is signed out, and offer to sign in again."""
         return self._renderer.page(request, "signed_out.html", {})

@@ -1,4 +1,4 @@
-"""The contents of pages, made from Kafka's answers. Pure."""
+"""The contents of pages, computed from Kafka's answers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Overview:
     """The first page.
 
     Attributes:
-        groups: those that the filter takes, with those that need a human first.
-        all_groups: how many there are without the filter.
-        found_groups: how many the filter takes; the page shows the first of them.
+        groups: the matching groups, those that need attention first.
+        all_groups: the number of groups without the filter.
+        found_groups: the number of matching groups; the page shows the first of them.
         is_exact: whether no number is an estimate.
-        open_letters: of each group that has some; None while unknown.
-        new_by_hour: dead letters of the last 24 hours, by group; the oldest hour first.
+        open_letters: open dead letters of each group that has some; None if unknown.
+        new_by_hour: dead letters of the last 24 hours by group, oldest hour first.
         paused: names of all groups whose retries are paused.
-        parked: due records of paused groups.
+        parked: number of due records of paused groups.
     """
 
     at_ms: int
@@ -61,18 +61,18 @@ class Overview:
 
     @property
     def late_ms(self) -> int:
-        """For how long the record that has waited longest is due; 0 where none is."""
+        """How long the most overdue record has been due; 0 if none is."""
         due = [one.next_due_ms for one in self.lanes if one.next_due_ms is not None and one.overdue.number]
         return max(0, self.at_ms - min(due, default=self.at_ms))
 
     @property
     def all_open(self) -> int | None:
-        """The open dead letters of all groups."""
+        """The number of open dead letters of all groups."""
         return None if self.open_letters is None else sum(one.number for one in self.open_letters.values())
 
 
 def visible_to(caller: ConsoleCaller, snapshot: Snapshot) -> Snapshot:
-    """Leave out the groups that a person may not see; delay topics and quarantine are of all groups."""
+    """Remove the groups that a person may not see; delay topics and quarantine belong to all groups."""
     status, letters, by_hour = snapshot.status, snapshot.open_letters, snapshot.new_by_hour
     return replace(
         snapshot,
@@ -83,11 +83,11 @@ def visible_to(caller: ConsoleCaller, snapshot: Snapshot) -> Snapshot:
 
 
 def overview_of(snapshot: Snapshot, part_of_name: str = "") -> Overview:
-    """Sort the groups, those that need a person first, and add up.
+    """Sort the groups, those that need attention first, and add up.
 
     Args:
-        snapshot: of the installation.
-        part_of_name: only groups whose names hold it, in whatever case.
+        snapshot: the state of the installation.
+        part_of_name: only groups whose names contain this text; case does not matter.
     """
     status, open_letters = snapshot.status, snapshot.open_letters
     lanes, groups = status.waiting, status.groups
@@ -113,13 +113,13 @@ def overview_of(snapshot: Snapshot, part_of_name: str = "") -> Overview:
 
 
 def _urgency(letters: OpenLetters | None, one: GroupStatus) -> tuple[int, int, int, int, int, str]:
-    """The smaller, the sooner it needs a person: what grows now, what is open, what waits for a person, what waits."""
+    """Return a sort key, small for groups that need attention: growing, open, held for a person, waiting."""
     new, number = (0, 0) if letters is None else (letters.last_hour, letters.number)
     return -new, -number, -one.parked.number, -one.dead_letters.number, -one.retry_lag.number, one.group
 
 
 class Rung(NamedTuple):
-    """One retry: its number, the level and the wait before it, all waits up to it, and the topic where it waits."""
+    """A retry: its number, level and wait, the sum of waits up to it, and the topic where it waits."""
 
     retry: int
     level: int
@@ -129,7 +129,7 @@ class Rung(NamedTuple):
 
 
 def ladder(policy: RetryPolicy, max_times: int, names: TopicNames) -> list[Rung]:
-    """The waits before each retry of a consumer that wishes no level; at most 40 of them."""
+    """Return the waits before each retry of a consumer that requests no level; at most 40."""
     levels = [policy.automatic_level(times) for times in range(min(max_times, _LONGEST_LADDER))]
     waits = [policy.delay_ms(level) for level in levels]
     return [
@@ -143,10 +143,10 @@ class GroupPage:
     """One group.
 
     Attributes:
-        config: its settings, or the defaults; None where it is not registered and may not be served.
-        counts: its retries and dead letters; None where it has no topic of these.
-        rungs: its waits, the first of them.
-        waiting: by topic, of all groups.
+        config: its settings, or the defaults; None if it is not registered and must be.
+        counts: its retries and dead letters; None without these topics.
+        rungs: its first waits.
+        waiting: waiting records of all groups, by topic.
     """
 
     group: str
@@ -159,7 +159,7 @@ class GroupPage:
 
 
 def group_view(group: str, groups: Groups, status: Status, names: TopicNames) -> GroupPage | None:
-    """None: the group is unknown."""
+    """Return the page of a group; None if the group is unknown."""
     counts = next((one for one in status.groups if one.group == group), None)
     is_registered = group in groups.by_name
     if counts is None and not is_registered:
@@ -178,10 +178,10 @@ class CauseRow(NamedTuple):
     """Dead letters of one cause.
 
     Attributes:
-        exception_class: of the newest of them.
-        cause: of the newest of them, on one line.
-        needle: a text that each of them has, to filter by; empty if there is none.
-        number: of them.
+        exception_class: the class of the newest one.
+        cause: the cause of the newest one, on one line.
+        needle: a text that all of them contain, for a filter; may be empty.
+        number: how many there are.
     """
 
     exception_class: str
@@ -192,7 +192,7 @@ class CauseRow(NamedTuple):
 
 
 def causes_of(records: Iterable[DeadLetterRecord]) -> list[CauseRow]:
-    """The most frequent first; the same cause with another number in it is the same.
+    """Return causes, the most frequent first; causes that differ only in numbers count as one.
 
     Args:
         records: newest first.

@@ -1,4 +1,4 @@
-"""Roles of people, and the consumer groups that they hold for. Pure."""
+"""Roles of people, and the consumer groups of each role."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple, Protocol
 EVERYTHING: Final = "*"
 ANYBODY: Final = "*"
 NOBODY: Final = "-"
-"""The name of people on this machine, where no sign-in is set."""
+"""The name of people on this machine if no sign-in is set."""
 SHARED_TOKEN: Final = "token"  # noqa: S105 - a name
-"""The name of all who show the one token of `console.token_file`."""
+"""The name of everyone with the shared token of `console.token_file`."""
 _LONGEST_NAME: Final = 64
 
 
 class ConsoleRole(IntEnum):
-    """The rights of a person; each role includes those before it."""
+    """The rights of a person; each role includes the earlier ones."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -39,14 +39,14 @@ class AccessRule(Protocol):
 
 
 class Grant(NamedTuple):
-    """A role for some consumer groups; `*` in a pattern stands for any text."""
+    """A role for some consumer groups; `*` in a pattern matches any text."""
 
     role: ConsoleRole
     groups: tuple[str, ...]
 
 
 class SignedIn(NamedTuple):
-    """A signed-in person: a name, and the teams that the proxy or the provider names."""
+    """A person who has signed in: a name, and teams of the proxy or the provider."""
 
     name: str
     teams: frozenset[str] = frozenset()
@@ -57,53 +57,53 @@ class ConsoleCaller:
     """The caller and their rights.
 
     Attributes:
-        name: for states, jobs and the log; it comes from sign-in, never from a form.
+        name: the name for states, jobs and the log; from sign-in, never from a form.
     """
 
     name: str
     grants: tuple[Grant, ...]
 
     def role_for(self, group: str) -> ConsoleRole | None:
-        """The role for a consumer group; None: they may not see it."""
+        """Return the role for a consumer group; None if the person may not see it."""
         roles = [one.role for one in self.grants if any(fnmatchcase(group, pattern) for pattern in one.groups)]
         return max(roles, default=None)
 
     @property
     def role_everywhere(self) -> ConsoleRole | None:
-        """The role for all groups, the installation as a whole."""
+        """Return the role for all groups and the installation as a whole."""
         return max((one.role for one in self.grants if EVERYTHING in one.groups), default=None)
 
     @property
     def highest_role(self) -> ConsoleRole | None:
-        """The highest of any group."""
+        """Return the highest role for any group."""
         return max((one.role for one in self.grants), default=None)
 
     def may(self, role: ConsoleRole, group: str | None) -> bool:
-        """Whether they have this role, or a higher one.
+        """Return whether the person has this role, or a higher one.
 
         Args:
-            role: that is needed.
-            group: for which; None: for the installation as a whole.
+            role: the required role.
+            group: the group; None for the installation as a whole.
         """
         found = self.role_everywhere if group is None else self.role_for(group)
         return found is not None and found >= role
 
     def visible(self, groups: Iterable[str]) -> list[str]:
-        """Those of the groups that they may see."""
+        """Return the groups that the person may see."""
         return [group for group in groups if self.role_for(group) is not None]
 
 
 EVERYBODY: Final = ConsoleCaller(NOBODY, (Grant(ConsoleRole.ADMIN, (EVERYTHING,)),))
-"""Who asks a console without sign-in."""
+"""The caller of a console without sign-in."""
 
 
 def caller_of(identity: SignedIn, rules: Collection[AccessRule], *, otherwise: ConsoleRole | None) -> ConsoleCaller:
     """Give a person the roles of all rules that name them.
 
     Args:
-        identity: who has signed in.
-        rules: of the settings.
-        otherwise: the role of a person where there are no rules.
+        identity: the person.
+        rules: the rules of the settings.
+        otherwise: the role of a person if there are no rules.
     """
     if not rules:
         return ConsoleCaller(identity.name, () if otherwise is None else (Grant(otherwise, (EVERYTHING,)),))
@@ -116,5 +116,5 @@ def caller_of(identity: SignedIn, rules: Collection[AccessRule], *, otherwise: C
 
 
 def printable(name: str) -> str:
-    """A name as it may stand in a log: one line, not long."""
+    """Return a name for the log: one line, not long."""
     return "".join(one if one.isprintable() else "?" for one in name[:_LONGEST_NAME])

@@ -1,4 +1,4 @@
-"""Sign-in with an OpenID Connect provider: the authorization code flow, with PKCE. All of it blocks."""
+"""Sign-in with an OpenID Connect provider: the authorization code flow with PKCE. All calls block."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _LEEWAY_SECONDS: Final = 60
 
 
 class SignInFailed(Exception):
-    """The provider does not answer, or what it or the browser says cannot be trusted; the text says which."""
+    """The provider does not answer, or an answer cannot be trusted; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempt:
-    """The state that a browser keeps while it is at the provider."""
+    """The state that a browser carries while it is at the provider."""
 
     state: str
     nonce: str
@@ -63,14 +63,14 @@ class SignInAttempt:
 
 
 class OidcProvider:
-    """Asks one provider.
+    """The client of one provider.
 
-    Guarantees: an id token counts if the provider has signed it for this console and this attempt, and it has not
+    Guarantees: an id token counts only if the provider has signed it for this console and this attempt, and it has not
     expired. Test: tests/unit/console/sign_in/test_oidc.py.
 
     Args:
-        settings: of the provider.
-        clock: gives the time in milliseconds.
+        settings: the settings of the provider.
+        clock: returns milliseconds.
     """
 
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:
@@ -83,10 +83,10 @@ class OidcProvider:
         self._asked_at = float("-inf")
 
     def begin(self, path: str) -> tuple[str, SignInAttempt]:
-        """Return where the browser goes to sign in, and what it keeps until it is back.
+        """Return the address for signing in, and the state for the browser to carry.
 
         Args:
-            path: the page of the console that was asked for.
+            path: the requested page of the console.
 
         Raises:
             SignInFailed: the provider does not answer.
@@ -108,11 +108,11 @@ class OidcProvider:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}", attempt
 
     def finish(self, query: Mapping[str, str], attempt: SignInAttempt) -> SignedIn:
-        """Return who has signed in.
+        """Return the person who has signed in.
 
         Args:
-            query: of the address by which the browser came back.
-            attempt: what it has kept.
+            query: the query with which the browser returned.
+            attempt: the state that it carried.
 
         Raises:
             SignInFailed: the provider refused, does not answer, or its answer is not for this attempt.
@@ -168,7 +168,7 @@ class OidcProvider:
         return SignedIn(name, frozenset(one for one in told if isinstance(one, str)))
 
     def _decoded(self, id_token: str) -> dict[str, Any]:
-        """The claims, signed by a key that the provider has now; a key that is new is asked for once more."""
+        """Return the verified claims; an unknown key is looked up once more."""
         for is_again in (False, True):
             try:
                 return dict(jwt.decode(id_token, self._key_set(is_again=is_again), algorithms=_ALGORITHMS).claims)
@@ -190,7 +190,7 @@ class OidcProvider:
         return str(self._facts[name])
 
     def _look(self, known_seconds: float) -> None:
-        """Ask the provider for its addresses and keys, unless they are known for less than so long."""
+        """Get the provider's addresses and keys, unless they are younger than this."""
         with self._lock:
             if self._keys is not None and time.monotonic() - self._asked_at < known_seconds:
                 return
@@ -211,7 +211,7 @@ class OidcProvider:
 
 
 def _ask(address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The JSON object that an address of the provider answers with."""
+    """Return the JSON object at an address of the provider."""
     if urlsplit(address).scheme not in ("http", "https"):
         raise SignInFailed(f"the provider's metadata has an address that is not http(s): {address[:80]!r}")
     request = urllib.request.Request(address, body, {"accept": "application/json", **(headers or {})})  # noqa: S310 - checked above

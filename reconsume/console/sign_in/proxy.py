@@ -1,4 +1,4 @@
-"""People whom a proxy has signed in. Pure."""
+"""People whom a proxy has signed in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARTS: Final = re.compile(r"[,;|]")
 
 
 class ProxySignIn:
-    """Believes the headers of requests that come from a proxy's address, and of no others.
+    """Trusts the headers of requests from a proxy's address, and no others.
 
     Args:
         settings: names of headers, and the addresses of proxies.
@@ -25,11 +25,11 @@ class ProxySignIn:
         self._networks = [ipaddress.ip_network(one, strict=False) for one in settings.addresses]
 
     def identity_of(self, peer: str | None, headers: Mapping[str, str]) -> SignedIn | None:
-        """Return who asks; None where no proxy says so.
+        """Return the person; None without a proxy's headers.
 
         Args:
-            peer: the address that the connection comes from.
-            headers: of the request; their names in lower case.
+            peer: the remote address of the connection.
+            headers: the headers of the request, with names in lower case.
         """
         name = printable(headers.get(self._settings.user_header, "").strip())
         if not name or not self._is_proxy(peer):

@@ -1,4 +1,4 @@
-"""Sign-in, by whatever is set: tokens, a proxy, an OpenID Connect provider."""
+"""Sign-in by the configured method: tokens, a proxy, or an OpenID Connect provider."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _SHORTEST_KEY: Final = 32
 
 
 class SignIn:
-    """Knows who asks.
+    """Identifies the caller of a request.
 
     Args:
-        settings: of the console.
-        clock: gives the time in milliseconds.
+        settings: the settings of the console.
+        clock: returns milliseconds.
 
     Raises:
-        IllegalSetting: a token or a key cannot be used, or is missing.
+        IllegalSetting: a token or a key is unusable or missing.
     """
 
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
@@ -53,28 +53,28 @@ class SignIn:
         self._provider = None if settings.oidc is None else OidcProvider(settings.oidc, clock)
         self._is_secure = settings.oidc is not None and urlsplit(settings.oidc.console_url).scheme == "https"
         self._session_ms = settings.session_hours * 3_600_000
-        # Who knows the shared token must not be able to sign sessions of others with it.
+        # The shared token must not allow anyone to sign sessions of others.
         own = _read_key(settings)
         self._key = own or secrets.token_bytes(32)
         self._forms_key = own or (token.encode() if token is not None else self._key)
 
     @property
     def has_sessions(self) -> bool:
-        """Whether people sign in, and out, by pages of this console."""
+        """Whether people sign in and out on pages of this console."""
         return self._provider is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may do everything: no sign-in is set."""
+        """Whether everyone may do everything, because no sign-in is set."""
         return not (self._tokens or self._proxy or self._provider)
 
     def caller_of(self, request: Request) -> ConsoleCaller | None:
-        """Return who asks; None if nothing of the request tells."""
+        """Return the caller; None if the request does not identify one."""
         if self.is_open:
             return EVERYBODY
         name = self._tokens.name_of(request.headers.get("authorization", ""))
         if name == SHARED_TOKEN:
-            # It is the key of the installation, as before there were people.
+            # The shared token is that of the installation.
             return caller_of(SignedIn(name), (), otherwise=ConsoleRole.ADMIN)
         if name is not None:
             return caller_of(SignedIn(name), self._access, otherwise=ConsoleRole.ADMIN)
@@ -86,14 +86,14 @@ class SignIn:
         return None if identity is None else caller_of(identity, self._access, otherwise=None)
 
     def token_of_forms(self, caller: ConsoleCaller) -> str:
-        """Return what the forms of a person carry, and those of another site cannot know."""
+        """Return the token in a person's forms, which another site cannot know."""
         return hmac.digest(self._forms_key, f"forms\n{caller.name}".encode(), "sha256").hex()
 
     def begin(self, path: str) -> Response:
         """Send a browser to the provider.
 
         Raises:
-            SignInFailed: the provider does not answer, or there is none.
+            SignInFailed: the provider does not answer, or none is set.
         """
         address, attempt = self._must_have_provider().begin(path if _is_path(path) else "/")
         response = RedirectResponse(address, 303)
@@ -103,10 +103,10 @@ class SignIn:
         return response
 
     def finish(self, request: Request) -> Response:
-        """Take a browser that comes back from the provider.
+        """Handle a browser that returns from the provider.
 
         Raises:
-            SignInFailed: it cannot be told who that is.
+            SignInFailed: the person cannot be identified.
         """
         kept = open_signed(self._key, _ATTEMPT, request.cookies.get(self._name(_ATTEMPT), ""), self._clock())
         if kept is None:
@@ -115,7 +115,7 @@ class SignIn:
         identity = self._must_have_provider().finish(request.query_params, attempt)
         logger.info("signed in name=%s teams=%d", identity.name, len(identity.teams))
         response = RedirectResponse(attempt.path, 303)
-        # A cookie has room for few teams, and people are in many.
+        # A cookie holds only a few teams, and people may have many.
         known = {team for rule in self._access for team in rule.teams}
         content = {"name": identity.name, "teams": sorted(identity.teams & known)}
         session = sign(self._key, _SESSION, content, self._clock() + self._session_ms)
@@ -139,23 +139,23 @@ class SignIn:
         return None if content is None else SignedIn(content["name"], frozenset(content["teams"]))
 
     def _name(self, cookie: str) -> str:
-        """Browsers take a cookie with this prefix from this host over TLS alone."""
+        """Return the cookie's name; browsers accept this prefix only over TLS from this host."""
         return f"__Host-{cookie}" if self._is_secure else cookie
 
     def _set(self, response: Response, cookie: str, value: str, seconds: int) -> None:
-        # Lax: the way back from the provider begins on another site.
+        # Lax: the return from the provider begins on another site.
         response.set_cookie(
             self._name(cookie), value, max_age=seconds, secure=self._is_secure, httponly=True, samesite="lax"
         )
 
 
 def _is_path(path: str) -> bool:
-    """Whether it is a page of this console, and no other site."""
+    """Return whether it is a path of this console, not an address of another site."""
     return path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
 
 
 def _read_key(settings: ConsoleSettings) -> bytes | None:
-    """Several consoles behind one name take each other's forms and sessions if they have the same."""
+    """Return the key; several consoles behind one name need the same to accept each other's forms and sessions."""
     key = read_secret("console.session_key", settings.session_key, settings.session_key_file)
     if key is not None and len(key) < _SHORTEST_KEY:
         raise IllegalSetting(

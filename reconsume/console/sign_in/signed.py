@@ -1,4 +1,4 @@
-"""Values that a browser keeps for the console and cannot change: cookies with a signature. Pure."""
+"""Signed values that a browser keeps and cannot change."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _ALGORITHM: Final = "sha256"
 
 
 def sign(key: bytes, purpose: str, content: dict[str, Any], until_ms: float) -> str:
-    """Return the content as text that `open_signed` reads until a moment.
+    """Return the content as signed text, valid until a moment.
 
     Args:
-        key: of this console, or of all consoles behind one name.
-        purpose: what is signed for one is refused for another.
-        content: of JSON.
-        until_ms: it is refused from then on.
+        key: the key of this console, or of all consoles behind one name.
+        purpose: a value for one purpose is refused for another.
+        content: a JSON object.
+        until_ms: the end of its validity.
     """
     text = json.dumps([content, int(until_ms)], separators=(",", ":"))
     body = base64.urlsafe_b64encode(text.encode()).decode()
@@ -25,7 +25,7 @@ def sign(key: bytes, purpose: str, content: dict[str, Any], until_ms: float) -> 
 
 
 def open_signed(key: bytes, purpose: str, text: str, now_ms: float) -> dict[str, Any] | None:
-    """Return the content of a signed text; None if it is none of ours, or too old."""
+    """Return the content of a signed text; None if the signature is wrong or it has expired."""
     body, _, mac = text.rpartition(".")
     if not hmac.compare_digest(mac.encode(errors="surrogatepass"), _mac(key, purpose, body).encode()):
         return None

@@ -1,4 +1,4 @@
-"""Tokens: one that is shared, and those that a file gives to people by name."""
+"""Tokens: a shared one, and those of people in a file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FEWEST_CHARACTERS: Final = 16
 
 
 def same_secret(shown: str, secret: str) -> bool:
-    """Whether they are the same, in a time that does not tell where they differ."""
+    """Compare secrets in constant time."""
     return hmac.compare_digest(shown.encode(errors="surrogatepass"), secret.encode())
 
 
 class Tokens:
-    """Tells whose token a request shows.
+    """Finds the owner of a token.
 
     Args:
         by_name: the tokens of people.
@@ -38,10 +38,10 @@ class Tokens:
         return bool(self._by_name)
 
     def name_of(self, authorization: str) -> str | None:
-        """Return whose token the header `authorization` shows; None if it shows none that is known.
+        """Return the owner of the token in the header `authorization`; None without a known token.
 
-        A token is the password of HTTP Basic with any user name, or a bearer token. The time does not tell how much
-        of a token was right.
+        A token is the password of HTTP Basic with any user name, or a bearer token. The comparison takes constant
+        time.
         """
         shown = shown_token(authorization)
         known = [name for name, token in self._by_name.items() if same_secret(shown, token)]
@@ -49,7 +49,7 @@ class Tokens:
 
 
 def shown_token(authorization: str) -> str:
-    """Return the token of the header `authorization`, or nothing."""
+    """Return the token of the header `authorization`, or an empty text."""
     if authorization[: len(_BEARER)].lower() == _BEARER:
         return authorization[len(_BEARER) :].strip()
     if authorization[: len(_BASIC)].lower() != _BASIC:
@@ -65,11 +65,11 @@ def parse_tokens(shared: str | None, text: str | None) -> Tokens:
     """Read the tokens of people: a line is a name, a space and a token; `#` begins a comment.
 
     Args:
-        shared: the one of `console.token`.
-        text: of people; None: there is none.
+        shared: the token `console.token`.
+        text: the tokens of people; None without a file.
 
     Raises:
-        IllegalSetting: a line is none, a token is short or stands there twice.
+        IllegalSetting: an invalid line, or a short or duplicate token.
     """
     found = {} if shared is None else {SHARED_TOKEN: shared}
     if text is None:
@@ -96,7 +96,7 @@ def parse_tokens(shared: str | None, text: str | None) -> Tokens:
 
 
 def read_secret(setting: str, text: SecretStr | None, file: Path | None) -> str | None:
-    """Return a secret of the settings, or of the file that they name; None where there is none.
+    """Return a secret from the settings, or from the file that they name; None without one.
 
     Raises:
         IllegalSetting: the file cannot be read.

@@ -1,1 +1,1 @@
-"""The common parts of pages: sign-in, checks, errors, languages."""
+"""Common parts of pages: sign-in, checks, errors, languages."""

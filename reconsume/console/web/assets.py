@@ -1,4 +1,4 @@
-"""Files that pages refer to; their addresses change with them, so browsers keep them for a year."""
+"""Static files of pages; their addresses change with their contents, so browsers keep them for a year."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FOR_A_YEAR: Final = {"cache-control": "public, max-age=31536000, immutable"}
 
 
 async def style(request: Request) -> Response:
-    """The one style sheet."""
+    """Return the style sheet."""
     del request
     return Response(STYLE, headers=_FOR_A_YEAR, media_type="text/css")
 
@@ -25,6 +25,6 @@ async def icon(request: Request) -> Response:
 
 
 async def htmx(request: Request) -> Response:
-    """The library by which figures change without a reload; its licence stands beside it."""
+    """Return the library that updates figures without a reload; its licence is beside it."""
     del request
     return Response(HTMX, headers=_FOR_A_YEAR, media_type="text/javascript")

@@ -1,4 +1,4 @@
-"""Where a request comes from. Pure: values of headers in, a verdict out."""
+"""Checks of a request's origin, from header values alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def host_is_allowed(host: str, others: Collection[str]) -> bool:
-    """Whether a console of this machine alone may answer to this `host`.
+    """Return whether a console that listens on loopback only may answer to this `host`.
 
-    A page of another site can have its own name lead to 127.0.0.1 (DNS rebinding); then the browser takes the console
-    for a part of that site, and only the name tells.
+    A page of another site can point its own name to 127.0.0.1 (DNS rebinding). The browser then treats the console as
+    part of that site, and only the host name reveals it.
     """
     name = _without_port(host.lower())
     return name in _LOOPBACK or name in {one.lower() for one in others}
@@ -26,12 +26,12 @@ def _without_port(host: str) -> str:
 
 
 def is_from_another_site(fetch_site: str | None, origin: str | None, host: str) -> bool:
-    """Whether a form was sent by a page that is not ours. Test: tests/unit/console/pages/test_pages.py.
+    """Return whether a page of another site sent a form.
 
     Args:
         fetch_site: `sec-fetch-site`, which browsers send over HTTPS and to this machine.
-        origin: `origin`; `null` where it is kept secret, as our own pages ask for (`no-referrer`). Then only
-            `fetch_site`, or in the end the token of the form, tells.
+        origin: `origin`; `null` if it is withheld, as our own pages request (`no-referrer`). Then only `fetch_site`,
+            or finally the token of the form, decides.
         host: `host`.
     """
     if fetch_site is not None:

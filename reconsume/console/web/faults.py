@@ -1,4 +1,4 @@
-"""Texts and statuses of errors on pages. Pure."""
+"""Texts and statuses of errors on pages."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
 
 
 class Refusal(Exception):
-    """An answer that is an error, of the console itself.
+    """An error response of the console itself.
 
     Args:
-        status: of HTTP; there is a text `error_<status>`.
-        detail: what, where, why, way out; in English, as all errors are.
+        status: the HTTP status; a text `error_<status>` exists.
+        detail: what failed, where, why, and the way out; in English, as all errors.
     """
 
     def __init__(self, status: int, detail: str) -> None:
@@ -45,5 +45,5 @@ class Refusal(Exception):
 
 
 def status_of(error: ReconsumeError) -> int:
-    """The status with which one of our errors is answered."""
+    """Return the HTTP status for an error of reconsume."""
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

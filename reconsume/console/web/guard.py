@@ -1,4 +1,4 @@
-"""In front of the pages: who may ask, how much is read, what browsers are told to do; an ASGI middleware."""
+"""ASGI middleware in front of the pages: sign-in, size limits, security headers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconsume.console.web.faults import Refusal
 BODY_BYTES: Final = 262_144
 _DROPPED_BYTES: Final = 8 * BODY_BYTES
 _OPEN_PATHS: Final = frozenset({"/style.css", "/icon.svg", "/htmx.js", SIGNED_OUT}) | OPEN_PATHS
-"""What the pages need that ask people to sign in."""
+"""Paths that people need to sign in."""
 API: Final = "/api/"
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; "
@@ -39,14 +39,14 @@ _ONLY_LOOK: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class ConsoleGuard:
-    """Refuses before anything of a request is looked at, and puts the headers on every answer.
+    """Refuses requests before they are read, and sets the headers of every answer.
 
     Args:
-        app: the pages; paths reach them as they were sent, with their escapes.
-        settings: of the console.
-        sign_in: knows who asks.
-        refuse: makes the page that tells why.
-        on_answered: told of each request: its page, the status that was answered, the seconds that it took.
+        app: the pages; they get paths as sent, with escapes.
+        settings: the settings of the console.
+        sign_in: identifies the caller.
+        refuse: makes the page with the reason.
+        on_answered: called for each request with its page, status and seconds.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class ConsoleGuard:
         self._is_of_this_machine = is_loopback(settings.listen.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
-        # A group may be called `a/b`: its slash is `%2F`, and stays it until the page is found.
+        # A group may be named `a/b`: its slash stays `%2F` until the route is found.
         scope["path"] = scope["raw_path"].decode("ascii", errors="replace")
         begun, status, has_begun = time.monotonic(), 500, False
 
@@ -97,7 +97,7 @@ class ConsoleGuard:
                 response.headers["connection"] = "close"
                 await response(scope, receive, with_headers)
         except asyncio.CancelledError:
-            # The process ends; the thread that asks Kafka ends with it.
+            # At the end of the process the thread that asks Kafka ends too.
             if not has_begun:
                 await self._refuse(request, Refusal(503, "the process was told to end"))(scope, receive, with_headers)
         finally:
@@ -127,7 +127,7 @@ class ConsoleGuard:
         return self._refusal_of_form(request) if request.method not in _ONLY_LOOK else None
 
     def _can_sign_in(self, request: Request) -> bool:
-        """Whether a browser can be sent to a provider."""
+        """Return whether a browser can be redirected to a provider."""
         is_page = request.method == "GET" and not request.scope["path"].startswith(API)
         return self._sign_in.has_sessions and is_page and "authorization" not in request.headers
 
@@ -152,7 +152,7 @@ class _Limited:
         self._read = 0
 
     async def receive(self) -> Message:
-        """Raises `Refusal` beyond it, when the rest is read and dropped: a browser that still sends shows no answer."""
+        """Raise `Refusal` beyond the limit, after reading and dropping the rest: a sending browser shows no answer."""
         while True:
             message = await self._receive()
             self._read += len(message.get("body", b""))
@@ -163,21 +163,21 @@ class _Limited:
 
 
 def caller_of(request: Request) -> ConsoleCaller:
-    """Return who asks, as the guard has noted it."""
+    """Return the caller, whom the guard has noted."""
     caller: ConsoleCaller = request.scope["caller"]
     return caller
 
 
 def require(request: Request, role: ConsoleRole, group: str | None = None) -> ConsoleCaller:
-    """Return who asks, if they have a role.
+    """Return the caller, if they have a role.
 
     Args:
-        request: of theirs.
-        role: that is needed.
-        group: for which; None: for the installation as a whole.
+        request: the request.
+        role: the required role.
+        group: the group; None for the installation as a whole.
 
     Raises:
-        Refusal: they have not.
+        Refusal: the caller does not have the role.
     """
     caller = caller_of(request)
     if not caller.may(role, group):

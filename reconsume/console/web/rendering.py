@@ -1,4 +1,4 @@
-"""Templates and what they need: words, links, moments. Whatever comes from records is text, never markup."""
+"""Templates with their texts, links and times. Contents of records are text, never markup."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ _PACKAGE: Final = "reconsume.console"
 _COOKIE: Final = "lang"
 _REFRESH_SECONDS: Final = range(2, 3_601)
 _YEAR_SECONDS: Final = 31_536_000
+_LATE: Final = 0.85
+"""In the last part of a chart a tick has no text, which would run over the edge of a phone's screen."""
 _SIZES: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 _KEPT_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
 
@@ -43,19 +45,38 @@ HTMX: Final = _static("htmx.js")
 
 
 def bars(numbers: Sequence[int]) -> str:
-    """Draw numbers as the path of a row of bars, 4 wide, at most 20 high; any number above 0 can be seen."""
+    """Return a row of bars as an SVG path, each 4 wide and at most 20 high; any number above 0 is visible."""
     most = max(numbers)
     heights = [max(1, round(20 * one / most)) if one else 0 for one in numbers]
     return "".join(f"M{4 * place} 20v-{high}h3v{high}z" for place, high in enumerate(heights) if high)
+
+
+def hour_ticks(first_ms: int, count: int) -> list[tuple[float, str]]:
+    """Return a tick for each noon and midnight (UTC) of a chart by hour.
+
+    Args:
+        first_ms: the start of the first hour.
+        count: the number of hours.
+
+    Returns:
+        The position in percent and the text, which is empty near the end.
+    """
+    ticks = []
+    for place in range(count):
+        moment = dt.datetime.fromtimestamp(first_ms / 1000, dt.UTC) + dt.timedelta(hours=place)
+        if moment.hour in (0, 12):
+            text = moment.strftime("%m-%d" if moment.hour == 0 else "%H:%M")
+            ticks.append((round(100 * place / count, 2), text if place < _LATE * count else ""))
+    return ticks
 
 
 class Links:
     """Addresses of pages.
 
     Args:
-        language: that the address of this page asks for; those of its links then do so too.
-        path: of this page.
-        query: of this page.
+        language: the language in the address of this page, which its links keep.
+        path: the path of this page.
+        query: the query of this page.
     """
 
     def __init__(self, language: str | None = None, path: str = "/", query: Mapping[str, str] | None = None) -> None:
@@ -64,24 +85,24 @@ class Links:
         self._query = dict(query or {})
 
     def here(self, **query: str | int | None) -> str:
-        """This page, with some of its query changed; None leaves it out."""
+        """Return the address of this page with changes to its query; None removes a parameter."""
         return self.to(self._path, **(self._query | query))
 
     def to(self, path: str, **query: str | int | None) -> str:
-        """A page; None and empty values are left out."""
+        """Return the address of a page; None and empty values are left out."""
         asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
         if self._language is not None:
             asked.setdefault(_COOKIE, self._language)
         return path + ("?" + urlencode(asked) if asked else "")
 
     def group(self, group: str, *parts: object, **query: str | int | None) -> str:
-        """A page of a group."""
+        """Return the address of a page of a group."""
         path = "/".join(["/groups", quote(group, safe=""), *(quote(str(part), safe="/") for part in parts)])
         return self.to(path, **query)
 
 
 def utc(milliseconds: int | None) -> str | None:
-    """A moment as people read it; of a header it may be anything, and what no calendar has stays a number."""
+    """Return a moment for people; an impossible date stays a number."""
     if milliseconds is None:
         return None
     try:
@@ -92,7 +113,7 @@ def utc(milliseconds: int | None) -> str | None:
 
 
 def spell(milliseconds: int, units: str = "d h m s") -> str:
-    """A span by its two largest units: `2h 5m`; below a second `0s`."""
+    """Return a time span in its two largest units: `2h 5m`; below a second `0s`."""
     left, names = abs(milliseconds), units.split()
     words: list[str] = []
     for size, unit in zip(_SIZES, names, strict=True):
@@ -105,22 +126,22 @@ def spell(milliseconds: int, units: str = "d h m s") -> str:
 
 
 def exact(text: str) -> Markup:
-    """Return text for a field of a form, which must hold it unchanged: as text, with nothing made visible."""
+    """Return text for a form field, which must hold it unchanged, including invisible characters."""
     return escape(text)
 
 
 def displayed(value: object) -> object:
-    """Return a value as templates show it; markup of our own templates stays."""
+    """Return a value as templates show it; markup of our own templates stays markup."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 class Renderer:
-    """Makes pages.
+    """Renders pages.
 
     Args:
-        settings: of the process.
-        clock: gives the time in milliseconds.
-        sign_in: knows what the forms of a person carry.
+        settings: the settings of the process.
+        clock: returns milliseconds.
+        sign_in: knows the token in the forms of a person.
     """
 
     def __init__(self, settings: ConsoleProcessSettings, clock: Clock, sign_in: SignIn) -> None:
@@ -135,7 +156,8 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "bars": bars, "exact": exact}
+        self._environment.filters |= {"number": "{:,}".format, "utc": utc, "spell": spell, "exact": exact}
+        self._environment.filters |= {"bars": bars, "hour_ticks": hour_ticks}
         self._environment.globals |= {
             "settings": {
                 "read_only": self._console.read_only,
@@ -151,14 +173,14 @@ class Renderer:
     def page(
         self, request: Request, template: str, content: Mapping[str, Any], status: int = 200, here: str | None = None
     ) -> HTMLResponse:
-        """A page in the language of the browser.
+        """Render a page in the language of the browser.
 
         Args:
-            request: that is answered.
-            template: its file.
-            content: what the template shows.
-            status: of HTTP.
-            here: a path that shows the like to who chooses another language; None: this one.
+            request: the request.
+            template: the file of the template.
+            content: the values for the template.
+            status: the HTTP status.
+            here: the path for a switch of the language; None for this page.
         """
         asked = request.query_params.get(_COOKIE)
         language = choose_language(asked, request.cookies.get(_COOKIE), request.headers.get("accept-language", ""))
@@ -188,38 +210,38 @@ class Renderer:
         return response
 
     def _may(self, caller: ConsoleCaller | None, role: str, group: str | None = None) -> bool:
-        """Whether a page offers what a role may do, for a group or for all of them."""
+        """Return whether a page offers the actions of a role, for a group or for all groups."""
         can_change = role == "viewer" or not self._console.read_only
         return caller is not None and can_change and caller.may(ConsoleRole[role.upper()], group)
 
 
 def _refresh(asked: str) -> int | None:
-    """After how many seconds a page without JavaScript is to be loaded again."""
+    """Return the seconds before a page without JavaScript reloads."""
     seconds = int(asked) if re.fullmatch("[0-9]{1,4}", asked) else 0
     return seconds if seconds in _REFRESH_SECONDS else None
 
 
 def _ago(words: SimpleNamespace, now_ms: float, milliseconds: int) -> str:
-    """When it was, or will be, as seen from now."""
+    """Return a moment relative to now."""
     left = milliseconds - int(now_ms)
     pattern: str = words.from_now if left >= 0 else words.ago
     return pattern.format(spell(left, words.units))
 
 
 def _switches(request: Request, here: str | None) -> dict[str, str]:
-    """This page in each language."""
+    """Return the address of this page in each language."""
     path = "/" + quote(here or request.scope["path"], safe=_KEPT_IN_A_PATH).lstrip("/")
     query = [] if here else [one for one in parse_qsl(request.url.query) if one[0] != _COOKIE]
     return {language: f"{path}?{urlencode([*query, (_COOKIE, language)])}" for language in LANGUAGES}
 
 
 def choose_language(asked: str | None, kept: str | None, accepted: str) -> str:
-    """A language that there is.
+    """Choose an available language.
 
     Args:
-        asked: of the query, `?lang=`.
-        kept: of the cookie.
-        accepted: `accept-language`.
+        asked: from the query, `?lang=`.
+        kept: from the cookie.
+        accepted: from the header `accept-language`.
     """
     for one in (asked, kept):
         if one in LANGUAGES:

@@ -15,11 +15,11 @@ _END_SECONDS: Final = 5.0
 
 
 class PageServer(UvicornThread):
-    """Its threads are daemons, those that ask Kafka too: the end of the process waits for no answer.
+    """A server whose threads are daemons, so that the end of the process does not wait for Kafka.
 
     Args:
-        app: what answers.
-        listen: where.
+        app: the application.
+        listen: the listen address.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -29,13 +29,13 @@ class PageServer(UvicornThread):
         super().__init__(app, "console.listen", listen.host, listen.port, "reconsume-console", loop="asyncio")
 
     def is_alive(self) -> bool:
-        """Whether its event loop takes turns; Kafka that is away is no reason for a restart."""
+        """Return whether the event loop makes progress; an unreachable Kafka is no reason for a restart."""
         return self.is_answering(_TURN_SECONDS)
 
     def is_ready(self) -> bool:
-        """The same: without Kafka the pages say so, and where it was looked for."""
+        """Return the same: without Kafka the pages explain that."""
         return self.is_alive()
 
     def close(self) -> None:
-        """Take no further request, give those that are nearly done a second, and end."""
+        """Accept no more requests, give running ones a second, and end."""
         self.end(_FINISH_SECONDS, _END_SECONDS)

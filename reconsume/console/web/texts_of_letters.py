@@ -1,4 +1,4 @@
-"""The words of pages about one record, a group and its pause, and reports, in English and Chinese."""
+"""Texts of pages about one record, a group and its pause, and reports, in English and Chinese."""
 
 from __future__ import annotations
 

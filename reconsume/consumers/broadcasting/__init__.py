@@ -1,1 +1,1 @@
-"""Consumers of which each gets every message."""
+"""Broadcasting: every consumer gets every message."""

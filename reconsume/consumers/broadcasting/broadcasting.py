@@ -1,7 +1,7 @@
-"""Broadcasting: this member reads all partitions, keeps its offsets in a file, and drops what fails.
+"""Broadcasting: each member reads all partitions, keeps its offsets in a file, and drops failed messages.
 
-The poll loop and the listener services are those of clustering; what is different is the consumer they read from
-and the sender they send back with (RocketMQ: BP-01 to BP-03). The consumer assigns incrementally, because only that
+The poll loop and the listener services are those of clustering; only the consumer and the sender differ
+(RocketMQ: BP-01 to BP-03). The consumer assigns incrementally, because only that
 works with either group protocol. Test: tests/integration/test_broadcasting.py.
 """
 
@@ -25,14 +25,14 @@ from reconsume.delay_levels.errors import OffsetStoreUnusable
 logger = logging.getLogger(__name__)
 
 Starts = Mapping[Partition, int]
-"""All partitions that are to be read, with the offset that each one started from."""
+"""All partitions to read, each with its start offset."""
 
 
 class PartitionFinder:
-    """Finds the partitions of the subscribed topics and where each starts; for a `RepeatedLook`.
+    """Finds the partitions of the subscribed topics and their start offsets, for a `RepeatedLook`.
 
-    A start is saved when it is found, so what comes after it is not missed by a restart (RocketMQ takes the end
-    anew until a first message was consumed). What appears later is read from its beginning: it is all new.
+    A start is saved as soon as it is found, so a restart misses no record after it (RocketMQ uses the new end until a
+    first message was consumed). Partitions that appear later are read from their beginning, because all is new.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PartitionFinder:
         self._missing: set[str] = set()
 
     def __call__(self) -> Starts:
-        """Ask the cluster; the same object as before when there is nothing new.
+        """Ask the cluster; return the same object as before if nothing is new.
 
         Raises:
             KafkaNotReachable: no broker answers.
@@ -77,7 +77,7 @@ class PartitionFinder:
         return {(topic, number) for topic, count in existing.items() for number in range(count)}
 
     def _first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Return starts: in a topic that was read before, a partition without an offset is a new one."""
+        """Return start offsets; in a topic that was read before, a partition without an offset is new."""
         appeared = {one for one in partitions if self._starts is not None or self._offsets.knows(one[0])}
         others = set(partitions) - appeared
         where = self._consume_from.where
@@ -92,12 +92,12 @@ class PartitionFinder:
 
 
 class BroadcastConsumer(GroupConsumer):
-    """A consumer without a group for the poll loop: partitions come from a `RepeatedLook`, none ever goes.
+    """A consumer without a group for the poll loop. A `RepeatedLook` finds its partitions, and none is revoked.
 
     Args:
         settings: for librdkafka.
-        found: has been started.
-        offsets: what was committed before.
+        found: must be started.
+        offsets: the saved offsets.
     """
 
     def __init__(self, settings: Mapping[str, Any], found: RepeatedLook[Starts], offsets: LocalOffsets) -> None:
@@ -108,10 +108,10 @@ class BroadcastConsumer(GroupConsumer):
         self._assigned: set[Partition] = set()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Do nothing: the topics are the affair of the `RepeatedLook`."""
+        """Do nothing: the `RepeatedLook` finds the topics."""
 
     def follow(self) -> None:
-        """Begin with new partitions."""
+        """Assign new partitions."""
         latest = self._found.latest
         if latest is self._seen or latest is None:
             return
@@ -123,38 +123,38 @@ class BroadcastConsumer(GroupConsumer):
         self._assigned |= new.keys()
 
     def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
-        """Return the offsets and metadata of the file."""
+        """Return the saved offsets and metadata."""
         del seconds
         return {where: self._offsets.get(*where) or Commit(-1, "") for where in partitions}
 
 
 @dataclass(slots=True)
 class DropCounter:
-    """How many failed messages were dropped; one thread counts."""
+    """Counts dropped messages; only one thread may count."""
 
     count: int = 0
 
 
 @dataclass(eq=False, kw_only=True)
 class BroadcastSender(Sender):
-    """Drops what fails, and says so (RocketMQ: BP-01); saves offsets in the file (RocketMQ: BP-02).
+    """Drops failed messages and logs them (RocketMQ: BP-01); saves offsets in the file (RocketMQ: BP-02).
 
     Attributes:
-        offsets: the file.
-        dropped: counts.
+        offsets: the offset file.
+        dropped: the counter.
     """
 
     offsets: LocalOffsets
     dropped: DropCounter
 
     def write(self, failed: FailedMessage) -> None:
-        """Drop it: the other members have it too, and a retry would reach only one of them."""
+        """Drop the message: every other member has it too, and a retry would reach only one of them."""
         self.dropped.count += 1
         logger.warning("broadcasting: %r failed and is dropped (%d so far)", failed.message, self.dropped.count)
         failed.done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Save new offsets; a disk that refuses is tried again with the next commit."""
+        """Save new offsets; if the disk refuses, the next commit tries again."""
         pending = uncommitted(queues)
         if not pending:
             return

@@ -1,7 +1,7 @@
 """The offsets of a broadcasting consumer: a file on this machine (RocketMQ: BP-02).
 
 The file is `offsets.json`: `{"version": 1, "offsets": {"<topic>": {"<partition>": {"offset": 42, "metadata": ""}}}}`;
-`metadata` is what stands beside a committed offset otherwise, see `delay_levels/progress/metadata.py`.
+`metadata` is that of a committed offset, see `delay_levels/progress/metadata.py`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _VERSION: Final = 1
 
 
 def offsets_directory(store: Path | None, cluster: str, client_id: str, group: str) -> Path:
-    """`<store>/<cluster id>/<client id>/<group>`; by default under `~/.reconsume/offsets`.
+    """Return `<store>/<cluster id>/<client id>/<group>`; the default store is `~/.reconsume/offsets`.
 
-    The cluster is part of it, because the offsets of one mean nothing in another.
+    The cluster id is part of the path, because offsets are valid in one cluster only.
     """
     base = Path.home() / ".reconsume" / "offsets" if store is None else store
     return base.joinpath(*(encode_name(part) or "." for part in (cluster, client_id, group)))
 
 
 class LocalOffsets:
-    """Has the directory for itself until it is closed. Safe to use from several threads.
+    """A locked offset directory. Safe to use from several threads.
 
     Guarantees:
-        1. The file is whole at any moment, also after a crash: it is written beside and put in its place.
-        2. What `save` has returned for survives a crash of the machine.
-        3. A file that cannot be read is never taken for an empty one.
+        1. The file is complete at any moment, also after a crash: a new file replaces it atomically.
+        2. Offsets survive a crash of the machine once `save` has returned.
+        3. An unreadable file never counts as empty.
 
     Raises:
-        OffsetStoreUnusable: another process has it, it is damaged, or the directory cannot be used.
+        OffsetStoreUnusable: another process holds the lock, the file is damaged, or the directory cannot be used.
     """
 
     def __init__(self, directory: Path, lock: TextIOWrapper) -> None:
@@ -52,13 +52,13 @@ class LocalOffsets:
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """Make the directory if it is missing, and take it."""
+        """Create the directory if necessary, and lock it."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
             lock = (directory / "lock").open("a", encoding="utf-8")
         except OSError as error:
             raise OffsetStoreUnusable(
-                f"offsets cannot be kept in {directory}: {error}; set offset_store to a writable directory"
+                f"offsets cannot be stored in {directory}: {error}; set offset_store to a writable directory"
             ) from error
         try:
             _lock(lock, directory)
@@ -72,14 +72,14 @@ class LocalOffsets:
         return self._offsets.get((topic, partition))
 
     def knows(self, topic: str) -> bool:
-        """Whether anything was saved for a topic."""
+        """Return whether the file has an offset of a topic."""
         return any(one == topic for one, _ in self._offsets)
 
     def save(self, points: Mapping[tuple[str, int], Commit]) -> None:
-        """Save these beside what was saved before.
+        """Save these offsets; others stay.
 
         Raises:
-            OffsetStoreUnusable: the file cannot be written; the one before it still holds.
+            OffsetStoreUnusable: the file cannot be written; the previous one is still valid.
         """
         with self._writing:
             offsets = {**self._offsets, **points}
@@ -87,12 +87,12 @@ class LocalOffsets:
                 self._write(_as_text(offsets))
             except OSError as error:
                 raise OffsetStoreUnusable(
-                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; make room there"
+                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; check the disk"
                 ) from error
             self._offsets = offsets
 
     def close(self) -> None:
-        """Give the directory free, also where a forked child has the file still."""
+        """Release the directory, even if a forked child still has the file open."""
         if not self._lock_file.closed:
             _unlock(self._lock_file)
         self._lock_file.close()
@@ -104,7 +104,7 @@ class LocalOffsets:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self._file)
-        # The new name must survive too.
+        # The rename must survive a crash too.
         directory = os.open(self._directory, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -113,7 +113,7 @@ class LocalOffsets:
 
 
 def _lock(file: TextIOWrapper, directory: Path) -> None:
-    """A lock that goes with the process, so a crash leaves none behind."""
+    """Lock the file for this process; the lock ends with the process, so a crash leaves none behind."""
     try:
         import fcntl  # noqa: PLC0415 - Windows has none, and all else works there
     except ImportError:

@@ -1,1 +1,1 @@
-"""Producing delayed messages."""
+"""Producers of delayed messages."""

@@ -1,4 +1,4 @@
-"""DelayProducer: sends messages that are delivered later, or at once."""
+"""DelayProducer: sends messages for later delivery, or at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, Rec
 from reconsume.delay_levels.foreign_values import (
     check_range,
     check_types,
-    check_utf8,
     checked_headers,
     of_type,
     type_name,
@@ -66,8 +65,8 @@ class SendResult:
 
     Attributes:
         msg_id: the message's UNIQ_KEY; `cancel` takes it, and consumers see it as `msg_id`.
-        topic: where consumers get the message.
-        stored: its current place: in `topic`, or on a delay topic.
+        topic: the topic where consumers read the message.
+        stored: its current place, in `topic` or on a delay topic.
     """
 
     msg_id: str
@@ -76,7 +75,7 @@ class SendResult:
 
 
 class _Sent(ProducedRecord):
-    """A message on its way; `stored` is where it stands then."""
+    """A message in flight; `stored` is its place after the acknowledgement."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -84,21 +83,21 @@ class _Sent(ProducedRecord):
 
     @property
     def doing(self) -> str:
-        """Begins each error."""
+        """Return the beginning of error messages."""
         return f"sending to {self.topic}"
 
     def written(self, partition: int, offset: int, stored_ms: int) -> None:
-        """It is acknowledged."""
+        """Note the acknowledgement."""
         del stored_ms
         self.stored.set_result(Position(self.topic, partition, offset))
 
     def refused(self, error: ReconsumeError) -> None:
-        """It is not stored, or that is unknown."""
+        """Note that the message is not stored, or that the outcome is unknown."""
         self.stored.set_exception(error)
 
 
 class DelayProducer:
-    """Sends messages that are delivered later; `send` returns when the brokers have acknowledged it.
+    """Sends messages for later delivery; `send` returns when the brokers have acknowledged the message.
 
     The schedulers deliver delayed messages, and only to topics that match their setting `allowed_real_topics`, which is
     empty by default. They publish it when they start, and this producer refuses a delayed message for any other topic.
@@ -107,8 +106,8 @@ class DelayProducer:
     Args:
         bootstrap_servers: `host:port`, comma-separated.
         conf: librdkafka settings, passed through.
-        send_msg_timeout: for one try (RocketMQ: `sendMsgTimeout`).
-        retry_times_when_send_failed: how many tries follow the first one. They never store a message twice.
+        send_msg_timeout: timeout of one try (RocketMQ: `sendMsgTimeout`).
+        retry_times_when_send_failed: maximum of further tries. They never store a message twice.
         delay_levels: a level table for this process alone, such as `"1s 5s 10s"`; None uses the cluster's.
         topic_prefix: the prefix of the installation's topics.
 
@@ -135,10 +134,10 @@ class DelayProducer:
         self._base = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
         self._clock = clock_of(self._base)
         self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
-        # One record with the patience of all tries: librdkafka tries it again under the same sequence number, so
-        # brokers recognise a copy, which they could not if it were produced anew.
+        # One produce call with the timeout of all tries: librdkafka repeats it under the same sequence number, so
+        # brokers recognise a copy. A second produce call would get a new number.
         patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retries)
-        # Brokers may make a topic of the program's own, as for any producer; ours are looked up before.
+        # Brokers may create the program's own topics, as for any producer; reconsume's topics are looked up before.
         base = {"allow.auto.create.topics": True} | self._base
         self._producer = LastingProducer(
             producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
@@ -170,23 +169,23 @@ class DelayProducer:
         """Send one message; without a delay it goes to its topic at once.
 
         Args:
-            topic: where consumers get it.
-            body: None is a tombstone.
+            topic: the topic where consumers read the message.
+            body: the value; None is a tombstone.
             key: decides on the partition of `topic`, as with a Java producer, unless a selector does.
-            headers: they come out as they are.
+            headers: consumers get them unchanged.
             tags: RocketMQ's tag, for consumers that filter.
             keys: RocketMQ's keys, separated by spaces.
             delay_level: wait on this level; beyond the table the highest (RocketMQ: DP-01).
             deliver_at: wait until a moment with a time zone, or milliseconds since the epoch; at most 40 days. A moment
-                that is past means at once.
+                in the past means at once.
             delay: wait for this time after the brokers have stored it; at most 40 days.
             selector: called with all partitions of `topic` and with `arg`; returns the one to send to.
             arg: passed to the selector. Messages in a partition that are not delayed keep the order of their sending.
 
         Raises:
-            IllegalSetting: an invalid argument, such as a topic that is no legal target.
+            IllegalSetting: an invalid argument, such as a topic of reconsume.
             TopicNotAllowed: the message is delayed, and the schedulers do not deliver to this topic.
-            TopicNotReady: the topic does not exist, or one of reconsume's own.
+            TopicNotReady: the topic, or a topic of reconsume, does not exist.
             KafkaNotReachable: no acknowledgement in time; the message may have been stored.
             KafkaRefused: the cluster refused.
         """
@@ -197,7 +196,6 @@ class DelayProducer:
             tags=(str, NoneType),
             keys=(str, NoneType),
         )
-        check_utf8("body, key, tags and keys", body, key, tags, keys)
         self._require_open()
         now = self._clock()
         wish = DelayWish.of(delay_level, deliver_at, delay, now)
@@ -216,15 +214,15 @@ class DelayProducer:
         return SendResult(msg_id, topic, stored)
 
     def cancel(self, msg_id: str) -> None:
-        """Withdraw a message that waits; any process may, with the id that `send` gave.
+        """Withdraw a waiting message by the id that `send` returned; any process may do this.
 
-        When this returned a second or more before the message is due, the message is not delivered. Later it may
+        If this returns at least a second before the message is due, the message is not delivered. After that it may
         be. Unknown ids are accepted too (RocketMQ: TM-15).
 
         Raises:
-            IllegalSetting: not such an id, or the message was due already (RocketMQ: TM-14).
+            IllegalSetting: not an id of `send`, or the message was due already (RocketMQ: TM-14).
             TopicNotReady: the CANCEL topic is missing.
-            KafkaNotReachable: no acknowledgement in time; the message may be withdrawn or not: try again.
+            KafkaNotReachable: no acknowledgement in time; try again, because the message may not be withdrawn.
             KafkaRefused: the cluster refused.
         """
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
@@ -237,7 +235,7 @@ class DelayProducer:
         self._produce(topic, -1, msg_id.encode(), None, asking)
 
     def close(self) -> None:
-        """Release the connections; every `send` has returned before."""
+        """Close the connections; every `send` has returned before."""
         with self._lock:
             self._closing.set()
             if self._follower is not None:
@@ -252,9 +250,9 @@ class DelayProducer:
         self.close()
 
     def _lane(self, wish: DelayWish, topic: str, partition: int, now: int) -> tuple[str, int, int, dict[str, str]]:
-        """Where the message waits first, of how many partitions, when it is due, and what its headers ask for.
+        """Return the message's first topic, its number of partitions, the due moment, and the headers.
 
-        A moment goes through the inbox, where a target that is not allowed shows at once and not after the first lane.
+        Messages for a moment go through the inbox, which reveals a forbidden target at once, not after the first lane.
         """
         remedy = f"{self._names.remedy_if_missing(topic)}, and let it match allowed_real_topics"
         self._require(topic, f"the target of a delayed message must exist: {remedy}")
@@ -278,7 +276,7 @@ class DelayProducer:
         return lane, self._require(lane, f"run: {own}reconsume topics apply"), due_ms, asking
 
     def _groups(self) -> Groups:
-        """Return the contents of the GROUPS topic; it is followed from the first delayed message on."""
+        """Return the contents of GROUPS; the first delayed message starts to follow the topic."""
         with self._lock:
             if self._follower is None:
                 self._follower = GroupsFollower(self._base, self._names.groups, Groups())
@@ -306,7 +304,7 @@ class DelayProducer:
         return queues.index(chosen)
 
     def _require(self, topic: str, why: str) -> int:
-        """The number of its partitions; one that is missing is asked for again by the next message."""
+        """Return the topic's number of partitions; a missing topic is looked up again for the next message."""
         try:
             return self._existing.require(topic)
         except TopicNotReady:
@@ -323,7 +321,7 @@ class DelayProducer:
                 self._closing.wait(_SERVE_SECONDS)
             else:
                 break
-        # librdkafka reports within the patience that it was given; the rest is for a machine under load.
+        # librdkafka reports within the timeout of the producer; the rest is for a machine under load.
         try:
             return sent.stored.result(self._patience_seconds + _LOADED_SECONDS)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""When a message is to be delivered, as a user says it."""
+"""When to deliver a message, in the terms of the user."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from reconsume.delay_levels.wire.timer import LONGEST_DELAY_MS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _LAST_MS: Final = 2**53
-"""Larger ints do not fit into the floats of a clock."""
+"""Larger integers are not exact as floats, which clocks return."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelayWish:
-    """At most one of the three; none of them means at once.
+    """A delay; at most one of the three is set, and none means at once.
 
     Attributes:
         level: of the level table, above 0.
-        deliver_ms: a moment, in milliseconds since the epoch.
-        delay_ms: a time from the moment on at which the brokers store the message.
+        deliver_ms: the moment of delivery, in milliseconds since the epoch.
+        delay_ms: time after the brokers have stored the message.
     """
 
     level: int | None = None
@@ -35,12 +35,12 @@ class DelayWish:
     def of(
         cls, delay_level: int | None, deliver_at: datetime | int | None, delay: timedelta | None, now_ms: float
     ) -> Self:
-        """Return the delay in the arguments of `send`; parts of a millisecond are rounded up, so nothing is early.
+        """Return the delay in the arguments of `send`, rounded up to milliseconds, so that nothing is early.
 
         Level 0 and a delay of 0 or less mean at once (RocketMQ: DP-03).
 
         Raises:
-            IllegalSetting: more than one of them, of another type, a moment without a time zone, or over 40 days.
+            IllegalSetting: more than one argument, a wrong type, a moment without a time zone, or over 40 days.
         """
         if sum(one is not None for one in (delay_level, deliver_at, delay)) > 1:
             raise IllegalSetting("delay_level, deliver_at and delay exclude each other; give one of them")
@@ -70,7 +70,7 @@ class DelayWish:
 
     @property
     def waits(self) -> bool:
-        """Whether the message goes to the scheduler."""
+        """Return whether the message goes through the scheduler."""
         return self != DelayWish()
 
 

@@ -14,7 +14,7 @@ from reconsume.consumers.drop_in.consumer import Consumer
 
 
 class AIOConsumer(KafkaAIOConsumer):
-    """A `confluent_kafka.aio.AIOConsumer` over the drop-in `Consumer`, which has its keyword arguments explained."""
+    """A `confluent_kafka.aio.AIOConsumer` over the drop-in `Consumer`, whose keyword arguments it takes."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class AIOConsumer(KafkaAIOConsumer):
         exactly_once: bool = False,
         dead_letter_on: Collection[type[BaseException]] = (),
     ) -> None:
-        # The base class makes its own consumer and puts wrapped callbacks into the dictionary that it is given.
+        # The base class makes its own consumer and puts wrapped callbacks into the given dictionary.
         super().__init__(consumer_conf, max_workers=max_workers, executor=executor)
         self._consumer.close()
         self._consumer: Consumer = Consumer(
@@ -42,7 +42,7 @@ class AIOConsumer(KafkaAIOConsumer):
 
     @property
     def retry_topic(self) -> str:
-        """The Kafka topic of `%RETRY%<group>`."""
+        """Return the Kafka topic of `%RETRY%<group>`."""
         return self._consumer.retry_topic
 
     async def send_message_back(
@@ -53,7 +53,7 @@ class AIOConsumer(KafkaAIOConsumer):
         *,
         ack_index: int | None = None,
     ) -> None:
-        """Send back as `Consumer.send_message_back` does; the event loop is not blocked."""
+        """Send messages back as `Consumer.send_message_back` does, without blocking the event loop."""
         await self._call(
             self._consumer.send_message_back, message, delay_level=delay_level, cause=cause, ack_index=ack_index
         )

@@ -1,4 +1,4 @@
-"""A `confluent_kafka.Consumer` with RocketMQ's send-back, for programs that have their own poll loop."""
+"""A `confluent_kafka.Consumer` with RocketMQ's send-back, for programs with their own poll loop."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _topic = KafkaMessage.topic
 
 
 class Consumer(DerivedConsumer):
-    """A `confluent_kafka.Consumer` whose failed messages can be sent back and return.
+    """A `confluent_kafka.Consumer` that can send failed messages back and gets them again later.
 
-    It is constructed and used as that one is. `subscribe` adds the group's retry topic; a message from it shows the
-    origin topic as its `topic()`, and `reconsume_times(message)` says how often it was sent back. Assignments,
-    rebalance callbacks and offsets show the retry topic as what it is: one more topic of the group.
+    Construct and use it like confluent-kafka's. `subscribe` adds the group's retry topic. A retry shows its origin
+    topic as `topic()`, and `reconsume_times(message)` returns how often it was sent back. In assignments, rebalance
+    callbacks and offsets the retry topic appears under its own name, as one more topic of the group.
 
     Args:
         max_reconsume_times: how often a message may be sent back; None takes the group's `retryMaxTimes` (16).
@@ -47,15 +47,15 @@ class Consumer(DerivedConsumer):
             creates; None uses the cluster's.
         topic_prefix: the prefix of the installation's topics.
         exactly_once: `send_message_back` commits the message's offset too, both in one transaction.
-        dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`: with one of them as its cause,
-            or an error that was raised `from` one, a message is a dead letter at once. Subclasses count. A level wins.
+        dead_letter_on: exceptions that are not worth a retry, such as `(ValueError,)`. If the cause is one of them, or
+            was raised `from` one, the message is a dead letter at once. Subclasses count. A requested level wins.
 
     Raises:
         IllegalSetting: an invalid argument or setting; the message names it and the allowed values.
     """
 
-    # What happens for each message decides the rate of a poll loop: these cost less than `super()`. Ordinary messages
-    # are not touched: to look at each in Python, not in one pass of C, costs a tenth (benchmarks/consumers.py).
+    # The cost per message limits the rate of a poll loop: these aliases are cheaper than `super()`. Ordinary messages
+    # stay untouched: looking at each in Python, not in one pass of C, costs a tenth (benchmarks/consumers.py).
     _kafka_poll = KafkaConsumer.poll
     _kafka_consume = KafkaConsumer.consume
 
@@ -82,7 +82,7 @@ class Consumer(DerivedConsumer):
 
     @property
     def retry_topic(self) -> str:
-        """The Kafka topic of `%RETRY%<group>`."""
+        """Return the Kafka topic of `%RETRY%<group>`."""
         return self._retry_topic
 
     def subscribe(
@@ -92,10 +92,10 @@ class Consumer(DerivedConsumer):
         on_revoke: _Callback | None = None,
         on_lost: _Callback | None = None,
     ) -> None:
-        """Subscribe as `confluent_kafka` does, and to the retry topic (RocketMQ: TN-01).
+        """Subscribe as in `confluent_kafka`, and to the retry topic (RocketMQ: TN-01).
 
-        The retry topic is made if it is missing and this client has the right to; that takes up to 5 s when no
-        broker answers, and goes on behind.
+        A missing retry topic is created if this client has the right. This takes up to 5 s if no broker answers, and
+        continues in the background.
 
         Raises:
             IllegalSetting: one of reconsume's own topics, such as a delay topic.
@@ -116,7 +116,7 @@ class Consumer(DerivedConsumer):
         super().subscribe(topics, **{name: one for name, one in callbacks.items() if one is not None})  # type: ignore[arg-type]
 
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
-        """Poll as `confluent_kafka` does; a retry is a `RetryMessage`."""
+        """Poll as in `confluent_kafka`; a retry is a `RetryMessage`."""
         message = self._kafka_poll(timeout)
         if message is None:
             if self._unchecked:
@@ -133,7 +133,7 @@ class Consumer(DerivedConsumer):
         return None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
-        """Consume as `confluent_kafka` does; retries are `RetryMessage`s."""
+        """Consume as in `confluent_kafka`; retries are `RetryMessage`s."""
         messages = self._kafka_consume(num_messages, timeout)
         if not messages and self._unchecked:
             self._stale_records.nothing_comes(self)
@@ -142,9 +142,9 @@ class Consumer(DerivedConsumer):
         return [shown for one in messages if (shown := self._show(one)) is not None]
 
     def _show(self, polled: KafkaMessage) -> KafkaMessage | None:
-        """A retry under its origin topic; None for messages that are not for the program.
+        """Return a retry under its origin topic; None for messages that the program should not see.
 
-        That is the news that there is no retry topic yet (RocketMQ: TN-09), and what an earlier assignment has left.
+        These are the error of a missing retry topic (RocketMQ: TN-09), and leftovers of an earlier assignment.
         """
         if self._unchecked and self._stale_records.is_stale(self, polled):
             return None
@@ -165,14 +165,14 @@ class Consumer(DerivedConsumer):
         *,
         ack_index: int | None = None,
     ) -> None:
-        """Send a message back; returns when the brokers have it. Then store or commit its offset as usual.
+        """Send a message back; return when the brokers have stored it. Then store or commit its offset as usual.
 
-        It waits as long as no broker answers: a program that must keep its partitions meanwhile needs a larger
-        `max.poll.interval.ms`. With `exactly_once` the offset after the message is committed with it, so what stands
-        before it in its partition must be done.
+        This blocks while no broker answers: to keep the partitions meanwhile, raise `max.poll.interval.ms`. With
+        `exactly_once` the same transaction commits the offset after the message, so all messages before it in its
+        partition must be done.
 
         Args:
-            message: what was polled; or where it stands, to be read again (RocketMQ: SB-16, BR-09); or a list.
+            message: a polled message, or its position, to be read again (RocketMQ: SB-16, BR-09), or a list.
             delay_level: 0 lets the group's levels decide, a higher one is taken as it is, a negative one asks for
                 the dead-letter topic.
             cause: the exception, or a text; dead letters show it. Without a level, an exception of `dead_letter_on`
@@ -183,8 +183,9 @@ class Consumer(DerivedConsumer):
 
         Raises:
             IllegalSetting: an invalid argument, or the record does not exist.
-            SendBackFailed: refused both ways; of a list, `failed` has the positions of those.
-            PartitionLost: with `exactly_once`: the group has rebalanced, nothing was sent; the message is read again.
+            SendBackFailed: delay topic and inbox refused it; of a list, `failed` has the indexes of these messages.
+            PartitionLost: only with `exactly_once`: the group has rebalanced; nothing was sent, and the message is read
+                again.
         """
         messages, acknowledged = self._messages(message, ack_index)
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")
@@ -196,7 +197,7 @@ class Consumer(DerivedConsumer):
             self._client.send_back(failed, level, why)
 
     def _messages(self, given: Any, ack_index: int | None) -> tuple[list[Message], int]:
-        """Return the messages to send back, and how many in front of them succeeded."""
+        """Return the messages to send back, and the number of successful messages before them."""
         if isinstance(given, KafkaMessage | TopicPartition):
             if ack_index is not None:
                 raise IllegalSetting("ack_index applies to a list of messages; leave it out for a single message")
@@ -250,19 +251,19 @@ class Consumer(DerivedConsumer):
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commit as `confluent_kafka` does; a retry is committed in the retry topic.
+        """Commit as in `confluent_kafka`; a retry is committed in the retry topic.
 
         Raises:
-            IllegalSetting: offsets that were made of a retry's `topic()` and `offset()`.
+            IllegalSetting: an offset combines a retry's `topic()` with its `offset()`.
         """
         given = self._given(message, offsets)
         return super().commit(**given, asynchronous=asynchronous)  # type: ignore[no-any-return, call-overload]
 
     def store_offsets(self, message: KafkaMessage | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Store offsets as `confluent_kafka` does; a retry's offset is stored for the retry topic.
+        """Store offsets as in `confluent_kafka`; a retry's offset is stored for the retry topic.
 
         Raises:
-            IllegalSetting: offsets that were made of a retry's `topic()` and `offset()`.
+            IllegalSetting: an offset combines a retry's `topic()` with its `offset()`.
         """
         super().store_offsets(**self._given(message, offsets))
 
@@ -276,27 +277,27 @@ class Consumer(DerivedConsumer):
         return given
 
     def seek(self, partition: TopicPartition) -> None:
-        """Seek as `confluent_kafka` does."""
+        """Seek as in `confluent_kafka`."""
         self._stale_records.trust([partition])
         super().seek(partition)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign as `confluent_kafka` does; a retry topic without a committed offset starts at its beginning."""
+        """Assign as in `confluent_kafka`; a retry topic without a committed offset starts at its beginning."""
         super().assign(self._started(partitions))
         self._changed_assignment = True
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign more as `confluent_kafka` does; a retry topic without a committed offset starts at its beginning."""
+        """Assign more as in `confluent_kafka`; a retry topic without a committed offset starts at its beginning."""
         super().incremental_assign(self._started(partitions))
         self._changed_assignment = True
 
     def unassign(self) -> None:
-        """Unassign as `confluent_kafka` does."""
+        """Unassign as in `confluent_kafka`."""
         super().unassign()
         self._changed_assignment = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Unassign some as `confluent_kafka` does."""
+        """Unassign some as in `confluent_kafka`."""
         super().incremental_unassign(partitions)
         self._changed_assignment = True
 

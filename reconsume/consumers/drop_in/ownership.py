@@ -1,4 +1,4 @@
-"""Whether what was polled is still this member's, for send-backs in transactions."""
+"""Whether this member still owns the partitions of polled messages, for send-backs in transactions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost
 
 
 class Ownership:
-    """Remembers assignments; partitions are given with the smallest offset that is worked on.
+    """Tracks assignments. Callers pass each partition with its smallest offset in work.
 
-    Guarantees: a partition that goes after the look fences the transaction. One that came back may have been worked on
-    elsewhere, so the committed offset decides. Test: tests/integration/test_drop_in_exactly_once.py.
+    Guarantees: losing a partition after the check fences the transaction. If a partition was lost and returned, another
+    member may have processed it, so the committed offset decides. Test: tests/integration/test_drop_in_exactly_once.py.
     """
 
     def __init__(self) -> None:
@@ -29,15 +29,15 @@ class Ownership:
             self._times_assigned[one.topic, one.partition] += 1
 
     def metadata(self, consumer: Consumer, partitions: Mapping[Partition, int]) -> Any:
-        """The group metadata, if these partitions are still ours; taken first, so that a later loss fences it.
+        """Return the group metadata if we own these partitions; taken first, so that a later loss fences it.
 
         Raises:
-            PartitionLost: one of them is another member's, or was meanwhile and has gone on from there.
+            PartitionLost: another member owns one of them, or did meanwhile and has moved on.
             KafkaNotReachable: the committed offsets are unavailable.
         """
         metadata = consumer.consumer_group_metadata()
         assigned = {(one.topic, one.partition) for one in consumer.assignment()}
-        # Away and back: another member may have gone on from where we stood.
+        # The partition left and returned: another member may have continued from our position.
         again = [TopicPartition(*where) for where in partitions if self._times_assigned[where] > 1]
         moved = committed_offsets(consumer, again)
         for where, offset in partitions.items():
@@ -48,7 +48,7 @@ class Ownership:
         return metadata
 
     def come_again(self, consumer: Consumer, partitions: Mapping[Partition, int]) -> None:
-        """Read fenced messages of our partitions again; otherwise they would be skipped."""
+        """Seek back to fenced messages of our partitions; otherwise they would be skipped."""
         assigned = [one for one in consumer.assignment() if (one.topic, one.partition) in partitions]
         try:
             moved = committed_offsets(consumer, assigned)

@@ -1,4 +1,4 @@
-"""A retry as a program for `confluent_kafka` sees it, and what can be asked of any message."""
+"""Retries as `confluent_kafka` messages, and functions on any polled message."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class RetryMessage(KafkaMessage):
     """A `confluent_kafka.Message` from the retry topic.
 
     `topic()` is the origin topic and `headers()` are the user's. `partition()` and `offset()` are those of the retry
-    topic, as in RocketMQ (RocketMQ: TN-02, TN-04); `polled_from` has all three of them.
+    topic (RocketMQ: TN-02, TN-04); `polled_from` returns the retry topic with both.
 
-    Guarantees: offsets that are made of a retry's `topic()` and `offset()` name a place that is not its own, and are
-    refused where they would skip unread messages. Test: tests/integration/test_drop_in_consumer.py.
+    Guarantees: an offset that combines a retry's `topic()` with its `offset()` is wrong, and is refused where it would
+    skip unread messages. Test: tests/integration/test_drop_in_consumer.py.
     """
 
     def __init__(self, polled: KafkaMessage, retry_topic: str) -> None:
@@ -36,7 +36,7 @@ class RetryMessage(KafkaMessage):
             offset=message.kafka.offset,
             key=message.key,
             value=message.body,
-            # confluent-kafka has None where a record has no headers.
+            # confluent-kafka returns None if a record has no headers.
             headers=cast("Any", headers) if headers else None,
             timestamp=polled.timestamp(),
             latency=-1.0,
@@ -47,10 +47,10 @@ class RetryMessage(KafkaMessage):
 
 
 class GivenRetries:
-    """Remembers which retries a program has been given, to tell an offset that was made of one.
+    """Remembers the retries that a program has got, to recognise offsets made from them.
 
     Args:
-        retry_topic: of the group.
+        retry_topic: the group's.
     """
 
     def __init__(self, retry_topic: str) -> None:
@@ -58,7 +58,7 @@ class GivenRetries:
         self._offsets: dict[tuple[str | None, int | None], deque[int | None]] = {}
 
     def add(self, message: RetryMessage) -> None:
-        """Note one; of each partition the last 1,000 are remembered, and 1,000 partitions at most.
+        """Remember one message; keeps the last 1,000 of each partition, and at most 1,000 partitions.
 
         Origin topics are what clients have written, and must not fill the memory.
         """
@@ -70,11 +70,11 @@ class GivenRetries:
     def check(
         self, offsets: Iterable[TopicPartition], position: Callable[[list[TopicPartition]], list[TopicPartition]]
     ) -> None:
-        """Refuse a retry's offset under its origin topic: there it would pass over messages that were never read.
+        """Refuse a retry's offset under its origin topic, where it would skip unread messages.
 
         Args:
-            offsets: to be committed or stored.
-            position: tells how far a partition is read.
+            offsets: the offsets to commit or store.
+            position: returns the read position of a partition.
 
         Raises:
             IllegalSetting: one of them is such an offset.
@@ -90,25 +90,25 @@ class GivenRetries:
 
 
 def as_polled(message: KafkaMessage) -> KafkaMessage:
-    """The message as it came from Kafka.
+    """Return the message as it came from Kafka.
 
-    confluent-kafka (2.16) takes no subclass of its message in `commit` and `store_offsets`.
-    Test: tests/integration/test_drop_in_consumer.py. Remove when: it does.
+    confluent-kafka (2.16) refuses subclasses of its message in `commit` and `store_offsets`.
+    Test: tests/integration/test_drop_in_consumer.py. Remove when: it accepts them.
     """
     return message.polled if isinstance(message, RetryMessage) else message
 
 
 def reconsume_times(message: KafkaMessage) -> int:
-    """How often the message was sent back; 0 for one that is no retry."""
+    """Return how often the message was sent back; 0 if it is not a retry."""
     of_type(message, "message", KafkaMessage)
     return message.message.reconsume_times if isinstance(message, RetryMessage) else 0
 
 
 def polled_from(message: KafkaMessage) -> TopicPartition:
-    """Topic, partition and offset of this copy; of a retry, those in the retry topic.
+    """Return topic, partition and offset of this copy; for a retry, those in the retry topic.
 
     Raises:
-        IllegalSetting: it is no record of a topic, but an error or a message that a program has made.
+        IllegalSetting: the message was not polled; it is an error, or was made by a program.
     """
     polled = as_polled(of_type(message, "message", KafkaMessage))
     topic, partition, offset = polled.topic(), polled.partition(), polled.offset()
@@ -118,7 +118,7 @@ def polled_from(message: KafkaMessage) -> TopicPartition:
 
 
 def origin(message: KafkaMessage) -> Position:
-    """Topic, partition and offset of the first copy, the same over all retries."""
+    """Return topic, partition and offset of the first copy, the same over all retries."""
     if isinstance(message, RetryMessage):
         return message.message.origin
     where = polled_from(message)

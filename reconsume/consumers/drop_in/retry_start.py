@@ -1,4 +1,4 @@
-"""Where the retry topic starts when the group has no offset there to go on from."""
+"""Where the retry topic starts if the group has no committed offset there."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _Watermarks = Callable[[TopicPartition, float], tuple[int, int]]
 def with_retry_starts(
     partitions: list[TopicPartition], retry_topic: str, committed: _Committed, watermarks: _Watermarks
 ) -> list[TopicPartition]:
-    """The same partitions; those of the retry topic that say nothing of their start are told it.
+    """Return the partitions, those of the retry topic without an offset with their start.
 
-    librdkafka has one `auto.offset.reset` for all topics. With another one than `earliest` a group would lose the
-    retries that were delivered before its first start (RocketMQ: TN-06, T-34), so their partitions get an offset of
-    their own. It is a number: a start at the logical beginning falls back on the policy when it fails for a moment.
+    librdkafka has one `auto.offset.reset` for all topics. Unless it is `earliest`, a group would lose the retries that
+    were delivered before its first start (RocketMQ: TN-06, T-34). So partitions of the retry topic get an explicit
+    offset. It is a number: a start at the logical beginning falls back on the policy after a momentary failure.
     Tests: tests/unit/consumers/drop_in/test_retry_start.py, tests/integration/test_drop_in_consumer.py.
     Remove when: librdkafka has a policy for each topic.
 
     Args:
-        partitions: what is to be assigned.
+        partitions: the new assignment.
         retry_topic: the group's.
-        committed: the consumer's method.
-        watermarks: the consumer's method: first offset and end of a partition.
+        committed: the consumer's method `committed`.
+        watermarks: the consumer's method for the first and the end offset of a partition.
 
     Raises:
-        KafkaException: the cluster refuses to say what is committed.
+        KafkaException: the cluster refuses to return the committed offsets.
     """
     silent = {
         one.partition
@@ -55,7 +55,7 @@ def with_retry_starts(
 def _starts(
     topic: str, partitions: list[int], committed: _Committed, watermarks: _Watermarks
 ) -> dict[int, TopicPartition]:
-    """Tried until it is known: to guess would lose retries, or repeat them."""
+    """Ask until the starts are known: a guess would lose retries or repeat them."""
     while True:
         try:
             found = committed([TopicPartition(topic, one) for one in partitions], _TIMEOUT)

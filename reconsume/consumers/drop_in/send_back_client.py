@@ -1,4 +1,4 @@
-"""Blocking send-backs for consumers that have their own poll loop; what they need is started when it is needed."""
+"""Blocking send-backs for consumers with their own poll loop; producers and followers start on first use."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ logger = logging.getLogger(__name__)
 _WAKE_SECONDS: Final = 0.2
 _AGAIN_SECONDS: Final = 0.5
 _REGISTER_SECONDS: Final = 5.0
-"""`close` waits for a try to end."""
+"""How long `close` waits for a running try."""
 
 
 class SendBackClient:
-    """Follows the groups, makes the retry topic, sends back. Safe to use from several threads."""
+    """Follows the groups, creates the retry topic, sends back. Safe to use from several threads."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
@@ -54,9 +54,9 @@ class SendBackClient:
         self._closing = ExitStack()
 
     def prepare(self, seconds: float) -> None:
-        """Begin to read the groups and to make the retry topic; wait for it a while, but not forever.
+        """Start to read the groups and to create the retry topic; wait for both, at most `seconds`.
 
-        With `exactly_once` it registers for transactions too, which ends what a dead predecessor has left open.
+        With `exactly_once` it also initialises transactions, which ends open ones of a dead predecessor.
 
         Args:
             seconds: how long to wait.
@@ -64,7 +64,7 @@ class SendBackClient:
         Raises:
             KafkaRefused: the group's `consumeEnable` is false.
             SubscriptionGroupNotExist: the group must be registered first.
-            TopicNotReady: the delay topics of an own table do not exist and this client may not create them.
+            TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
         """
         with self._lock:
             if self._thread is None and not self._stop.is_set():
@@ -94,7 +94,7 @@ class SendBackClient:
                 self._register()
 
     def _register(self) -> None:
-        """Register the group; the first send-back reports a refusal, and a program may never need one."""
+        """Register the group. The first send-back reports a refusal; a program may never need one."""
         try:
             transactions = self._transactional_writer()
             with self._transaction_lock:
@@ -103,7 +103,7 @@ class SendBackClient:
             logger.warning("%s", error)
 
     def _followed(self) -> GroupsFollower:
-        """The caller holds the lock."""
+        """Return the follower of GROUPS; the caller holds the lock."""
         if self._follower is None:
             self._follower = self._settings.groups_follower()
             self._follower.start()
@@ -111,7 +111,7 @@ class SendBackClient:
         return self._follower
 
     def _groups(self) -> Groups:
-        """The groups; a send-back before they are known would use the wrong table, so it waits."""
+        """Return the groups, waiting for them: a send-back before would use the wrong table."""
         with self._lock:
             follower = self._followed()
         if not follower.wait_until_loaded(self._stop):
@@ -119,17 +119,17 @@ class SendBackClient:
         return follower.groups
 
     def _make_delay_topics(self, groups: Groups) -> None:
-        """Those of an own table, once; raises `TopicNotReady`."""
+        """Create the delay topics of `delay_levels`, once; raises `TopicNotReady`."""
         if not self._has_delay_topics:
             make_delay_topics(self._settings, groups, self._stop)
             self._has_delay_topics = True
 
     def send_back(self, messages: Sequence[Message], delay_level: int, cause: Cause | None) -> None:
-        """Send all back; returns when the brokers have acknowledged them.
+        """Send all back; return when the brokers have acknowledged them.
 
         Raises:
-            SendBackFailed: some were refused both ways, or the group is full (`GroupIsFull`); `failed` names them, the
-                others are acknowledged.
+            SendBackFailed: delay topic and inbox refused some, or the group is full (`GroupIsFull`); `failed` names
+                them, and the others are acknowledged.
         """
         writer, groups = self._ordinary_writer(), self._groups()
         answers: list[Future[SendBackFailed | None]] = [Future() for _ in messages]
@@ -158,18 +158,18 @@ class SendBackClient:
         offsets: Offsets,
         owned_metadata: Callable[[], Any],
     ) -> None:
-        """Send all back and commit the offsets in one transaction; waits while no broker answers.
+        """Send all back and commit the offsets in one transaction; blocks while no broker answers.
 
         Args:
-            messages: what failed.
-            delay_level: the wish.
-            cause: why.
-            offsets: the next one to read of each partition.
-            owned_metadata: gives the group metadata, or raises `PartitionLost`; asked before each try.
+            messages: the failed messages.
+            delay_level: the requested level.
+            cause: the cause of the failure.
+            offsets: the next offset to read of each partition.
+            owned_metadata: returns the group metadata, or raises `PartitionLost`; called before each try.
 
         Raises:
             PartitionLost: the group has rebalanced; nothing was sent.
-            SendBackFailed: refused both ways; nothing was sent.
+            SendBackFailed: delay topic and inbox refused them; nothing was sent.
         """
         transactions = self._transactional_writer()
         failed, groups = [self._failed(message, delay_level, cause) for message in messages], self._groups()
@@ -230,7 +230,7 @@ class SendBackClient:
             transactions.close()
 
     def close(self) -> None:
-        """Stop all of it."""
+        """Stop the background threads."""
         self._stop.set()
         with self._lock:
             closing = self._closing.pop_all()
@@ -240,12 +240,12 @@ class SendBackClient:
 
 
 def as_cause(cause: object) -> Cause | None:
-    """The cause that a dead letter shows, of an exception or a text.
+    """Return the cause that a dead letter shows, from an exception or a text.
 
     Raises:
-        IllegalSetting: something else.
+        IllegalSetting: neither an exception nor a text.
     """
-    kind = type(cause)  # isinstance would ask the cause for its `__class__`, which may raise
+    kind = type(cause)  # isinstance would read the cause's `__class__`, which may raise
     if cause is None or kind is Cause:
         return cast("Cause | None", cause)
     if issubclass(kind, str):

@@ -1,4 +1,4 @@
-"""The settings of a drop-in consumer: what confluent-kafka takes, checked and completed."""
+"""The checked settings of a drop-in consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DropInSettings(GroupSettings):
     """The settings of a drop-in consumer.
 
     Attributes:
-        starts_at_beginning: whether topics without a committed offset start at their beginning anyway.
+        starts_at_beginning: whether `auto.offset.reset` starts all topics at their beginning.
         cooperative: whether assignments are incremental.
         dead_letter_on: causes that are not worth a retry.
     """
@@ -37,14 +37,14 @@ class DropInSettings(GroupSettings):
         """Merge the arguments as confluent-kafka does: keywords win, then `default.topic.config`.
 
         Args:
-            args: of a consumer.
-            kwargs: of a consumer.
-            ours: the keyword arguments that confluent-kafka does not have, by name.
+            args: positional arguments of a consumer.
+            kwargs: keyword arguments of a consumer.
+            ours: keyword arguments that confluent-kafka does not have.
 
         Raises:
             IllegalSetting: an invalid setting; the message names it and the allowed values.
-            TypeError: not one dictionary.
-            ValueError: no group.
+            TypeError: more than one dictionary, or none.
+            ValueError: `group.id` is missing.
         """
         check_types(ours, exactly_once=bool)
         exactly_once, maximum, table = ours["exactly_once"], ours["max_reconsume_times"], ours["delay_levels"]
@@ -55,12 +55,12 @@ class DropInSettings(GroupSettings):
             raise IllegalSetting("isolation.level must be read_committed: retries are delivered in transactions")
         if exactly_once and str(conf.get("enable.auto.commit", True)).lower() not in _FALSE:
             raise IllegalSetting(
-                "exactly_once needs enable.auto.commit False: an offset that is committed before its message is sent "
-                "back loses it; commit what succeeded yourself"
+                "exactly_once needs enable.auto.commit False: an automatic commit before a send-back would lose the "
+                "message; commit successful messages yourself"
             )
         if maximum is not None:
             check_range("max_reconsume_times", maximum, 0, _HIGHEST)
-        # New topics are found within 10 s; librdkafka's own refresh takes 5 minutes.
+        # Finds new topics within 10 s; librdkafka's own refresh takes 5 minutes.
         conf.setdefault("topic.metadata.refresh.interval.ms", 10_000)
         names, group = TopicNames(ours["topic_prefix"]), str(conf["group.id"])
         names.retry(group)

@@ -1,1 +1,1 @@
-"""Calling listeners: in parallel, in order, with circuit breakers."""
+"""Calls of listeners: concurrent, in order, with circuit breakers."""

@@ -1,4 +1,4 @@
-"""When a listener that fails nearly always is left alone, and when it is tried again: the rule, without threads."""
+"""The rule of the circuit breaker, without threads: when to stop calling a listener, and when to probe it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name, whole_number
 
 Permit = int
-"""Leave to call the listener once: the period of the state that it was given in, in which alone the result counts."""
+"""A permission for one call: the period in which it was given. The result counts only in the same period."""
 _STEPS: Final = 10
 """The window slides in tenths, so its memory does not depend on the number of calls."""
 
 
 class CircuitState(enum.Enum):
-    """CLOSED: listeners are called; OPEN: none is; HALF_OPEN: only for probes."""
+    """CLOSED: calls listeners; OPEN: calls none; HALF_OPEN: calls them for probes only."""
 
     CLOSED = "closed"
     HALF_OPEN = "half-open"
@@ -28,14 +28,14 @@ class CircuitState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CircuitChange:
-    """A change of state, or the state at the start.
+    """A change of state, or the initial state.
 
     Attributes:
         group: the consumer group.
-        state: the new one.
-        calls: those that led to it, in the window or as probes; 0 at the start and for HALF_OPEN.
+        state: the new state.
+        calls: the calls that led to it, in the window or as probes; 0 initially and for HALF_OPEN.
         failures: how many of them failed.
-        open_seconds: for OPEN, how long; for CLOSED and HALF_OPEN, how long it was not closed so far.
+        open_seconds: for OPEN, the length of the pause; otherwise how long the circuit was not closed so far.
     """
 
     group: str
@@ -47,16 +47,17 @@ class CircuitChange:
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreaker:
-    """Settings of `PushConsumer(circuit_breaker=…)`.
+    """The settings of `PushConsumer(circuit_breaker=…)`.
 
     Attributes:
-        failure_share: of the calls in the window, that opens the circuit; of the probes, that keeps it open.
-        minimum_calls: in the window, below which it never opens.
-        window: calls that ended longer ago do not count.
-        open_for: the first pause; each round of probes that fails doubles it.
+        failure_share: share of failed calls in the window that opens the circuit, and of failed probes that keeps it
+            open.
+        minimum_calls: the circuit never opens with fewer calls in the window.
+        window: how long a call counts after its end.
+        open_for: the first pause; each failed round of probes doubles it.
         open_for_at_most: the longest pause.
-        probes: calls of the listener after a pause.
-        on_change: called at the start and after each change, in the thread that polls: it must not wait.
+        probes: number of calls after a pause.
+        on_change: called at the start and after each change, in the polling thread; it must not block.
 
     Raises:
         IllegalSetting: an invalid value.
@@ -99,22 +100,22 @@ class _Step:
 
 
 class Circuit:
-    """The state. Not safe to use from several threads; all moments are milliseconds of one clock.
+    """The state of a circuit. Not safe to use from several threads; all moments are milliseconds of one clock.
 
     Guarantees:
-        1. No permit is given while it is open; in each half-open period at most so many as there are probes.
+        1. An open circuit gives no permit; a half-open one gives at most `probes` permits in each period.
         2. A result of an earlier period changes nothing: neither a call that was running when it opened, nor a probe
            of an earlier round.
-        3. Setting the clock back makes a pause begin anew and a window empty, no more.
+        3. Setting the clock back only restarts the pause and empties the window.
 
     Args:
-        settings: the user's.
-        group: named in the changes.
+        settings: the user's settings.
+        group: the group that changes name.
 
     Attributes:
-        state: as of the last call of a method.
-        since: moment at which it began.
-        changes: what happened since someone emptied this.
+        state: the state after the last method call.
+        since: the beginning of this state.
+        changes: changes that the caller has not taken out yet.
     """
 
     def __init__(self, settings: CircuitBreaker, group: str = "") -> None:
@@ -132,23 +133,23 @@ class Circuit:
 
     @property
     def probes_left(self) -> int:
-        """How many more probes may begin now."""
+        """Return how many more probes may begin now."""
         return self._probes_left if self.state is CircuitState.HALF_OPEN else 0
 
     @property
     def pause_ends_ms(self) -> float | None:
-        """When a pause is over; None if there is none."""
+        """Return when the pause is over; None without a pause."""
         return self.since + self._pause_ms if self.state is CircuitState.OPEN else None
 
     def advance(self, now: float) -> None:
-        """Take note of the time: a pause may be over."""
+        """Advance to this moment, which may end a pause."""
         self.since = min(self.since, now)
         if self.state is CircuitState.OPEN and now - self.since >= self._pause_ms:
             self._probes_left = self._settings.probes
             self._enter(CircuitState.HALF_OPEN, now)
 
     def admit(self, now: float) -> Permit | None:
-        """Leave to call the listener; None if it must not be called now."""
+        """Return a permit for a call of the listener; None if calls are blocked now."""
         self.advance(now)
         if self.state is CircuitState.OPEN:
             return None
@@ -159,16 +160,16 @@ class Circuit:
         return self._period
 
     def is_valid(self, permit: Permit) -> bool:
-        """Whether a permit is of this period."""
+        """Return whether a permit belongs to the current period."""
         return permit == self._period
 
     def cancel(self, permit: Permit) -> None:
-        """The listener was not called after all."""
+        """Return an unused permit."""
         if self.is_valid(permit) and self.state is CircuitState.HALF_OPEN:
             self._probes_left += 1
 
     def settle(self, permit: Permit, *, failed: bool, now: float) -> None:
-        """The listener was called, and came back or ran for too long."""
+        """Count a call that has returned or timed out."""
         if not self.is_valid(permit):
             return
         if self.state is CircuitState.CLOSED:
@@ -190,7 +191,7 @@ class Circuit:
         return failures / calls >= self._settings.failure_share
 
     def _slide(self, now: float) -> None:
-        """Make sure that the last step is the one of now; forget those that have left the window."""
+        """Slide the window up to now and forget older calls."""
         number = int(now * _STEPS // (self._settings.window / timedelta(milliseconds=1)))
         if self._window and number < self._window[-1].number:
             self._window.clear()

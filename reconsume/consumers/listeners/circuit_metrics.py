@@ -1,4 +1,4 @@
-"""The circuit breaker for Prometheus."""
+"""Prometheus metrics of circuit breakers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NUMBERS: Final = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitSta
 
 
 class CircuitMetrics:
-    """Give `changed` as `on_change`; one of these serves all consumers of a process.
+    """Metrics of all circuit breakers of a process; pass its method `changed` as `on_change`.
 
     Args:
-        registry: where they are scraped from.
+        registry: the Prometheus registry.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -24,7 +24,7 @@ class CircuitMetrics:
         self._openings = metric("reconsume_circuit_breaker_openings").counter(registry)
 
     def changed(self, change: CircuitChange) -> None:
-        """Take note of a change."""
+        """Record a change."""
         self._state.labels(change.group).set(_NUMBERS[change.state])
         openings = self._openings.labels(change.group)
         if change.state is CircuitState.OPEN:

@@ -1,4 +1,4 @@
-"""Call the listener for a chunk and deal with its result: acknowledge, send back, or keep for a local try."""
+"""Calls the listener for a chunk, then acknowledges it, sends it back, or keeps it for a local retry."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from reconsume.delay_levels.wire.send_back_copy import Cause
 logger = logging.getLogger(__name__)
 
 TIMEOUT_LEVEL: Final = 3
-"""A message that timed out waits on this level (RocketMQ: EX-04)."""
+"""The level of a message that timed out (RocketMQ: EX-04)."""
 _SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LOCAL_RETRY_MS: Final = 5_000
-"""After a send-back that failed (RocketMQ: CC-12, SB-11)."""
+"""Wait after a failed send-back (RocketMQ: CC-12, SB-11)."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -35,52 +35,52 @@ class ConcurrentlyService(ListenerService[Chunk]):
     """RocketMQ's ConsumeMessageConcurrentlyService. Safe to use from several threads.
 
     Attributes:
-        circuit_breaker: the user's; None without one.
+        circuit_breaker: the user's settings; None without a circuit breaker.
     """
 
     circuit_breaker: CircuitBreaker | None = None
 
     def __post_init__(self) -> None:
-        self._on_sent_back = self._sent_back  # one bound method for all
-        # Asked for before every call of a listener: a function of Python would take a tenth of single messages.
+        self._on_sent_back = self._sent_back  # one bound method for all chunks
+        # Read before every call: a Python function would cost a tenth of the throughput of single messages.
         self._seconds = time.time if self.clock is now_ms else lambda: self.clock() / 1_000
         self._is_plain = self.circuit_breaker is None and self.sender.hooks is None
         self._room = WaitingRoom(self.clock, self.sender.log.group, self.circuit_breaker)
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        """Hand out chunks of a partition, in the order of its offsets (RocketMQ: CC-18)."""
+        """Hand out chunks of a partition in the order of its offsets (RocketMQ: CC-18)."""
         if isinstance(messages, PolledBatch) and len(messages) <= self.batch_size:
             self.pool.submit(Chunk(queue, messages))
         else:
             self.pool.submit_all(chunks_of(queue, messages, self.batch_size))
 
     def tick(self) -> None:
-        """Call the listener for messages whose send-back failed, and for those that were kept or held."""
+        """Call the listener for messages that are due again: failed send-backs, and held ones."""
         for chunk in self._room.due():
             self.pool.submit(chunk)
 
     def next_due_ms(self) -> float | None:
-        """When the first of them is due."""
+        """Return when the first message is due again."""
         return self._room.next_due_ms()
 
     def is_suspended(self, queue: ProcessQueue) -> bool:
-        """Concurrent listeners hold up nobody, unless one said "not now"; an open circuit breaker holds up all."""
+        """Return whether reading must wait: the listener said "not now" for this partition, or the circuit is open."""
         return self._room.is_shut(queue)
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Results that come late are discarded, so there is nothing to wait for (RocketMQ: CC-15)."""
+        """Return True at once: late results are discarded (RocketMQ: CC-15)."""
         del seconds
         self._room.forget(queues)
         return True
 
     def consume(self, chunk: Chunk) -> None:
-        """Call a plain listener for one chunk."""
+        """Call a function listener for one chunk."""
         self.consume_all(iter((chunk,)))
 
     def consume_all(self, works: Iterator[Chunk]) -> None:
-        """Call a plain listener for each of these.
+        """Call a function listener for each of these chunks.
 
-        With nobody watching, which is what happens to nearly all messages, in as few steps as it has.
+        The usual case, without hooks and circuit breaker, is optimized.
         """
         listener, is_plain, held, seconds = self.listener, self._is_plain, self._room.held, self._seconds
         for chunk in works:
@@ -95,7 +95,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             context = ConsumeConcurrentlyContext(queue.message_queue)
             try:
                 status = listener(chunk, context)
-                # Not by `==`: a listener may put anything there, and may delete it.
+                # Compared by identity: a listener may set anything here, and may delete it.
                 is_done = status is _SUCCESS and context.ack_index is ALL
             except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
                 self._settle(chunk, context, called_with(error, chunk, None))
@@ -112,15 +112,15 @@ class ConcurrentlyService(ListenerService[Chunk]):
             self._settle(chunk, context, called)
 
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
-        """Send back what a listener has had for longer than the timeout; its late result is ignored.
+        """Send back messages whose listener has exceeded the timeout; its late result is ignored.
 
-        The listener is not interrupted (RocketMQ: EX-03, EX-04; better than EX-05).
+        The listener keeps running (RocketMQ: EX-03, EX-04; better than EX-05).
         """
         for chunk in queue.expired(self._seconds() - timeout_ms / 1_000):
             self._room.settle(chunk, failed=True)
             cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
             for message in chunk:
-                logger.warning("%r: its listener has run for over %.0f s; it is sent back", message, timeout_ms / 1000)
+                logger.warning("%r: its listener has run for over %.0f s; sending it back", message, timeout_ms / 1000)
                 self._send_back(queue, message, TIMEOUT_LEVEL, cause)
 
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
@@ -134,7 +134,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
     def _settle(self, chunk: Chunk, context: ConsumeConcurrentlyContext, called: Called) -> None:
         """Acknowledge the front of the batch, send the rest back (RocketMQ: CC-06 to CC-10).
 
-        An error of ours sends it back too: its messages must not stay begun forever.
+        An internal error sends the batch back too; otherwise its messages would stay in progress forever.
         """
         try:
             self._settle_judged(chunk, context, called)
@@ -152,7 +152,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             return
         succeeded, level, cause, one_by_one = judged(context, called, size, self.dead_letter_on)
         _tell(called, succeeded, cause)
-        # Of the circuit breaker: a listener that has judged its messages works.
+        # For the circuit breaker, a listener works if it has judged its messages.
         is_judged = level < 0 or one_by_one
         keeps = self._room.settle(chunk, failed=succeeded == 0 and not is_judged) and not is_judged
         if succeeded == size:
@@ -166,7 +166,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.finish_all(chunk[:succeeded])
         failed = chunk[succeeded:]
         if one_by_one:
-            # One of a batch is not worth a retry, and it is unknown which; the others must not be dead letters with it.
+            # One message of the batch is not worth a retry, but which one is unknown; the others must not die with it.
             self._room.wait(chunks_of(queue, failed, 1), 0)
         elif keeps:
             self._room.keep(Chunk(queue, failed))

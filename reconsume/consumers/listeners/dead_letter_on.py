@@ -1,4 +1,4 @@
-"""Failures that are not worth a retry: their messages are dead letters at once."""
+"""Failures that are not worth a retry: `dead_letter_on`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEAD_LETTER_LEVEL: Final = -1
 
 ExceptionClasses = tuple[type[BaseException], ...]
 
-# Read as `except` reads them: an error may have properties of these names, which may raise.
+# Slots read as `except` does: an error may override these names with properties that raise.
 _CAUSE: Final[Any] = BaseException.__dict__["__cause__"]
 _EXCEPTIONS: Final[Any] = BaseExceptionGroup.__dict__["exceptions"]
 
@@ -62,6 +62,6 @@ def _is_listed(error: BaseException | None, classes: ExceptionClasses, seen: fro
 def is_named(kind: str | None, names: Collection[str]) -> bool:
     """Return whether an error type that another program reports is among these names.
 
-    A name without a dot also stands for the last part of a dotted type: `ParseError` for `app.errors.ParseError`.
+    A name without a dot also matches the last part of a dotted type: `ParseError` matches `app.errors.ParseError`.
     """
     return kind is not None and (kind in names or kind.rpartition(".")[2] in names)

@@ -1,7 +1,7 @@
-"""Call a listener and judge its outcome: the one place that reads what user code returns, raises and sets.
+"""Calls a listener and judges its outcome. Only this module reads what user code returns, raises and sets.
 
-Guarantees: nothing here raises what a listener does, but for the end of an `async def` one that the consumer cuts off:
-`isinstance`, `==`, `str` and attributes of a foreign value run its own code.
+Guarantees: no exception of a listener leaves this module, except the cancellation of an `async def` listener by its
+consumer. `isinstance`, `==`, `str` and attributes of a foreign value may run user code and are guarded too.
 Tests: tests/unit/consumers/test_slips.py, tests/contract/test_slips.py.
 """
 
@@ -39,13 +39,13 @@ C = TypeVar("C", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
 
 
 class Called(NamedTuple):
-    """A listener has come back.
+    """The result of a call.
 
     Attributes:
-        status: what it returned; None if it raised.
-        cause: what it raised.
-        call: what hooks must still be told the end of.
-        outcome: what a listener of ours said instead of a status.
+        status: the return value; None if the listener raised.
+        cause: the exception as a cause.
+        call: the call whose end the hooks must still be told.
+        outcome: the exception of an internal listener that says more than a status.
         error: the exception itself, for `dead_letter_on`.
     """
 
@@ -57,13 +57,13 @@ class Called(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The verdict on a batch that was consumed concurrently.
+    """The verdict on a batch of a concurrent listener.
 
     Attributes:
-        acknowledged: so many messages from the front succeeded; the others are sent back.
-        level: for the others.
+        acknowledged: the number of messages at the front that succeeded; the others are sent back.
+        level: the requested level of the others.
         cause: why they failed.
-        one_by_one: the others are given again, each alone: only one that fails alone is a dead letter.
+        one_by_one: repeat the others, each alone: only one that fails alone is a dead letter.
     """
 
     acknowledged: int
@@ -73,14 +73,14 @@ class Judged(NamedTuple):
 
 
 class JudgedInOrder(NamedTuple):
-    """The verdict on a batch that was consumed in order.
+    """The verdict on a batch of an orderly listener.
 
     Attributes:
         status: SUSPEND_CURRENT_QUEUE_A_MOMENT for every failure.
-        auto_commit: as the context says.
-        wait_ms: before the batch is given again.
+        auto_commit: the value of the context.
+        wait_ms: the wait before the next try.
         cause: why it failed.
-        is_dead: it is not given again, but leaves for the dead-letter topic.
+        is_dead: send the batch to the dead-letter topic instead of trying again.
     """
 
     status: ConsumeOrderlyStatus
@@ -90,7 +90,7 @@ class JudgedInOrder(NamedTuple):
     is_dead: bool = False
 
     def acknowledged(self, size: int) -> int:
-        """How many messages of a batch of this size succeeded."""
+        """Return how many messages of a batch of this size succeeded."""
         again = self.status is ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         return 0 if again or (self.status is ConsumeOrderlyStatus.ROLLBACK and not self.auto_commit) else size
 
@@ -101,7 +101,7 @@ def call_listener(
     context: C,
     hooks: ConsumeHooks | None,
 ) -> Called:
-    """Call a plain listener; whatever it raises is a failure, as any Throwable is (RocketMQ: CC-01, OR-01)."""
+    """Call a plain listener; every exception is a failure, as any Throwable is (RocketMQ: CC-01, OR-01)."""
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
         return Called(listener(messages, context), None, call)
@@ -118,8 +118,8 @@ async def call_listener_async(
     """Call an `async def` listener.
 
     Raises:
-        asyncio.CancelledError: the consumer has cut it off, which is no outcome; anything else that was cancelled is a
-            failure. SystemExit is one too, because it would end the event loop.
+        asyncio.CancelledError: the consumer has cancelled the call, which is not an outcome. Any other cancellation
+            is a failure, and so is SystemExit, which would end the event loop.
     """
     call = None if hooks is None else hooks.before(context.message_queue, messages)
     try:
@@ -136,12 +136,12 @@ async def call_listener_async(
 
 def called_with(error: BaseException, messages: Sequence[Message], call: ConsumeCall | None) -> Called:
     """Return the verdict for an exception of a listener."""
-    # isinstance would ask the error for its `__class__`.
+    # isinstance would read the error's `__class__`.
     if issubclass(type(error), NotNow):
         return Called(None, None, call, cast("NotNow", error))
     if issubclass(type(error), SendBack):
         return Called(None, cast("SendBack", error).cause, call, cast("SendBack", error))
-    with suppress(BaseException):  # the log shows the error, which may raise another one
+    with suppress(BaseException):  # the log shows the error, whose text may raise another one
         logger.warning("the listener failed for %r", messages, exc_info=error)
     return Called(None, Cause.of(error), call, error=error)
 
@@ -151,8 +151,8 @@ def judged(
 ) -> Judged:
     """Return the verdict of a concurrent listener; an invalid one sends its messages back (RocketMQ: CC-06 to CC-10).
 
-    Values that are not needed are ignored: no `ack_index` of a failure, no level where all succeeded. A level of the
-    listener's wins over `dead_letter_on`.
+    Unneeded values are ignored: `ack_index` after a failure, the level after a success. A level that the listener sets
+    wins over `dead_letter_on`.
     """
     if isinstance(said := called.outcome, SendBack):
         return Judged(min(said.acknowledged, size), said.level, said.cause, said.one_by_one)
@@ -179,8 +179,7 @@ def judged_in_order(
 ) -> JudgedInOrder:
     """Return the verdict of an orderly listener; an invalid one is a failure of its batch (RocketMQ: OR-01, OR-02).
 
-    Values that are not needed are ignored: no time to wait where nothing waits. A time that the listener sets wins over
-    `dead_letter_on`.
+    Unneeded values are ignored: the wait after a success. A wait that the listener sets wins over `dead_letter_on`.
     """
     again, slips, status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, [], called.status
     auto_commit, wait_ms, asked = True, suspend_ms(), -1
@@ -217,11 +216,11 @@ def _set_in(context: object, name: str) -> Any:
 
 
 def _with_slips(cause: Cause | None, slips: Sequence[str]) -> Cause | None:
-    """Return the cause: the listener's exception stays, and further mistakes are added to it."""
+    """Return the cause with the listener's further mistakes appended; its exception stays."""
     if not slips:
         return cause
     for slip in slips:
-        with suppress(BaseException):  # a thread of the pool must not end in someone's log handler
+        with suppress(BaseException):  # a log handler that raises must not end a thread of the pool
             logger.error("%s", slip)
     said = "; ".join(slips)
     return Cause(said) if cause is None else replace(cause, message=f"{cause.message}; {said}")

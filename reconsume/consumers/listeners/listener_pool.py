@@ -1,4 +1,4 @@
-"""Call listeners: plain functions in threads, `async def` ones in an event loop."""
+"""Pools that call listeners: plain functions in threads, `async def` ones in an event loop."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ C_contra = TypeVar("C_contra", contravariant=True)
 
 
 class ListenerPool(Protocol[C_contra]):
-    """Runs chunks of messages, some at a time."""
+    """Runs a limited number of chunks at a time."""
 
     def submit(self, chunk: C_contra) -> None:
-        """Run a chunk when there is room."""
+        """Run a chunk as soon as a slot is free."""
         self.submit_all(iter((chunk,)))
 
     def submit_all(self, chunks: Iterator[C_contra]) -> None:
-        """Run these, in order; threads take them from the iterator, which must bear that."""
+        """Run chunks in order; several threads take them from the iterator, which must be thread-safe."""
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Give listeners time: until this is no longer so, which is asked again when one has nothing left to do."""
+        """Wait while `is_full()`, at most `seconds`; it is called again whenever a listener thread becomes idle."""
 
     def stop(self) -> None:
         """Start no more chunks."""
 
     def is_working(self) -> bool:
-        """Whether something runs, after `stop`."""
+        """Return whether something still runs after `stop`."""
 
     def close(self, seconds: float) -> bool:
-        """Start no more chunks and wait for the running ones; False if some still run."""
+        """Start no more chunks, wait for the running ones; False if some still run after `seconds`."""
 
 
 class _IdleSignal:
-    """Wakes the thread that waits when a listener's thread has nothing left to do; that costs nothing otherwise."""
+    """Wakes the waiting thread when a listener thread becomes idle; costs nothing if no thread waits."""
 
     def __init__(self) -> None:
         self._signals: SimpleQueue[None] = SimpleQueue()
         self._is_waited_for = False
 
     def give(self) -> None:
-        """Say that there is nothing left to do."""
+        """Tell that a listener thread is idle."""
         if self._is_waited_for:
             self._is_waited_for = False
             self._signals.put(None)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Look again after each signal, for this long at most."""
+        """Wait while `is_full()`, at most `seconds`; it is called again after each signal."""
         end = time.monotonic() + seconds
-        self._is_waited_for = True  # before it looks: what ends after the look gives a signal
+        self._is_waited_for = True  # first, so that a thread that becomes idle later gives a signal
         while is_full() and (left := end - time.monotonic()) > 0:
             with suppress(Empty):
                 self._signals.get(timeout=left)
@@ -76,15 +76,15 @@ class _IdleSignal:
 class ThreadListenerPool(ListenerPool[T]):
     """A fixed number of threads on one queue.
 
-    An executor's future for each record would cost ten times what the queue does. And one thread is woken at a time: it
-    wakes the next one if there is more than it took. Listeners that wait soon have all threads; where they are quick,
-    the first thread is done with everything before another one has the interpreter, and switching costs little.
+    An executor's future for each record would cost ten times as much as the queue. Only one thread is woken at a time,
+    and it wakes the next one if work is left. Listeners that wait soon occupy all threads; quick ones finish in the
+    first thread before another one gets the interpreter, so little time is lost by switching.
 
     Args:
-        threads: how many listeners run at once.
-        consume: calls the listener for each chunk and deals with the results. It gets what one thread has to do until
-            nothing is left: a call for each would cost a tenth of single messages. If it raises all the same the thread
-            goes on.
+        threads: the maximum of listeners that run at once.
+        consume: calls the listener for each chunk and handles the results. It gets an iterator over the chunks that a
+            thread does until none is left, because a call for each chunk would cost a tenth of the rate with single
+            messages. If it raises, the thread goes on.
     """
 
     def __init__(self, threads: int, consume: Callable[[Iterator[T]], None]) -> None:
@@ -102,7 +102,7 @@ class ThreadListenerPool(ListenerPool[T]):
             thread.start()
 
     def submit_all(self, chunks: Iterator[T]) -> None:
-        """Run these when threads are free: each takes the next one, so none waits behind a slow one.
+        """Run chunks; each free thread takes the next one, so none waits behind a slow one.
 
         Test: tests/unit/consumers/listeners/test_listener_pool.py.
         """
@@ -110,7 +110,7 @@ class ThreadListenerPool(ListenerPool[T]):
         self._call()
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Give listeners time."""
+        """Wait while `is_full()`, at most `seconds`."""
         self._idle.wait_while(is_full, seconds)
 
     def stop(self) -> None:
@@ -121,11 +121,11 @@ class ThreadListenerPool(ListenerPool[T]):
                 self._calls.put(None)
 
     def is_working(self) -> bool:
-        """Whether a thread has not ended yet."""
+        """Return whether a thread still runs."""
         return any(thread.is_alive() for thread in self._threads)
 
     def close(self, seconds: float) -> bool:
-        """Start no more chunks and wait for the running ones; False if some still run."""
+        """Start no more chunks, wait for the running ones; False if some still run after `seconds`."""
         self.stop()
         end = time.monotonic() + seconds
         for thread in self._threads:
@@ -133,7 +133,7 @@ class ThreadListenerPool(ListenerPool[T]):
         return not self.is_working()
 
     def _call(self) -> None:
-        """Wake a thread, unless one is called already and has not looked into the queue yet."""
+        """Wake a thread, unless one was woken and has not looked at the queue yet."""
         if not self._called:
             self._called = True
             self._calls.put(None)
@@ -143,13 +143,13 @@ class ThreadListenerPool(ListenerPool[T]):
 
     def _work_off(self) -> None:
         while not self._closing:
-            self._consume(self._chunks())  # whose end lets go of the last chunk: an idle thread keeps no message
+            self._consume(self._chunks())  # returns when idle, so that no idle thread keeps the last message in memory
             self._idle.give()
             self._calls.get()
-            self._called = False  # before it looks: what comes after the look calls again
+            self._called = False  # first, so that work that is added later calls again
 
     def _chunks(self) -> Iterator[T]:
-        """Give one thread its chunks, until nothing is left or the pool is closed."""
+        """Yield the chunks for one thread, until none is left or the pool is closed."""
         while not self._closing:
             try:
                 chunks = self._work[0]
@@ -161,19 +161,19 @@ class ThreadListenerPool(ListenerPool[T]):
                 yield chunk
                 if self._closing:
                     return
-            with suppress(ValueError):  # another thread has found its end too
+            with suppress(ValueError):  # another thread has removed its sentinel
                 self._work.remove(chunks)
 
 
 class AsyncListenerPool(ListenerPool[T]):
-    """One thread with an event loop; at most so many coroutines at once.
+    """One thread with an event loop that runs a limited number of coroutines at once.
 
-    The loop is woken once for all chunks that come together, and a chunk becomes a task when there is room for it.
+    One wake-up of the loop serves all chunks that arrive together; a chunk becomes a task as soon as a slot is free.
 
     Args:
         at_once: how many listeners run at once.
-        consume: a coroutine function that calls the listener and deals with the result.
-        at_end: awaited in the loop when the last one has ended.
+        consume: a coroutine function that calls the listener and handles the result.
+        at_end: awaited in the loop after the last listener.
         new_event_loop: makes the loop.
     """
 
@@ -198,14 +198,14 @@ class AsyncListenerPool(ListenerPool[T]):
         self._thread.start()
 
     def submit_all(self, chunks: Iterator[T]) -> None:
-        """Run these when there is room."""
+        """Run chunks as soon as slots are free."""
         self._chunks.extend(chunks)
         if not self._called:
             self._called = True
             self._loop.call_soon_threadsafe(self._start)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Give listeners time."""
+        """Wait while `is_full()`, at most `seconds`."""
         self._idle.wait_while(is_full, seconds)
 
     def stop(self) -> None:
@@ -213,11 +213,11 @@ class AsyncListenerPool(ListenerPool[T]):
         self._closing = True
 
     def is_working(self) -> bool:
-        """Whether a coroutine has not ended yet."""
+        """Return whether a coroutine still runs."""
         return bool(self._running)
 
     def close(self, seconds: float) -> bool:
-        """Start no more chunks and wait for the running ones; False if some still run."""
+        """Start no more chunks, wait for the running ones; False if some still run after `seconds`."""
         self.stop()
         finishing = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop)
         finishing.add_done_callback(lambda _: self._end_loop())
@@ -233,12 +233,12 @@ class AsyncListenerPool(ListenerPool[T]):
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _run_loop(self) -> None:
-        """A SystemExit in a task that a listener has started ends the loop, and so does a listener that stops it."""
+        """Run the loop again whenever a SystemExit in a task, or a listener, has stopped it."""
         survive(self._loop.run_forever, lambda: self._is_over)
         self._loop.close()
 
     def _start(self) -> None:
-        self._called = False  # before it looks: what comes after the look calls again
+        self._called = False  # Reset before looking: work that arrives after the look wakes the loop again.
         while self._chunks and len(self._running) < self._at_once and not self._closing:
             task = self._loop.create_task(self._consume(self._chunks.popleft()))
             self._running.add(task)
@@ -251,7 +251,7 @@ class AsyncListenerPool(ListenerPool[T]):
         self._start()
 
     async def _finish(self, seconds: float) -> bool:
-        """Wait; what still runs then is cancelled, which is no outcome: its offsets stay uncommitted."""
+        """Wait, then cancel the remaining calls, which is not an outcome: their offsets stay uncommitted."""
         late: set[asyncio.Task[None]] = set()
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=seconds)
@@ -265,9 +265,10 @@ class AsyncListenerPool(ListenerPool[T]):
 
 
 def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
-    """Work until it is over, whatever comes out of the work: a thread of a pool does not end before.
+    """Repeat `work` until `is_over`, whatever it raises: a thread of a pool must not end early.
 
-    Nor does a thread with an event loop, which a `SystemExit` in a task ends. Test: tests/unit/consumers/test_slips.py.
+    The same holds for the thread of an event loop, which a `SystemExit` in a task ends. Test:
+    tests/unit/consumers/test_slips.py.
     """
     while not is_over():
         try:
@@ -278,9 +279,9 @@ def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
 
 
 def cut_off(task: asyncio.Task[Any]) -> None:
-    """Cancel the task of a listener because its consumer is shut down, which is no outcome.
+    """Cancel the task of a listener because its consumer shuts down, which is not an outcome.
 
-    Any other cancellation is a failure, for listeners may cancel their own task.
+    Any other cancellation is a failure, because listeners may cancel their own task.
     Tests: tests/unit/consumers/test_slips.py, tests/unit/consumers/listeners/test_async_listeners.py.
     """
     _cut_off.add(task)
@@ -288,7 +289,7 @@ def cut_off(task: asyncio.Task[Any]) -> None:
 
 
 def is_cut_off(task: asyncio.Task[Any] | None) -> bool:
-    """Whether that was done; a listener may also cancel its own task, or those of all others."""
+    """Return whether `cut_off` has cancelled the task; listeners may cancel tasks too."""
     return task in _cut_off
 
 
@@ -298,9 +299,9 @@ def make_pool(
     consume: Callable[[Iterator[T]], None],
     consume_async: Callable[[T], Coroutine[Any, Any, None]],
 ) -> ListenerPool[T]:
-    """The pool that fits the listener: threads, or an event loop for an `async def` one.
+    """Make the pool that fits the listener: threads, or an event loop for `async def`.
 
-    A listener that is an object may have `new_event_loop`, which makes that loop, and `aclose`, which ends it there.
+    A listener object may have `new_event_loop`, which makes the loop, and `aclose`, which is awaited there at the end.
     """
     if is_async(listener):
         new_event_loop = getattr(listener, "new_event_loop", asyncio.new_event_loop)

@@ -1,4 +1,4 @@
-"""The common parts of both ways to consume: the listener, its pool of threads, the way back of failed messages."""
+"""Common parts of concurrent and orderly consumption: listener, pool, and the way back of failed messages."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True, eq=False)
 class ListenerService(ABC, Generic[T]):
-    """Calls a listener for messages that the loop has read, concurrently or in order. Safe to use from several threads.
+    """Calls a listener for polled messages, concurrently or in order. Safe to use from several threads.
 
     Attributes:
         listener: the user's function.
-        sender: sends failed messages back, and has the hooks.
-        max_reconsume_times: the consumer's own maximum, None to take the group's; in order, how often a message may
-            fail in its place, None forever (RocketMQ: OR-03).
+        sender: sends failed messages back, and calls the hooks.
+        max_reconsume_times: the consumer's own maximum; None uses the group's. For orderly consumption: how often a
+            message is tried in its place; None for no limit (RocketMQ: OR-03).
         batch_size: messages in one call.
-        dead_letter_on: exceptions that are not worth a retry.
-        clock: gives milliseconds.
+        dead_letter_on: exceptions that go to the dead-letter topic without a retry.
+        clock: returns milliseconds.
         pool: calls `consume_all` or `consume_async`; set by the maker of the service.
     """
 
@@ -42,10 +42,10 @@ class ListenerService(ABC, Generic[T]):
 
     @abstractmethod
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        """Hand out messages of a partition that were begun, in the order of their offsets."""
+        """Hand out started messages of a partition in the order of their offsets."""
 
     def consume_all(self, works: Iterator[T]) -> None:
-        """Call a plain listener for each."""
+        """Call a function listener for each."""
         for work in works:
             self.consume(work)
 
@@ -59,20 +59,20 @@ class ListenerService(ABC, Generic[T]):
 
     @abstractmethod
     def tick(self) -> None:
-        """Give again what is due for another try."""
+        """Call the listener again for messages that are due."""
 
     @abstractmethod
     def next_due_ms(self) -> float | None:
-        """The earliest moment at which `tick` has something to do; None if nothing waits."""
+        """Return the earliest moment at which `tick` has something to do; None if nothing waits."""
 
     @abstractmethod
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
-        """Deal with listeners that have run for longer than this."""
+        """Handle listeners that have run for longer than the timeout."""
 
     @abstractmethod
     def is_suspended(self, queue: ProcessQueue) -> bool:
-        """Whether nothing of this partition should be read for now."""
+        """Return whether reading this partition must wait."""
 
     @abstractmethod
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """These were dropped: wait until nobody works on them where that matters; False if someone still does."""
+        """Wait until no listener works on these dropped partitions, where that matters; False if one still does."""

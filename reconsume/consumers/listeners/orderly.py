@@ -1,4 +1,4 @@
-"""Call the listener for messages in order: of a partition, or of a key."""
+"""Calls the listener for messages in order, within a partition or a key."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from reconsume.delay_levels.wire.send_back_copy import Cause
 logger = logging.getLogger(__name__)
 
 _AGAIN_MS: Final = 5_000
-"""After a send-back that failed, as with concurrent listeners (RocketMQ: CC-12)."""
+"""Wait after a failed send-back, as with concurrent listeners (RocketMQ: CC-12)."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 LaneKey = tuple[str, int, bytes | int | None]
-"""Topic and partition, and in key order the key; a message without a key is alone, under its offset."""
+"""Topic and partition, in key order also the key; a message without a key has a lane of its own, by its offset."""
 
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """Messages that must be consumed one after the other.
+    """Messages to consume one after the other.
 
     Attributes:
-        waiting: not given to the listener yet, or to be given again.
-        consumed: succeeded with `auto_commit` off; a COMMIT finishes them, a ROLLBACK puts them back.
-        leaving: those whose send-back, to the dead-letter topic mostly, is not acknowledged yet.
-        queued: the pool has it.
-        working: a listener has its front.
-        suspended_until: moment in milliseconds.
-        one_by_one_to: messages up to this offset are given one by one: one of a batch is not worth a retry.
+        waiting: messages for the listener, new ones and repeated ones.
+        consumed: successes with `auto_commit` off; COMMIT finishes them, ROLLBACK repeats them.
+        leaving: messages whose send-back, mostly to the dead-letter topic, is not acknowledged yet.
+        queued: whether the lane is in the pool's queue.
+        working: whether a listener has its first messages.
+        suspended_until: end of the suspension, in milliseconds.
+        one_by_one_to: up to this offset, messages go one by one, because one of them is not worth a retry.
     """
 
     key: LaneKey
@@ -65,12 +65,12 @@ class OrderlyService(ListenerService[Lane]):
     Guarantees:
         1. At most one listener works on a lane, and none begins on a partition that was dropped (RocketMQ: OR-11). A
            revocation waits for it: tests/integration/test_push_consumer_orderly.py.
-        2. A message that fails is given again before any message behind it on its lane.
-        3. How often it failed goes with the committed offset, so a restart does not begin at 0 (better than OR-04).
-        4. An exhausted message leaves for the dead-letter topic; those behind it wait until that is acknowledged.
+        2. A failed message is repeated before any message behind it on its lane.
+        3. Counts of failures are committed with the offset, so a restart does not begin at 0 (better than OR-04).
+        4. An exhausted message goes to the dead-letter topic; messages behind it wait for the acknowledgement.
 
     Attributes:
-        per_key: order within a key, not within a partition.
+        per_key: keep the order within a key instead of a partition.
     """
 
     per_key: bool = False
@@ -82,7 +82,7 @@ class OrderlyService(ListenerService[Lane]):
         self._changed = threading.Condition()
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
-        """Put messages at the end of their lanes."""
+        """Append messages to their lanes."""
         with self._changed:
             for message in messages:
                 key = self._key_of(queue, message)
@@ -93,7 +93,7 @@ class OrderlyService(ListenerService[Lane]):
                 self._start(lane)
 
     def tick(self) -> None:
-        """Go on with the lanes whose suspension is over."""
+        """Resume the lanes whose suspension is over."""
         if not self._suspended:
             return
         now = self.clock()
@@ -103,19 +103,19 @@ class OrderlyService(ListenerService[Lane]):
                 self._start(lane)
 
     def next_due_ms(self) -> float | None:
-        """When the first of these suspensions is over."""
+        """Return when the first suspension ends."""
         with self._changed:
             return min((lane.suspended_until for lane in self._suspended.values()), default=None)
 
     def expire(self, queue: ProcessQueue, timeout_ms: float) -> None:
-        """There is no consume timeout for messages in order (RocketMQ: OR-13, EX-07)."""
+        """Do nothing: messages in order have no consume timeout (RocketMQ: OR-13, EX-07)."""
 
     def is_suspended(self, queue: ProcessQueue) -> bool:
-        """Whether its one lane waits; with lanes for keys the others go on."""
+        """Return whether the partition's one lane is suspended; in key order other lanes continue."""
         return not self.per_key and (queue.topic, queue.partition, None) in self._suspended
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Wait until no listener works on these, so that their next owner is the only one (RocketMQ: OR-14)."""
+        """Wait until no listener works on these, so that the next owner is alone (RocketMQ: OR-14)."""
         gone = set(queues)
         with self._changed:
             left = self._changed.wait_for(lambda: not self._is_worked_on(gone), seconds)
@@ -125,7 +125,7 @@ class OrderlyService(ListenerService[Lane]):
         return left
 
     def consume(self, lane: Lane) -> None:
-        """Call a plain listener for the front of a lane."""
+        """Call a plain listener for the first messages of a lane."""
         batch, context = self._begin(lane)
         try:
             if batch:
@@ -134,7 +134,7 @@ class OrderlyService(ListenerService[Lane]):
             self._end(lane)
 
     async def consume_async(self, lane: Lane) -> None:
-        """Call an `async def` listener for the front of a lane."""
+        """Call an `async def` listener for the first messages of a lane."""
         batch, context = self._begin(lane)
         try:
             if batch:
@@ -149,7 +149,7 @@ class OrderlyService(ListenerService[Lane]):
         return (queue.topic, queue.partition, message.offset if message.key is None else message.key)
 
     def _start(self, lane: Lane) -> None:
-        """Give a lane to the pool if it has something to do; the caller holds the lock."""
+        """Queue a lane if it has something to do; the caller holds the lock."""
         if lane.waiting and not lane.queued and not lane.leaving and lane.key not in self._suspended:
             lane.queued = True
             self.pool.submit(lane)
@@ -164,7 +164,7 @@ class OrderlyService(ListenerService[Lane]):
             size = min(self.batch_size, len(lane.waiting))
             if size and lane.waiting[0].offset <= lane.one_by_one_to:
                 size = 1
-            # A tuple, because the listener gets it: what it did to a list would be lost here.
+            # A tuple: if the listener changed a list, messages would be lost here.
             return tuple([lane.waiting.popleft() for _ in range(size)]), context
 
     def _end(self, lane: Lane) -> None:
@@ -182,7 +182,7 @@ class OrderlyService(ListenerService[Lane]):
     def _settle(self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called) -> None:
         """Apply the listener's verdict on a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.
 
-        A success counts after a drop too: the partition is kept until the listener has come back.
+        A success counts after a drop too: the partition is kept until the listener has returned.
         """
         try:
             if called.outcome is not None:
@@ -201,7 +201,7 @@ class OrderlyService(ListenerService[Lane]):
             raised = called.error is not None
             called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
         if told.is_dead:
-            one_by_one = len(batch) > 1  # it is unknown which of them is not worth a retry
+            one_by_one = len(batch) > 1  # which message of the batch is not worth a retry is unknown
             self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, told.wait_ms, one_by_one=one_by_one)
         elif told.status is _SUSPEND:
             self._failed(lane, batch, told.wait_ms, told.cause)
@@ -238,7 +238,7 @@ class OrderlyService(ListenerService[Lane]):
     def _leave(
         self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, again_ms: int, *, one_by_one: bool
     ) -> None:
-        """Send the batch back, or give each of its messages alone first."""
+        """Send the batch back, or first repeat each of its messages alone."""
         if not one_by_one:
             self._send_back(lane, batch, level, cause, self.max_reconsume_times, again_ms)
             return
@@ -248,7 +248,7 @@ class OrderlyService(ListenerService[Lane]):
             self._put_back(lane, batch, 0)
 
     def _failed(self, lane: Lane, batch: Sequence[Message], wait_ms: int, cause: Cause | None) -> None:
-        """The exhausted leave, the others are given again; none twice (better than RocketMQ: OR-05, OR-06)."""
+        """Send exhausted messages back and repeat the others, each once (better than RocketMQ: OR-05, OR-06)."""
         exhausted = [message for message in batch if message.reconsume_times >= self._max]
         with self._changed:
             again = [self._count(lane, message) for message in batch if message.reconsume_times < self._max]
@@ -267,7 +267,7 @@ class OrderlyService(ListenerService[Lane]):
         maximum: int | None,
         again_ms: int,
     ) -> None:
-        """Those behind them wait until it is acknowledged; what was dropped has another owner."""
+        """Send messages back; those behind them wait for the acknowledgement. Dropped partitions have another owner."""
         if lane.queue.dropped:
             return
         with self._changed:
@@ -277,7 +277,7 @@ class OrderlyService(ListenerService[Lane]):
             self.sender.send_back(FailedMessage(lane.queue, message, level, cause, maximum, left, counts_here=True))
 
     def _left(self, lane: Lane, wait_ms: int, failed: FailedMessage, error: SendBackFailed | None) -> None:
-        """A message has left its lane, or has to be tried again (RocketMQ: OR-07)."""
+        """Finish a message whose send-back is acknowledged, or schedule another try (RocketMQ: OR-07)."""
         message = failed.message
         if error is None:
             lane.queue.finish(message)
@@ -296,7 +296,7 @@ class OrderlyService(ListenerService[Lane]):
         return message.failed_again_locally()
 
     def _put_back(self, lane: Lane, messages: Sequence[Message], wait_ms: int) -> None:
-        """In front of what waits, by offset; the caller holds the lock."""
+        """Put messages in front of the waiting ones, by offset; the caller holds the lock."""
         if lane.queue.dropped:
             return
         lane.waiting = deque(sorted([*messages, *lane.waiting], key=lambda message: message.offset))

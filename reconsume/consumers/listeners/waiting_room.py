@@ -1,4 +1,4 @@
-"""Where messages wait that were read and that no concurrent listener has."""
+"""Messages that were read and wait before a concurrent listener is called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _DUE = itemgetter(0)
 _FRESH_MS: Final = 1_000
-"""So long a round of probes waits for messages that have not failed yet, before it takes those that have."""
+"""How long a round of probes waits for messages without a failure before it takes others."""
 
 
 @dataclass(slots=True)
@@ -29,8 +29,8 @@ class _Held:
     """The waiting messages of a partition whose listener said "not now".
 
     Attributes:
-        due_ms: when one of it is tried.
-        tried: the one that the listener has now, None if it has none.
+        due_ms: when the next try is due.
+        tried: the chunk at the listener; None if there is none.
     """
 
     due_ms: float
@@ -39,29 +39,29 @@ class _Held:
 
 
 class WaitingRoom:
-    """Safe to use from several threads.
+    """Chunks that wait for the listener. Safe to use from several threads.
 
-    A chunk enters before its listener is called, and has an outcome or is cancelled afterwards. It waits until a moment
-    because its send-back failed, with its whole partition because the listener said "not now", or with everything
-    while the circuit is not closed.
+    A chunk enters before the listener is called, and leaves with an outcome or a cancellation. It waits because its
+    send-back failed, with its partition because the listener said "not now", or with all chunks while the circuit is
+    not closed.
 
     Guarantees:
-        1. What waits was read and is not started: no timeout runs for it, no attempt is spent, its offset is not
-           committed. So a consumer that loses the partition or stops loses no message.
-        2. While a partition is held, one batch of it at a time is tried; when that one has an outcome, all go on.
-        3. Messages that failed while the circuit was not closed are kept too: an outage of any length costs no
-           attempts but those of the calls that opened it, and of listeners that ran into the consume timeout.
+        1. Waiting messages are read and not started: no timeout runs, no attempt counts, and the offset is not
+           committed. So a consumer that stops or loses the partition loses no message.
+        2. While a partition is held, one batch at a time is tried; its outcome releases the others.
+        3. Messages that failed while the circuit was not closed are kept too: an outage of any length costs only the
+           attempts of the calls that opened it, and of listeners that exceeded the consume timeout.
         4. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
            messages that can never succeed do not keep the circuit open while others wait behind them.
     Tests: tests/unit/consumers/listeners/test_not_now.py, tests/unit/consumers/listeners/test_waiting_room.py.
 
     Args:
-        clock: gives milliseconds.
+        clock: returns milliseconds.
         group: the consumer group.
-        breaker: the user's; None for a circuit that never opens.
+        breaker: the user's settings; None for a circuit that never opens.
 
     Attributes:
-        held: what is held, by partition; nothing has to be asked while it is empty.
+        held: held messages by partition; callers skip all checks while it is empty.
     """
 
     def __init__(self, clock: Clock, group: str = "", breaker: CircuitBreaker | None = None) -> None:
@@ -78,7 +78,7 @@ class WaitingRoom:
         self._call_back(CircuitChange(group, CircuitState.CLOSED))
 
     def enter(self, chunk: Chunk) -> bool:
-        """Whether the listener may be called for this chunk; else it waits until `due` gives it."""
+        """Return whether the listener may be called for this chunk now; otherwise `due` returns it later."""
         if not self.held and self._circuit is None:
             return True
         with self._lock:
@@ -95,12 +95,12 @@ class WaitingRoom:
             return chunk.permit is not None
 
     def cancel(self, chunk: Chunk) -> None:
-        """The listener is not called for it after all, or what it said is no outcome."""
+        """Remove a chunk whose listener was not called, or whose result is not an outcome."""
         self._let_go_on(chunk)
         self._give_back(chunk)
 
     def settle(self, chunk: Chunk, *, failed: bool) -> bool:
-        """The call has an outcome, the first one counts; gives whether what failed is to be kept, not sent back."""
+        """Note the first outcome of a call; return whether to keep failed messages instead of sending them back."""
         self._let_go_on(chunk)
         if self._circuit is None:
             return False
@@ -111,19 +111,19 @@ class WaitingRoom:
             return self._circuit.state is not CircuitState.CLOSED
 
     def keep(self, chunk: Chunk) -> None:
-        """Keep what failed while the circuit was not closed."""
+        """Keep a chunk that failed while the circuit was not closed."""
         with self._lock:
             self._failed.append(chunk)
 
     def wait(self, chunks: Iterable[Chunk], ms: float) -> None:
-        """Keep these so long, in this order."""
+        """Keep chunks for this time, in this order."""
         with self._lock:
             due_ms = self._clock() + ms
             for chunk in chunks:
                 insort(self._waiting, (due_ms, chunk), key=_DUE)
 
     def hold(self, begun: Chunk, left: tuple[Message, ...], until_ms: float) -> None:
-        """The listener said "not now" to what is left of this one, which counts as no call."""
+        """Hold the rest of a chunk whose listener said "not now"; this does not count as a call."""
         self._give_back(begun)
         with self._lock:
             held = self.held.get(begun.queue)
@@ -135,7 +135,7 @@ class WaitingRoom:
             held.chunks.appendleft(Chunk(begun.queue, left))
 
     def due(self) -> list[Chunk]:
-        """Return the messages to call the listener for, and changes of the circuit. For the polling thread alone."""
+        """Return the chunks to call the listener for, and report circuit changes. Only for the polling thread."""
         if not self.held and not self._waiting and self._circuit is None:
             return []
         with self._lock:
@@ -153,7 +153,7 @@ class WaitingRoom:
         return due
 
     def next_due_ms(self) -> float | None:
-        """The earliest moment at which `due` has something; None if nothing waits for that."""
+        """Return the earliest moment at which `due` returns something; None if nothing is scheduled."""
         with self._lock:
             dues = [held.due_ms for held in self.held.values() if held.tried is None]
             dues += map(_DUE, self._waiting[:1])
@@ -164,7 +164,7 @@ class WaitingRoom:
             return min(dues, default=None)
 
     def is_shut(self, queue: ProcessQueue) -> bool:
-        """Whether reading this partition must wait: it is held, or the circuit has enough messages of all of them."""
+        """Return whether reading this partition must wait: it is held, or the circuit holds enough messages."""
         if self._circuit is None:
             return queue in self.held
         with self._lock:
@@ -175,7 +175,7 @@ class WaitingRoom:
             return is_full or queue in self.held
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
-        """These were dropped: their next owner reads the messages again."""
+        """Forget dropped partitions: their next owner reads the messages again."""
         gone = set(queues)
         with self._lock:
             for queue in gone & self.held.keys():
@@ -185,7 +185,7 @@ class WaitingRoom:
             self._failed = deque(chunk for chunk in self._failed if chunk.queue not in gone)
 
     def _let_go_on(self, chunk: Chunk) -> None:
-        """All of a partition go on when the one that was tried is done with."""
+        """Release the partition's chunks after the tried one."""
         if not self.held:
             return
         with self._lock:

@@ -18,17 +18,17 @@ from reconsume.consumers.observing.hooks import (
 
 OTHER_TOPICS: Final = "(other)"
 _MOST_TOPICS: Final = 200
-"""Origin topics that have a label of their own; what clients write in a header must not fill the memory."""
+"""The maximum of origin topics with a label of their own: headers of clients must not fill the memory."""
 
 
 class ConsumerMetrics(ConsumeMessageHook):
-    """Register one with all consumers of a process: their groups are a label.
+    """Register one instance with all consumers of a process: their groups are a label.
 
-    `topic` is the origin topic, `physical_topic` the one in Kafka that was read: RocketMQ counts retries under their
-    retry topic alone, so failures of a topic cannot be told from its statistics (better than RocketMQ: ST-02).
+    `topic` is the origin topic, `physical_topic` the Kafka topic that was read. RocketMQ counts retries under their
+    retry topic alone, so its statistics do not show the failures of a topic (better than RocketMQ: ST-02).
 
     Args:
-        registry: where to register; one can hold one ConsumerMetrics.
+        registry: the Prometheus registry; it can hold one ConsumerMetrics.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -43,12 +43,12 @@ class ConsumerMetrics(ConsumeMessageHook):
         self._waiting = metric("reconsume_consumer_waiting_ratio").gauge(registry)
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
-        """Count what is in flight."""
+        """Count messages in flight."""
         for labels, number in self._tally(context.group, context.messages).items():
             self._in_flight.labels(*labels).inc(number)
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        """Count what succeeded and what failed; what a shutdown cut off did neither."""
+        """Count successes and failures; calls that a shutdown has cut off count as neither."""
         everything = self._tally(context.group, context.messages)
         for labels, number in everything.items():
             self._in_flight.labels(*labels).dec(number)
@@ -69,7 +69,7 @@ class ConsumerMetrics(ConsumeMessageHook):
         if context.error is not None:
             self._refused.labels(*labels).inc()
             return
-        # A level that is only wished for is any number.
+        # A requested level may be any number.
         level = 0 if context.target is SendBackTarget.UNDECIDED else context.delay_level
         self._sent_back.labels(*labels, context.target.value, str(level)).inc()
         if context.target is SendBackTarget.DEAD_LETTER:

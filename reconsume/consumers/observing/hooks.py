@@ -1,4 +1,4 @@
-"""Hooks of a program: every call of its listener and every send-back is one frozen value."""
+"""Hooks of a program: each call of its listener and each send-back is one frozen value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ConsumeStatus = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
 
 
 class ConsumeReturnType(enum.Enum):
-    """How a listener came back (RocketMQ: ST-08)."""
+    """The way a listener returned (RocketMQ: ST-08)."""
 
     SUCCESS = "SUCCESS"
     TIME_OUT = "TIME_OUT"
@@ -36,29 +36,29 @@ class ConsumeReturnType(enum.Enum):
 
 
 class SendBackTarget(enum.Enum):
-    """Where the send-back rule takes a failed message."""
+    """The destination of a failed message by the send-back rule."""
 
     RETRY = "RETRY"
     DEAD_LETTER = "DEAD_LETTER"
     DROPPED = "DROPPED"
     """The group has no retry queues (RocketMQ: BR-04), or it broadcasts (RocketMQ: BP-01)."""
     UNDECIDED = "UNDECIDED"
-    """The group is not known here: the scheduler decides."""
+    """The group is unknown in this process: the scheduler decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeMessageContext:
-    """One call of the listener (RocketMQ: ST-08). All below `messages` is for after the call.
+    """One call of the listener (RocketMQ: ST-08). All fields below `messages` are set after the call.
 
     Attributes:
-        message_queue: where the batch was read; a retry shows its `%RETRY%` topic here, its messages the origin topic.
+        message_queue: the partition of the batch, for retries that of `%RETRY%`; the messages show the origin topic.
         success: the status was CONSUME_SUCCESS, or SUCCESS or COMMIT of an orderly listener, whatever `ack_index`
             says (RocketMQ: ST-09).
-        status: what the listener returned; after an exception or None what that means.
-        return_type: None if the consumer was shut down before an `async def` listener came back: no outcome.
-        acknowledged: so many messages from the front succeeded.
-        elapsed_ms: how long the listener took.
-        cause: why it failed, where there was an exception or an invalid result.
+        status: the return value of the listener, or the meaning of its exception or None.
+        return_type: None if the consumer was shut down before an `async def` listener returned: no outcome.
+        acknowledged: the number of messages at the front that succeeded.
+        elapsed_ms: the time that the listener took, in milliseconds.
+        cause: the exception or invalid result; None otherwise.
     """
 
     group: str
@@ -74,17 +74,17 @@ class ConsumeMessageContext:
 
 @dataclass(frozen=True, slots=True)
 class SendMessageBackContext:
-    """One message on its way back, acknowledged or failed.
+    """One send-back, acknowledged or failed.
 
     Attributes:
-        message: as its listener got it.
-        target: as the group stood when the send-back began.
-        delay_level: the level that it waits on, 0 for a dead letter; the wish where the target is not decided.
+        message: the message that the listener got.
+        target: the destination by the group's settings when the send-back began.
+        delay_level: the level that the copy waits on, 0 for a dead letter; the requested level if the target is open.
         reconsume_times: the count that the copy carries.
-        elapsed_ms: until the acknowledgement or the failure.
+        elapsed_ms: the time until the acknowledgement or the failure, in milliseconds.
         cause: why the message failed.
-        error: None when the brokers have acknowledged it; else its listener is called again.
-        waiting_share: gives what waits for the group as a share of its `maxWaiting`, now or later; 0 without one.
+        error: None after the acknowledgement; otherwise the listener gets the message again.
+        waiting_share: returns the group's waiting messages as a fraction of its `maxWaiting`; 0 without a limit.
     """
 
     group: str
@@ -99,20 +99,20 @@ class SendMessageBackContext:
 
 
 class ConsumeMessageHook:
-    """Override what you want to be told of. What a hook raises is logged and changes nothing."""
+    """Base class for hooks: override the methods you need. Exceptions in hooks are logged and change nothing."""
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
-        """The listener is about to be called, in this thread or task: context variables set here hold for it."""
+        """Before a call of the listener, in its thread or task: context variables set here hold for the call."""
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        """The listener has come back, in the same thread or task; nothing is acknowledged or sent back yet."""
+        """After a call of the listener, in its thread or task, before anything is acknowledged or sent back."""
 
     def send_message_back_after(self, context: SendMessageBackContext) -> None:
-        """A send-back is acknowledged or has failed; any thread may tell it."""
+        """After a send-back was acknowledged or has failed; called in any thread."""
 
 
 def check_hook(hook: object) -> ConsumeMessageHook:
-    """The hook; raises `IllegalSetting` if it is none."""
+    """Return the hook; raise `IllegalSetting` if it is not one."""
     if not isinstance(hook, ConsumeMessageHook):
         raise IllegalSetting(f"a hook must be a ConsumeMessageHook, not {hook!r}")
     for method in (hook.consume_message_before, hook.consume_message_after, hook.send_message_back_after):
@@ -122,17 +122,17 @@ def check_hook(hook: object) -> ConsumeMessageHook:
 
 
 class ConsumeHooks:
-    """Tells all hooks of a consumer, in the order of their registration. Safe to use from several threads.
+    """Calls all hooks of a consumer in the order of their registration. Safe to use from several threads.
 
-    Guarantees: nothing that a hook raises leaves it, for librdkafka's callbacks and the pool's threads call it. Of a
-    send-back it is told after the message was finished or kept.
+    Guarantees: no exception of a hook leaves this class, because librdkafka's callbacks and the pool's threads call it.
+    Hooks hear of a send-back after the message was finished or kept.
     Test: tests/unit/consumers/listeners/test_hooks_change_nothing.py.
 
     Args:
         group: the consumer group.
-        hooks: what to tell.
-        timeout_ms: a listener that takes as long is a TIME_OUT.
-        clock: gives milliseconds.
+        hooks: the hooks to call.
+        timeout_ms: a longer call of the listener is a TIME_OUT.
+        clock: returns milliseconds.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class ConsumeHooks:
         self._hooks = [(hook, UserCallbacks("hook", clock)) for hook in hooks]
 
     def before(self, message_queue: MessageQueue, messages: Sequence[Message]) -> ConsumeCall:
-        """The listener is about to be called; its `ConsumeCall` must be ended."""
+        """Tell the hooks of a call that is about to begin; the caller must end the returned `ConsumeCall`."""
         context = ConsumeMessageContext(self.group, message_queue, tuple(messages))
         self.tell("consume_message_before", context)
         return ConsumeCall(self, context)
@@ -170,9 +170,9 @@ class ConsumeCall:
     def end(
         self, status: object, otherwise: ConsumeStatus, acknowledged: int, cause: Cause | None, *, raised: bool
     ) -> None:
-        """The listener returned this status, or raised; `otherwise` is what None and no status mean."""
+        """Tell the hooks that the listener returned this status, or raised; `otherwise` is the meaning of None."""
         elapsed_ms = self._hooks.clock() - self._begun
-        # isinstance would ask a value that is no status for its `__class__`.
+        # isinstance would read the `__class__` of an unknown value.
         is_status = type(status) in (ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
         meant = cast("ConsumeStatus", status) if is_status else otherwise
         success = cause is None and meant in _SUCCESSES
@@ -189,7 +189,7 @@ class ConsumeCall:
         )
 
     def cut_off(self) -> None:
-        """The consumer is shut down: the listener has no outcome."""
+        """Tell the hooks that the consumer shut down: the call has no outcome."""
         self._end(self._hooks.clock() - self._begun)
 
     def _end(self, elapsed_ms: float, **outcome: Any) -> None:

@@ -33,23 +33,23 @@ _Attributes = dict[str, str | int | bool]
 
 
 class _Open(NamedTuple):
-    """The span of the call that this thread or task is in; the token gives back what was current before."""
+    """The span of the current call in this thread or task; the token restores the previous context."""
 
     span: Span
     token: Token[Context]
 
 
 class OpenTelemetryHook(ConsumeMessageHook):
-    """Spans by the semantic conventions for messaging and Kafka; register it with as many consumers as there are.
+    """Spans by the semantic conventions for messaging and Kafka. One instance serves any number of consumers.
 
-    The span of a call is current while the listener runs. A message alone has the trace context of its headers as the
-    span's parent; every message of a batch is a link. Headers travel with a message, so all its tries, and what its
-    listeners did, are in one trace. A send-back is a child of the call that failed, whose span is kept by message,
-    weakly: another thread hears of the acknowledgement, after the listener's context is gone.
+    The span of a call is current while the listener runs. Its parent is the trace context in the headers of a single
+    message; the messages of a batch are links. Headers travel with a message, so one trace has all its tries and the
+    work of its listeners. The span of a send-back is a child of the failed call. That call's span is kept by weak
+    reference to the message, because the acknowledgement arrives in another thread, without the listener's context.
     Test: tests/unit/consumers/observing/test_otel.py.
 
     Args:
-        tracer_provider: None takes the global one.
+        tracer_provider: None uses the global one.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -86,7 +86,7 @@ class OpenTelemetryHook(ConsumeMessageHook):
         self._open.set(_Open(span, otel_context.attach(trace.set_span_in_context(span, parent))))
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        """End the span, with how the listener came back."""
+        """End the span and record how the listener returned."""
         opened = self._open.get()
         if opened is None:
             return
@@ -106,7 +106,7 @@ class OpenTelemetryHook(ConsumeMessageHook):
         span.end()
 
     def send_message_back_after(self, context: SendMessageBackContext) -> None:
-        """A span from the decision to the acknowledgement or the failure."""
+        """Write a span from the decision to the acknowledgement or the failure."""
         message = context.message
         if not _is_traced(message):
             return
@@ -141,7 +141,7 @@ def _is_traced(message: Message) -> bool:
 
 
 def _trace_context(message: Message) -> Context:
-    """Return the context in the headers, never the one that is current in this thread."""
+    """Return the context in the headers, never the current one of this thread."""
     texts: dict[str, list[str]] = {}
     for name, value in message.headers:
         if value is not None:
@@ -187,7 +187,7 @@ def _of_message(message: Message) -> _Attributes:
         if message.key is not None:
             attributes["messaging.kafka.message.key"] = message.key.decode()
     except UnicodeDecodeError:
-        pass  # the conventions leave out a key that is not a text
+        pass  # the conventions omit keys that are not text
     return attributes
 
 

@@ -1,1 +1,1 @@
-"""The records that were read of each partition, and how far they are finished."""
+"""The records that were read of each partition, and which of them are finished."""

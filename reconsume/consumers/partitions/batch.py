@@ -1,4 +1,4 @@
-"""Messages of a partition that were read together."""
+"""Messages of one partition that were read together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from reconsume.consumers.message import Message
 
 
 class Reading(NamedTuple):
-    """The common data of all messages of a consumer."""
+    """Values that all messages of a consumer share."""
 
     retry_topic: str
     namespace_prefix: str
 
 
 class LazyMessages(Sequence[Message]):
-    """Cannot be changed. They are made when someone looks at one of them, and are the same ever after."""
+    """An immutable sequence of messages. Each message is created on first access and kept."""
 
     __slots__ = ("_made",)
     _made: tuple[Message, ...] | None
@@ -50,8 +50,8 @@ class LazyMessages(Sequence[Message]):
 class PolledBatch(LazyMessages):
     """The records of a partition that a poll has read.
 
-    Guarantees: it is begun, handed over and finished as a run of offsets; the thread of a listener touches no record
-    that its listener does not look at.
+    Guarantees: a batch is started, handed over and finished as a range of offsets; a listener's thread touches only
+    records that the listener reads.
     Tests: tests/unit/consumers/partitions/test_batch.py, benchmarks/consumers.py.
 
     Attributes:
@@ -75,7 +75,7 @@ class PolledBatch(LazyMessages):
         return offsets_of(self.polled)
 
     def made(self, start: int, end: int) -> tuple[Message, ...]:
-        """Messages of the records in these places."""
+        """Return the messages of the records from `start` to `end`."""
         retry_topic, prefix = self._reading
         return tuple([Message(one, retry_topic, 0, prefix) for one in self.polled[start:end]])
 
@@ -87,7 +87,7 @@ class PolledBatch(LazyMessages):
 
 
 def offsets_of(polled: Sequence[PolledRecord]) -> Sequence[int]:
-    """The offsets of records in their order, which rise; a range where there is no gap."""
+    """Return the rising offsets of records; a range if they have no gap."""
     first, last = offset_of(polled[0]), offset_of(polled[-1])
     if last - first + 1 == len(polled):
         return range(first, last + 1)

@@ -1,4 +1,4 @@
-"""Where a partition without a committed offset starts."""
+"""The start of partitions without a committed offset."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reconsume.delay_levels.errors import IllegalSetting
 _FORMAT: Final = "%Y%m%d%H%M%S"
 _DIGITS: Final = re.compile("[0-9]{14}")
 _DEFAULT_AGE_MS: Final = 30 * 60 * 1000
-"""RocketMQ's `consumeTimestamp` is half an hour before the start."""
+"""RocketMQ's default `consumeTimestamp` is half an hour before the start."""
 
 
 class ConsumeFromWhere(enum.Enum):
-    """For partitions without a committed offset; the retry topic always starts at its beginning."""
+    """The start of partitions without a committed offset; the retry topic always starts at its beginning."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -31,9 +31,9 @@ class ConsumeFrom:
     """A start.
 
     Attributes:
-        where: for partitions that were there when the subscription began.
-        timestamp_ms: since the epoch, only for a start by timestamp.
-        known: how many partitions of each topic were there; later ones start at their beginning. None: all were.
+        where: for partitions that existed when the subscription began.
+        timestamp_ms: milliseconds since the epoch, only for a start by timestamp.
+        known: how many partitions each topic had then; later ones start at their beginning. None: all existed.
     """
 
     where: ConsumeFromWhere
@@ -41,7 +41,7 @@ class ConsumeFrom:
     known: Mapping[str, int] | None = None
 
     def was_there(self, topic: str, partition: int) -> bool:
-        """Return whether a partition was there when the subscription began."""
+        """Return whether a partition existed when the subscription began."""
         return self.known is None or partition < self.known.get(topic, 0)
 
     @classmethod
@@ -55,14 +55,14 @@ class ConsumeFrom:
         """Return the start in the arguments of a consumer.
 
         Args:
-            where: None leaves it to `auto.offset.reset`, or is the last offset, as in RocketMQ.
+            where: None uses `auto.offset.reset`, else the last offset, as in RocketMQ.
             timestamp: `yyyyMMddHHmmss` in local time, or a datetime (local, unless it has a time zone); by default
                 half an hour ago, as in RocketMQ.
-            from_beginning: what `auto.offset.reset` in conf says; None if it is not there.
-            clock: gives milliseconds.
+            from_beginning: the meaning of `auto.offset.reset` in conf; None if it is missing.
+            clock: returns milliseconds.
 
         Raises:
-            IllegalSetting: they contradict each other, or the timestamp is none.
+            IllegalSetting: the arguments contradict each other, or the timestamp is invalid.
         """
         last, first = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         by_conf = None if from_beginning is None else first if from_beginning else last
@@ -81,7 +81,7 @@ class ConsumeFrom:
 def _as_ms(timestamp: str | datetime) -> int:
     if isinstance(timestamp, str):
         try:
-            # strptime takes fewer digits too, and would find a day where none was meant.
+            # strptime also accepts fewer digits, and would misread them as another day.
             written = timestamp if _DIGITS.fullmatch(timestamp) else ""
             timestamp = datetime.strptime(written, _FORMAT)  # noqa: DTZ007 - local time, as in RocketMQ
         except ValueError:

@@ -1,4 +1,4 @@
-"""Where a partition starts: what an earlier owner has committed and finished, or what holds without that."""
+"""The start of a partition: the committed offset and finished messages of earlier owners, or a default."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progre
 logger = logging.getLogger(__name__)
 
 _COMMITTED_SECONDS: Final = 3.0
-"""The consumer is not polled meanwhile, and librdkafka tells what it is about in polls only."""
+"""Limit of a request: the consumer is not polled meanwhile, and librdkafka reports only in polls."""
 _RESET_SECONDS: Final = 10.0
 _AGAIN_MS: Final = 1_000.0
 _GIVE_UP_MS: Final = 120_000.0
-"""Longer than the brokers wait for the end of a dead member's transaction."""
+"""Longer than brokers wait before they end a dead member's transaction."""
 
 Committed = Callable[[Collection[Partition], float], Mapping[Partition, Answer]]
-"""Asks what the group has committed."""
+"""Returns the group's committed offsets."""
 
 
 class KeptProgressReader:
-    """Asks for partitions that were assigned what is done already: it is kept beside the committed offset.
+    """Asks which messages of assigned partitions are done already; this is stored beside the committed offset.
 
-    Their first messages are held until then, and the loop goes on meanwhile. It is asked with the first message, not at
-    the assignment: an open transaction of a dead owner holds the offset back for up to 20 s, and librdkafka has waited
-    for it by then. Beginning without it would send back twice what failed, so it is asked until someone knows; after
-    two minutes without an answer the consumer begins afresh.
+    The loop continues meanwhile, and holds the first messages until the answer. The request follows the first message,
+    not the assignment: an open transaction of a dead owner holds the offset back for up to 20 s, and librdkafka has
+    waited for it by then. Starting without the answer would send failed messages back twice, so the request is
+    repeated. After two minutes without an answer the consumer restarts.
     Tests: tests/unit/consumers/partitions/test_kept_progress.py, tests/chaos.
 
     Args:
-        committed: asks the group's coordinator.
+        committed: requests committed offsets of the group's coordinator.
     """
 
     def __init__(self, committed: Committed) -> None:
@@ -50,13 +50,13 @@ class KeptProgressReader:
         self._ask_at = 0.0
 
     def learn(self, queues: Iterable[ProcessQueue]) -> list[tuple[ProcessQueue, Sequence[Message]]]:
-        """Ask for the partitions of which messages are held; gives those that may begin now, in order.
+        """Ask for partitions with held messages; return those that may start now, with their messages in order.
 
-        A question takes 3 s at most, and is asked again a second later.
+        A request takes at most 3 s, and is repeated a second later.
 
         Raises:
             KafkaRefused: rights are missing.
-            MembershipLost: this consumer has found nobody who knows for two minutes.
+            MembershipLost: no coordinator has answered for two minutes.
         """
         waiting = {queue.where: queue for queue in queues if queue.held}
         if not waiting:
@@ -92,24 +92,24 @@ class KeptProgressReader:
 
 
 def _keep(queue: ProcessQueue, committed: Commit) -> None:
-    """Have the queue leave out what is done."""
+    """Make the queue skip the messages that are done."""
     if committed.offset < 0:
         return
     queue.committed = committed
     try:
         queue.keep(decode_progress(*committed), committed.offset)
     except MalformedProperty as error:
-        # Without it finished messages may be read again; nothing is lost.
+        # Without the metadata, finished messages may be read again; none is lost.
         queue.keep(KeptProgress(), committed.offset)
         logger.warning("progress above the committed offset unknown: %s", error)
 
 
 class Start(NamedTuple):
-    """Where to start.
+    """A start offset.
 
     Attributes:
         offset: of the first record, or one of Kafka's logical offsets.
-        is_made_again: the topic was deleted and made again since the group committed its offset.
+        is_made_again: whether the topic was deleted and recreated after the group's last commit.
     """
 
     offset: int
@@ -117,18 +117,18 @@ class Start(NamedTuple):
 
 
 class OffsetReset:
-    """librdkafka has one `auto.offset.reset` for all topics; ours is `error`, and each topic starts where it should.
+    """Starts for partitions without a valid committed offset. `auto.offset.reset` is `error`, so librdkafka asks us.
 
     Test: tests/integration/test_push_consumer_offsets.py.
 
-    With `latest` a group would lose the retries that were delivered before its first start (RocketMQ: TN-06, T-34). A
-    group that fell behind goes on with the oldest record that there is.
+    librdkafka has one policy for all topics. With `latest`, a group would lose retries that were delivered before its
+    first start (RocketMQ: TN-06, T-34). A group that fell behind continues with the oldest record.
 
     Args:
-        consumer: asks.
-        retry_topic: starts at its beginning.
-        consume_from: for the other topics of a new group.
-        committed: tells what can be believed.
+        consumer: looks offsets up.
+        retry_topic: the topic that always starts at its beginning.
+        consume_from: the start of the other topics for a new group.
+        committed: returns committed offsets that are still valid.
     """
 
     def __init__(
@@ -140,19 +140,19 @@ class OffsetReset:
         self._consume_from = consume_from
 
     def start_of(self, where: Partition, *, had_none: bool) -> Start:
-        """For a partition without a committed offset, or with one that is no longer kept.
+        """Return the start of a partition without a committed offset, or with one that retention has deleted.
 
         Args:
             where: the partition.
-            had_none: whether there was no committed offset. If there is one now, the coordinator had lost it.
+            had_none: whether there was no committed offset. If there is one now, its coordinator had lost it before.
 
         Raises:
-            ReconsumeError: the cluster refuses to tell.
+            ReconsumeError: the cluster refuses the request.
         """
         answer = self._ask([where], _RESET_SECONDS)[where]
         if isinstance(answer, ReconsumeError):
-            # librdkafka asks again until it is told, and comes back if there is none. To take it for none could skip
-            # what nobody has consumed.
+            # librdkafka asks again until it gets an answer, and reports if there is no offset. Assuming "none" here
+            # could skip records that the group has not consumed.
             logger.warning("%s", answer)
             return Start(COMMITTED)
         committed = answer.offset
@@ -161,7 +161,8 @@ class OffsetReset:
             return Start(COMMITTED)
         logger.info("%s has no committed offset: starting at %s", names_of([where]), _shown(offset))
         try:
-            # As numbers: librdkafka 2.16 would ask by itself, and read on if the partition is lost before the answer.
+            # As numbers: librdkafka 2.16 would resolve logical offsets itself, and read on if the partition is lost
+            # before the answer.
             first, end = self._consumer.first_and_end(where, _RESET_SECONDS)
         except ReconsumeError as error:
             logger.warning("%s", error)
@@ -177,10 +178,9 @@ class OffsetReset:
         return Start({BEGINNING: first, END: end}.get(offset, offset), made_again)
 
     def _configured(self, where: Partition, *, is_new: bool) -> int:
-        """Where a partition starts for a group that knows nothing of it.
+        """Return where a partition starts for a group without any knowledge of it.
 
-        A moment that cannot be looked up now gives the committed offset, which is not there; so the question comes
-        again.
+        A timestamp that cannot be looked up now returns the missing committed offset, so librdkafka asks again.
         """
         wanted = self._consume_from.where
         if where[0] == self._retry_topic or not is_new or not self._consume_from.was_there(*where):

@@ -16,17 +16,17 @@ from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progre
 from reconsume.delay_levels.progress.progress import OffsetProgress
 
 _ONE_READ = 1_000
-"""So many offsets one more read may add after a queue was found to have room."""
+"""The maximum of offsets that one more read can add after a queue was found to have room."""
 
 
 class ProcessQueue:
-    """Safe to use from several threads.
+    """The unfinished messages of a partition. Safe to use from several threads.
 
     Guarantees:
-        1. The listener's result and the timeout compete for a chunk, and only the first may decide: `take` is True
-           once. So a message that timed out is not sent back twice.
-        2. After `drop` nothing may be taken any more: the partition has another owner (RocketMQ: CC-15).
-        3. What was finished before a restart is not begun again, and what had failed here keeps its count.
+        1. The listener's result and the timeout compete for a chunk, and only the first counts: `take` is True once.
+           So a message that timed out is not sent back twice.
+        2. After `drop` no chunk can be taken: the partition has another owner (RocketMQ: CC-15).
+        3. After a restart, finished messages are not started again, and messages that failed in place keep their count.
     Test: tests/unit/consumers/partitions/test_process_queue.py.
 
     A chunk of a `PolledBatch` whose listener succeeds costs its thread no lock and no look at a record: it goes into
@@ -36,14 +36,14 @@ class ProcessQueue:
     fifth of the cost of single messages: benchmarks/consumers.py.
 
     Args:
-        topic: in Kafka.
-        partition: its number.
-        message_queue: as listeners see it, where that is something else.
+        topic: the Kafka topic.
+        partition: the number of the partition.
+        message_queue: the name that listeners see, if it differs.
 
     Attributes:
-        held: what was read before it is known what is done of it; None from then on.
-        dropped: results for this partition are of no use any more.
-        running: what listeners have, and since when.
+        held: records read before it is known which of them are done; None from then on.
+        dropped: whether the partition was revoked, so that results no longer count.
+        running: the chunks in listeners, and when each started.
     """
 
     def __init__(self, topic: str, partition: int, message_queue: MessageQueue | None = None) -> None:
@@ -67,16 +67,16 @@ class ProcessQueue:
         return self.topic, self.partition
 
     def keep(self, kept: KeptProgress, committed: int) -> None:
-        """Before the first message is begun: what an earlier owner has committed, and has left beside that."""
+        """Set the start before the first message: committed offset and progress of an earlier owner."""
         with self._lock:
             self._progress = OffsetProgress(kept.done, committed)
             self._failures = dict(kept.failures)
 
     def begin(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Take note of messages that were read; gives those that are not finished already.
+        """Note messages that were read; return those that are not finished yet.
 
-        What was begun here is left out: around a rebalance librdkafka may give again what it has given. It may also
-        give a record of an earlier assignment, which has been finished elsewhere since.
+        Started messages are left out: around a rebalance librdkafka may return records again. It may also return a
+        record of an earlier assignment that another member has finished since.
         """
         with self._lock:
             self._note_successes()
@@ -109,18 +109,18 @@ class ProcessQueue:
         ]
 
     def start(self, chunk: Chunk, now: float) -> bool:
-        """Take note that a listener is about to be called; False if it must not be."""
+        """Record that a listener is about to be called; return False if it must not be."""
         if self.dropped:
             return False
         self.running[chunk] = now
         return True
 
     def take(self, chunk: Chunk) -> bool:
-        """The right to decide what becomes of a chunk that was started; True only the first time."""
+        """Take the right to decide about a started chunk; return True only the first time."""
         return self.running.pop(chunk, None) is not None and not self.dropped
 
     def succeed(self, chunk: Chunk) -> None:
-        """Take a chunk and finish all of it, unless someone else has decided about it."""
+        """Finish all of a chunk, unless another thread has already decided about it."""
         if self.running.pop(chunk, None) is None or self.dropped:  # `take`, without a call
             return
         if type(chunk.batch) is PolledBatch:
@@ -129,11 +129,11 @@ class ProcessQueue:
             self.finish_all(chunk)
 
     def _note_successes(self) -> None:
-        """The caller holds the lock; many small parts are as cheap as a large one."""
+        """Apply the successes, with many small parts at the cost of a large one; the caller holds the lock."""
         noted = self._succeeded[:]
         if not noted:
             return
-        del self._succeeded[: len(noted)]  # others come behind them meanwhile
+        del self._succeeded[: len(noted)]  # other threads append meanwhile
         batches = cast("list[PolledBatch]", noted[::3])
         starts, ends = cast("list[int]", noted[1::3]), cast("list[int]", noted[2::3])
         if sum(ends) - sum(starts) == self._progress.unfinished and not self._failures:
@@ -149,7 +149,7 @@ class ProcessQueue:
                 self._note_parts(batch, list(compress(starts, is_its)), list(compress(ends, is_its)))
 
     def _note_parts(self, batch: PolledBatch, starts: Sequence[int], ends: Sequence[int]) -> None:
-        """Parts of a batch, which never overlap: where none is missing between them they are one."""
+        """Apply parts of a batch, which never overlap: without a gap between them they are one part."""
         first, behind = min(starts), max(ends)
         if sum(ends) - sum(starts) == behind - first:
             records = batch.polled[first:behind]
@@ -164,16 +164,16 @@ class ProcessQueue:
                 self._failures.pop(offset, None)
 
     def failed(self, message: Message) -> None:
-        """It is tried again here, and its count is to outlive a restart."""
+        """Note a local failure; the message is tried again here, and its count survives a restart."""
         with self._lock:
             self._failures[message.offset] = self._failures.get(message.offset, 0) + 1
 
     def finish(self, message: Message) -> None:
-        """The message needs nothing more: its listener succeeded or its send-back is acknowledged."""
+        """Finish a message whose listener succeeded or whose send-back is acknowledged."""
         self.finish_all((message,))
 
     def finish_all(self, messages: Iterable[Message]) -> None:
-        """The same for several."""
+        """Finish several messages."""
         with self._lock:
             for message in messages:
                 self._failures.pop(message.offset, None)
@@ -181,12 +181,12 @@ class ProcessQueue:
                     self._bytes -= message.size
 
     def expired(self, started_before: float) -> list[Chunk]:
-        """Take the chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
+        """Take the chunks whose listener was called before this time and has not returned (RocketMQ: EX-03)."""
         running = self.running.copy().items()
         return [chunk for chunk, started in running if started < started_before and self.take(chunk)]
 
     def drop(self) -> None:
-        """The partition is revoked, or the consumer stops."""
+        """Drop the partition: it is revoked, or the consumer stops."""
         with self._lock:
             self.dropped = True
 
@@ -205,12 +205,12 @@ class ProcessQueue:
 
     @property
     def to_commit(self) -> Commit | None:
-        """The commit point if it was not committed yet, else None."""
+        """Return the commit point if it is not committed yet, else None."""
         point = self.commit_point()
         return point if point != self.committed else None
 
     def in_reach(self, message: Message) -> bool:
-        """Whether a commit can say that this message is done ahead of those in front of it."""
+        """Return whether a commit can record this message as done ahead of earlier ones."""
         with self._lock:
             self._note_successes()
             safe = self._progress.safe_offset
@@ -218,13 +218,13 @@ class ProcessQueue:
 
     @property
     def size(self) -> int:
-        """Messages read and not finished."""
+        """Number of unfinished messages."""
         with self._lock:
             self._note_successes()
             return self._progress.unfinished
 
     def is_full(self, threshold: int, threshold_bytes: int, max_span: int) -> bool:
-        """Whether reading must wait (RocketMQ: FC-02, FC-03), also for room in the commit's metadata."""
+        """Return whether reading must wait (RocketMQ: FC-02, FC-03), also for space in the commit's metadata."""
         with self._lock:
             self._note_successes()
             return (
@@ -238,11 +238,11 @@ class Chunk(LazyMessages):
     """Messages of a partition for a single call of the listener (RocketMQ: CC-18).
 
     Attributes:
-        queue: of their partition.
-        batch: what they are a part of.
-        start: place of the first message in it.
-        end: place behind the last one.
-        permit: what a circuit breaker has given for the call.
+        queue: the queue of their partition.
+        batch: the batch that contains them.
+        start: index of the first message in the batch.
+        end: index behind the last one.
+        permit: the circuit breaker's permit for the call.
     """
 
     __slots__ = ("batch", "end", "permit", "queue", "start")
@@ -265,9 +265,9 @@ class Chunk(LazyMessages):
 
 
 def chunks_of(queue: ProcessQueue, messages: Sequence[Message], size: int) -> Iterator[Chunk]:
-    """The messages in chunks of so many.
+    """Split messages into chunks of `size`.
 
-    Threads may take them from one iterator: the ends of a chunk are found in C, which no other thread interrupts.
+    Threads may share the iterator: it finds the ends of a chunk in C, which no other thread interrupts.
     Test: tests/unit/consumers/partitions/test_batch.py.
     """
     total = len(messages)

@@ -1,1 +1,1 @@
-"""Sending failed messages back."""
+"""Send-backs of failed messages."""

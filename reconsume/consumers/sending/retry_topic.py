@@ -1,4 +1,4 @@
-"""The group and the retry topic of every kind of consumer, before it begins."""
+"""The group's registration and its retry topic, before a consumer begins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AGAIN_SECONDS: Final = 2.0
 
 
 def wait_for_kafka(ask: Callable[[], T], stop: threading.Event) -> T | None:
-    """Ask until a broker answers, and say so in the log; None after a stop."""
+    """Ask until a broker answers, and log the wait; None after a stop."""
     while not stop.is_set():
         try:
             return ask()
@@ -36,7 +36,7 @@ def wait_for_kafka(ask: Callable[[], T], stop: threading.Event) -> T | None:
 
 
 def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = False) -> None:
-    """Warn of a group without retries.
+    """Check that the group may consume, and warn if it has no retries.
 
     Raises:
         KafkaRefused: the group's `consumeEnable` is false, or it broadcasts and `consumeBroadcastEnable` is.
@@ -62,9 +62,9 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
 
 
 def make_delay_topics(settings: GroupSettings, groups: Groups, stop: threading.Event) -> None:
-    """Create the delay topics of a process's own level table, where it has one; waits for a broker.
+    """Create the delay topics of the process's own level table, if it has one; wait for a broker.
 
-    Without them its send-backs would go through the inbox and wait by the cluster's table.
+    Without them, send-backs would go through the inbox and wait by the cluster's table.
 
     Raises:
         TopicNotReady: this client may not create them.
@@ -90,10 +90,10 @@ def make_delay_topics(settings: GroupSettings, groups: Groups, stop: threading.E
 
 
 def make_retry_topic(settings: GroupSettings, groups: Groups, stop: threading.Event) -> None:
-    """The retry topic must be there before the first retry is; what cannot be made now the scheduler makes later.
+    """Create the retry topic before the first retry; if that fails, the scheduler creates it later.
 
-    While no broker answers it waits. A cluster that answers and does not make the topic, as one that lacks a broker for
-    its replicas, keeps no consumer from its messages.
+    This waits for a broker. If the cluster answers and does not create the topic, for example because a broker for its
+    replicas is missing, the consumer starts anyway.
     """
     topic, admin = settings.retry_topic, KafkaAdmin(settings.base)
     maker = TopicMaker(admin, settings.names, TopicSettings(), lambda: groups)
@@ -108,9 +108,9 @@ def make_retry_topic(settings: GroupSettings, groups: Groups, stop: threading.Ev
 def with_known_partitions(
     consume_from: ConsumeFrom, settings: GroupSettings, subscriptions: Subscriptions, stop: threading.Event
 ) -> ConsumeFrom:
-    """Return the start with how many partitions each subscribed topic has now.
+    """Return the start with the current number of partitions of each subscribed topic.
 
-    Waits for a broker. A topic that this client may not look at counts as one that is not there.
+    This waits for a broker. A topic that this client may not describe counts as missing.
     """
     if consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return consume_from

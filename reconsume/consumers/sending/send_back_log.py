@@ -1,4 +1,4 @@
-"""Log what becomes of failed messages, without a flood of lines."""
+"""Log lines about failed messages, with a limit of their rate."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _LINES_A_SECOND: Final = 10
 
 
 class Way(NamedTuple):
-    """The way of a failed message by the send-back rule, with the groups as they are.
+    """The destination of a failed message by the send-back rule and the current groups.
 
     Attributes:
-        target: where it goes.
-        delay_level: the level that it waits on.
-        reconsume_times: the count that its copy carries.
-        delay_ms: how long it waits.
+        target: the destination.
+        delay_level: the level that the copy waits on.
+        reconsume_times: the count that the copy carries.
+        delay_ms: the wait in milliseconds.
         maximum: how often it may be sent back.
     """
 
@@ -46,7 +46,7 @@ class Way(NamedTuple):
 
 
 def way_of(request: SendBackRequest, groups: Groups) -> Way:
-    """Return where the send-back rule takes a request."""
+    """Return the destination of a request by the send-back rule."""
     times = request.stored.reconsume_times
     try:
         config = groups.find(request.group)
@@ -67,16 +67,16 @@ def _way(times: int, delay_level: int, maximum: int, policy: RetryPolicy) -> Way
 
 
 def dropped_way(request: SendBackRequest) -> Way:
-    """Return what becomes of a request that is not written."""
+    """Return the fate of a request that is not written."""
     return Way(SendBackTarget.DROPPED, 0, request.stored.reconsume_times)
 
 
 class Fate(NamedTuple):
-    """The log's text about a failed message.
+    """The text that the log shows about a failed message.
 
     Attributes:
-        text: for people.
-        is_final: the message does not return.
+        text: the text.
+        is_final: whether the message never returns.
     """
 
     text: str
@@ -85,7 +85,7 @@ class Fate(NamedTuple):
 
 @lru_cache(maxsize=256)
 def fate_of(way: Way) -> Fate:
-    """Return what the log says of a message that goes this way."""
+    """Return the text for a message with this destination."""
     if way.target is SendBackTarget.UNDECIDED:
         return Fate("sent back, a scheduler decides when it is due")
     if way.target is SendBackTarget.DROPPED:
@@ -96,7 +96,7 @@ def fate_of(way: Way) -> Fate:
 
 
 def given_again(message: Message, maximum: int, wait_ms: int) -> Fate:
-    """Return what becomes of a message that failed in order, and is to be tried again in its place."""
+    """Return the text for a message that failed in order and is repeated in place."""
     return Fate(f"given again in its place, attempt {_of(message.reconsume_times, maximum)}, in {_spaced(wait_ms)}")
 
 
@@ -111,11 +111,11 @@ def _spaced(milliseconds: int) -> str:
 class SendBackLog:
     """Logs the outcome of each failed message of a group. Safe to use from several threads.
 
-    It logs at most 10 lines a second, and as many about messages that do not return; the others at DEBUG.
+    It logs at most 10 lines a second, and another 10 about messages that never return; further lines are DEBUG.
 
     Args:
         group: the consumer group.
-        clock: gives milliseconds.
+        clock: returns milliseconds.
     """
 
     def __init__(self, group: str, clock: Clock = monotonic_ms) -> None:
@@ -123,19 +123,19 @@ class SendBackLog:
         self._limits = {is_final: _Limit(clock) for is_final in (False, True)}
 
     def tell(self, message: Message, fate: Fate, *, is_failure: bool) -> None:
-        """Log one fate: as a warning if it is final or follows an error, else at INFO."""
+        """Log a fate, as a warning if it is final or follows an error, else at INFO."""
         level = logging.WARNING if fate.is_final or is_failure else logging.INFO
         if not logger.isEnabledFor(level):
             return
         unsaid = self._limits[fate.is_final].admit()
         more = f"; {unsaid} more such lines were left out" if unsaid else ""
         admitted = logging.DEBUG if unsaid is None else level
-        with suppress(BaseException):  # a log handler may raise, and the thread is the writer's or the listeners'
+        with suppress(BaseException):  # a log handler may raise, and the thread belongs to the writer or the listeners
             logger.log(admitted, "%r of group %s: %s%s", message, self.group, fate.text, more)
 
 
 class _Limit:
-    """Admits so many lines in each second."""
+    """Admits a limited number of lines each second."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -143,7 +143,7 @@ class _Limit:
         self._second, self._said, self._unsaid = -1, 0, 0
 
     def admit(self) -> int | None:
-        """Return None if a line is one too many, else how many were since the last one that was not."""
+        """Return None if the line exceeds the limit, else the number of suppressed lines before it."""
         second = int(self._clock() // 1_000)
         with self._lock:
             if second != self._second:

@@ -1,4 +1,4 @@
-"""How a failed message and the offsets of its partition reach Kafka: one after the other, or in one transaction."""
+"""How failed messages and offsets reach Kafka: one after the other, or in one transaction."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class FailedMessage:
-    """A message that a listener failed, and its way back.
+    """A failed message on its way back.
 
-    One object for all of it: thousands are on their way at a time, and Python's garbage collector looks at each.
+    One object holds everything: thousands are in flight at a time, and Python's garbage collector visits each.
 
     Attributes:
-        queue: of the message's partition.
-        message: what failed.
-        level: the wish.
+        queue: the queue of the message's partition.
+        message: the failed message.
+        level: the requested level.
         cause: why it failed.
         maximum: how often it may be sent back; None takes the group's.
-        on_done: called once when its send-back is acknowledged, or has failed; in another thread.
-        counts_here: what failed in its place counts as sent back, as in order it does.
-        request: what is asked for, once it was begun.
+        on_done: called once, in another thread, after the send-back was acknowledged or has failed.
+        counts_here: whether failures in place count as send-backs, as for orderly listeners.
+        request: the send-back request, set by `begin`.
     """
 
     queue: ProcessQueue
@@ -56,7 +56,7 @@ class FailedMessage:
     _has_ended: bool = field(init=False, default=False)
 
     def begin(self, sender: Sender) -> None:
-        """Decide, and write."""
+        """Decide the destination and write the copy."""
         message = self.message
         request = request_of(sender.log.group, message, self.level, self.maximum, self.cause)
         if self.counts_here:
@@ -69,13 +69,13 @@ class FailedMessage:
         sender.write(self)
 
     def end(self, error: SendBackFailed | None) -> None:
-        """Tell the listener's side, once."""
+        """Call `on_done`, once."""
         if not self._has_ended:
             self._has_ended = True
             self.on_done(self, error)
 
     def done(self, error: SendBackFailed | None) -> None:
-        """It is acknowledged or has failed: all who watch are told, once."""
+        """Tell the listener's side, the log and the hooks, once, that it was acknowledged or has failed."""
         if self._has_ended:
             return
         self.end(error)
@@ -106,19 +106,19 @@ def request_of(group: str, message: Message, level: int, maximum: int | None, ca
 class Sender(ABC):
     """Sends back and commits for one consumer.
 
-    Any thread may call `send_back`, the thread that polls alone the other methods. Listeners' threads only hand over
-    what failed; after `start` one thread makes the copies and writes them. Twenty threads that did would wait for each
-    other at every step: benchmarks/send_backs.py.
+    Any thread may call `send_back`; only the polling thread may call the other methods. Listeners' threads only hand
+    over failed messages; after `start` one thread makes and writes the copies. Twenty writing threads would wait for
+    each other at every step: benchmarks/send_backs.py.
 
-    Guarantees: `on_done` is called once, also where `write` raises, so no message is left between listener and sender.
-    The log and the hooks are told after it, so a slow hook does not hold up the message. What was given up because its
-    partition is gone is not told: its next owner has it.
+    Guarantees: `on_done` is called once, even if `write` raises, so no message gets stuck between listener and sender.
+    The log and the hooks come after it, so a slow hook does not delay the message. They are not told of messages whose
+    partition was lost: the next owner has them.
     Tests: tests/unit/consumers/test_slips.py, tests/unit/consumers/observing/test_hooks.py.
 
     Attributes:
         log: of the consumer group.
-        groups: the groups as known now; None for a consumer that broadcasts, which drops what fails.
-        hooks: are told; None without any.
+        groups: the groups as known now; None for a broadcasting consumer, which drops failed messages.
+        hooks: the hooks; None without any.
     """
 
     log: SendBackLog
@@ -128,7 +128,7 @@ class Sender(ABC):
     _writing_thread: threading.Thread | None = field(init=False, default=None)
 
     def start(self) -> None:
-        """Write in a thread from now on; without one, `send_back` writes in its caller's."""
+        """Write in a background thread from now on; before that, `send_back` writes in the caller's thread."""
         self._writing_thread = threading.Thread(target=self._write_all, name="reconsume-failed-messages", daemon=True)
         self._writing_thread.start()
 
@@ -140,40 +140,40 @@ class Sender(ABC):
             self._handed_over.put(failed)
 
     def waiting_share(self) -> float:
-        """Return what waits for the group as a share of its `maxWaiting`; 0 without one."""
+        """Return the group's waiting messages as a fraction of its `maxWaiting`; 0 without a limit."""
         return 0.0
 
     @abstractmethod
     def write(self, failed: FailedMessage) -> None:
-        """Write the send-back; its `done` is called, maybe in another thread."""
+        """Write the send-back; its `done` is called later, possibly in another thread."""
 
     @abstractmethod
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Commit what is finished, without waiting for it."""
+        """Commit finished messages without waiting for the answer."""
 
     @abstractmethod
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Wait for what is on its way, commit what is finished; False if something is still on its way."""
+        """Wait for send-backs in flight, then commit finished messages; False if some are still in flight."""
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """These were dropped and are given away: settle what is on its way, then commit."""
+        """Settle send-backs of revoked partitions, then commit."""
         if not self.settle(queues, seconds):
             logger.warning("send-backs unacknowledged before a rebalance; they may be stored twice")
 
     def serve(self) -> None:  # noqa: B027 - nothing to do for most
-        """Called at every turn of the thread that polls."""
+        """Do periodic work; called at every turn of the polling thread."""
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:  # noqa: B027 - nothing to do for most
-        """These belong to someone else already: nothing may be sent or committed for them."""
+        """Forget lost partitions: nothing may be sent or committed for them."""
 
     def close(self) -> None:
-        """The consumer is about to be closed: messages handed over from now on stay uncommitted and are read again."""
+        """Prepare for the end: messages handed over from now on stay uncommitted and are read again."""
         self._handed_over.put(None)
         if self._writing_thread is not None:
             self._writing_thread.join()
 
     def _wait_until_written(self, seconds: float) -> bool:
-        """Whether all that was handed over until now, or until it was closed, has been given to `write`."""
+        """Wait until `write` has got everything that was handed over so far; False after `seconds`."""
         if self._writing_thread is None or not self._writing_thread.is_alive():
             return True
         passed = threading.Event()
@@ -191,24 +191,24 @@ class Sender(ABC):
         try:
             failed.begin(self)
         except BaseException as error:
-            with suppress(BaseException):  # the log shows the error, which may raise another one
+            with suppress(BaseException):  # the log shows the error, whose text may raise another one
                 logger.exception("error while sending back %r", failed.message)
                 failed.end(SendBackFailed(Cause.of(error).message))
 
 
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
-    """Return the offsets of these to commit."""
+    """Return the offsets of these queues that are not committed yet."""
     return {queue: point for queue in queues if (point := queue.to_commit) is not None}
 
 
 def points_of(points: Mapping[ProcessQueue, Commit]) -> dict[Partition, Commit]:
-    """The same by partition."""
+    """Return the commits by partition."""
     return {queue.where: point for queue, point in points.items()}
 
 
 @dataclass(eq=False, kw_only=True)
 class PlainSender(Sender):
-    """The send-back first; when it is acknowledged its offset may be committed. A crash between repeats it.
+    """Commits an offset after the acknowledgement of its send-back. A crash in between sends back twice.
 
     Attributes:
         writer: writes send-backs.
@@ -219,7 +219,7 @@ class PlainSender(Sender):
     consumer: GroupConsumer
 
     def waiting_share(self) -> float:
-        """Return it as the writer knows it."""
+        """Return the writer's fraction of `maxWaiting`."""
         return self.writer.limit.share(self.log.group)
 
     def write(self, failed: FailedMessage) -> None:
@@ -234,7 +234,7 @@ class PlainSender(Sender):
         """Wait for send-backs on their way, then commit."""
         end = time.monotonic() + seconds
         settled = self._wait_until_written(seconds) and not self.writer.flush(max(0.0, end - time.monotonic()))
-        # Also what was committed before: the answer to that may not have come yet.
+        # Repeat earlier commits: their answers may not have arrived yet.
         self._commit({queue: point for queue in queues if (point := queue.commit_point()) is not None}, wait=True)
         return settled
 

@@ -20,11 +20,11 @@ from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, Send
 logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 500
-"""Messages in one transaction."""
+"""Maximum of messages in one transaction."""
 _AGAIN_SECONDS: Final = 0.5
 _BRIEFLY_SECONDS: Final = 0.05
 _PATIENCE_SECONDS: Final = 60.0
-"""For a transaction that another thread writes."""
+"""Limit of the wait for a transaction that another thread writes."""
 
 
 class _Unresolved(NamedTuple):
@@ -34,25 +34,25 @@ class _Unresolved(NamedTuple):
 
 @dataclass(eq=False, kw_only=True)
 class TransactionalSender(Sender):
-    """Writes failed messages and commits offsets in transactions, in a thread of its own.
+    """Writes failed messages and commits offsets in transactions, in a background thread.
 
     Guarantees:
-        1. A send-back and the offset, or the note beside the offset, that its message is done are one: no crash
-           sends a message back twice.
-        2. The group metadata is taken before a partition is looked at; so if the partition is lost after that look,
-           the transaction is fenced by the group coordinator (KIP-447).
-        3. A transaction whose outcome is not known is looked up before anything else is written.
-        4. Everything that this consumer commits goes through here, one after the other: a plain commit beside it could
-           put the offset back behind a message that was sent back.
-        5. Only offsets of partitions that were ours all the time tell what became of a transaction. Where some are
-           changed and some are not, another member has written: it is asked again when those are known to be gone.
+        1. A send-back and the offset (or metadata) that marks its message as done are atomic: no crash sends a
+           message back twice.
+        2. The group metadata is taken before partitions are checked. If a partition is lost after the check, the
+           group coordinator fences the transaction (KIP-447).
+        3. A transaction with an unknown outcome is looked up before anything else is written.
+        4. All commits of this consumer go through here, one after the other: a plain commit could move the offset back
+           before a message that was sent back.
+        5. Only offsets of partitions that we owned all the time prove the outcome of a transaction. If only some of
+           them have changed, another member has written: ask again when those partitions are known to be lost.
     Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/test_consumer_model.py.
 
     Attributes:
-        writer: writes both in one transaction, and tells what became of one whose outcome was not known.
-        group_metadata: the consumer's own, as of now; called by the thread that polls alone, because
-            confluent-kafka lets no other in while it polls.
-        known: is told what was committed.
+        writer: writes both in one transaction, and resolves unknown outcomes.
+        group_metadata: returns the consumer's current metadata. Only the polling thread calls it, because
+            confluent-kafka admits no other thread during a poll.
+        known: gets the committed offsets.
     """
 
     writer: ExactlyOnceWriter
@@ -74,18 +74,18 @@ class TransactionalSender(Sender):
         self._thread.start()
 
     def waiting_share(self) -> float:
-        """Return it as the writer knows it."""
+        """Return the writer's fraction of `maxWaiting`."""
         return self.writer.limit.share(self.log.group)
 
     def write(self, failed: FailedMessage) -> None:
-        """Put it in the next transaction."""
+        """Put the message into the next transaction."""
         with self._changed:
             if failed.queue not in self._forgotten:
                 self._pending.append(failed)
                 self._changed.notify_all()
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
-        """Commit in the next transaction; raises what has ended the own thread."""
+        """Commit in the next transaction; raise the error that has ended the background thread."""
         if self._failure is not None:
             raise self._failure
         with self._changed:
@@ -94,7 +94,7 @@ class TransactionalSender(Sender):
                 self._changed.notify_all()
 
     def serve(self) -> None:
-        """Give the own thread the group metadata that it has asked for."""
+        """Hand the background thread the group metadata that it has asked for."""
         if self._asks:
             metadata = self.group_metadata()
             with self._changed:
@@ -102,13 +102,13 @@ class TransactionalSender(Sender):
                 self._changed.notify_all()
 
     def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> None:
-        """Settle what waits for these now, in the caller's thread; the rest is given up and read again."""
+        """Write the pending messages of these partitions now, in the caller's thread; the rest is read again."""
         leaving = set(queues)
         self.settle(leaving, seconds)
         self.forget(leaving)
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
-        """Write what waits for these now, in the caller's thread; False if something cannot be written."""
+        """Write the pending messages of these partitions now, in the caller's thread; False if some remain."""
         leaving = set(queues)
         end = time.monotonic() + seconds
         written = self._wait_until_written(seconds)
@@ -124,7 +124,7 @@ class TransactionalSender(Sender):
         return written and not self._has_something_of(leaving)
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
-        """Send nothing more for these; their next owner has the messages."""
+        """Send nothing more for lost partitions: their next owner has the messages."""
         gone = set(queues)
         with self._changed:
             self._forgotten |= gone
@@ -172,7 +172,7 @@ class TransactionalSender(Sender):
             return any(one.queue in queues for one in waiting) or any(queue.to_commit is not None for queue in queues)
 
     def _settle(self, metadata: Any, seconds: float) -> bool:
-        """Write one transaction, if there is something to write; False if that has to be tried again."""
+        """Write one transaction, if anything is pending; False to try again."""
         if metadata is None or not self._writing.acquire(timeout=seconds):
             return False
         try:
@@ -194,11 +194,11 @@ class TransactionalSender(Sender):
         points = {
             queue: point
             for queue, offsets in done.items()
-            # What stands there already would tell nothing if the outcome had to be looked up.
+            # Values that are committed already would prove nothing if the outcome had to be looked up.
             if (point := queue.commit_point(offsets)) is not None and point != queue.committed
         }
         if not points:
-            # What is out of reach of the metadata must wait until the messages before it are done.
+            # Messages beyond the reach of the metadata must wait until earlier messages are done.
             return not self._pending
         try:
             self.writer.send_back(
@@ -220,7 +220,7 @@ class TransactionalSender(Sender):
         return True
 
     def _resolve(self) -> bool:
-        """Whether nothing is unknown any more."""
+        """Resolve unknown outcomes; return whether none is left."""
         if self._unresolved is None:
             return True
         batch, points = self._unresolved
@@ -242,7 +242,7 @@ class TransactionalSender(Sender):
         return True
 
     def _refused(self, batch: Sequence[FailedMessage], metadata: Any, error: SendBackFailed) -> bool:
-        """Find out which it was: the others must not suffer for it."""
+        """Find out which message was refused: the others must not suffer for it."""
         if not batch:
             logger.warning("offsets not committed: %s", error)
             return False

@@ -1,1 +1,1 @@
-"""Which topics a consumer reads."""
+"""The topics that a consumer reads."""

@@ -1,8 +1,8 @@
 """A Kafka consumer whose subscription follows the topics that match its patterns.
 
-Patterns are resolved here and not by librdkafka: it searches with the C library's expressions in the classic group
-protocol, and leaves it to the brokers' RE2/J, on the whole name, in the new one (KIP-848), where nothing can be
-excluded. Here a pattern means the same in both, and never one of our own topics.
+Patterns are resolved here, not by librdkafka. In the classic group protocol librdkafka searches with the C library's
+expressions; in the new one (KIP-848) brokers match whole names with RE2/J and cannot exclude topics. Here a pattern
+means the same in both, and never matches a topic of reconsume.
 Test: tests/integration/test_subscriptions.py.
 """
 
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 class PatternConsumer(GroupConsumer):
-    """Subscribes to the topics that it is told, and to those that the repeated look has found by now.
+    """Subscribes to the given topics, and to those that the repeated look has found by now.
 
     Args:
         settings: for librdkafka.
-        found: has been started.
+        found: must be started.
     """
 
     def __init__(self, settings: Mapping[str, Any], found: RepeatedLook[list[str]]) -> None:
@@ -34,12 +34,12 @@ class PatternConsumer(GroupConsumer):
         self._subscribed: set[str] = set()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Take part in the group with these topics, and with what is found."""
+        """Join the group with these topics and the found ones."""
         self._always = topics
         self._follow()
 
     def follow(self) -> None:
-        """Subscribe anew when other topics match."""
+        """Subscribe again when other topics match."""
         if self._found.latest is not self._seen:
             self._follow()
 

@@ -1,4 +1,4 @@
-"""Look at something in the cluster again and again, in a thread of its own."""
+"""Repeats a request to the cluster in a background thread."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EVERY_SECONDS: Final = 10.0
-"""As often as our consumers refresh their metadata."""
+"""The interval at which our consumers refresh their metadata."""
 _AGAIN_SECONDS: Final = 2.0
 _WAIT_SECONDS: Final = 0.5
 
 
 class RepeatedLook(Generic[T]):
-    """Has the latest answer; a cluster that cannot be reached is waited for, and the log says so.
+    """The latest answer to a repeated request; waits for an unreachable cluster, and logs that.
 
     Args:
-        look: asks the cluster; it may wait.
-        what: is looked for, for the log.
+        look: asks the cluster; may block.
+        what: the subject, for the log.
     """
 
     def __init__(self, look: Callable[[], T], what: str) -> None:
@@ -38,14 +38,14 @@ class RepeatedLook(Generic[T]):
 
     @property
     def latest(self) -> T | None:
-        """The last answer; the same object until there is a new one, None before the first."""
+        """Return the last answer; the same object until there is a new one, None before the first."""
         return self._latest
 
     def start(self, stop: threading.Event) -> None:
-        """Begin, and wait for the first answer or for `stop`.
+        """Start, and wait for the first answer or for `stop`.
 
         Raises:
-            ReconsumeError: the first question was refused.
+            ReconsumeError: the cluster refused the first request.
         """
         self._thread.start()
         while not stop.is_set() and not self._answered.wait(_WAIT_SECONDS):
@@ -54,7 +54,7 @@ class RepeatedLook(Generic[T]):
             raise self._failure
 
     def close(self) -> None:
-        """Stop; a question that is on its way is waited for."""
+        """Stop; wait for a request in flight."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -73,6 +73,6 @@ class RepeatedLook(Generic[T]):
                     return
                 logger.warning("%s: %s; using earlier values", self._what, error)
             except Exception:
-                # Nobody would know that new ones are not found any more.
+                # Without this line nobody would notice that new ones are no longer found.
                 logger.exception("%s: trying again", self._what)
             self._stop.wait(EVERY_SECONDS if self._answered.is_set() else _AGAIN_SECONDS)

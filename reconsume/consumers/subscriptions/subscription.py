@@ -1,4 +1,4 @@
-"""Which topics, and which messages of them, a group wants."""
+"""The topics, and the messages in them, that a group wants."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class TagExpression:
         return cls(tags)
 
     def wants(self, tag: str | None) -> bool:
-        """Exact match; a message without a tag never matches a set of tags (RocketMQ: TF-01, TF-02, TF-03)."""
+        """Return whether a tag matches exactly; no tag never matches a set of tags (RocketMQ: TF-01, TF-02, TF-03)."""
         return self.tags is None or (tag is not None and tag in self.tags)
 
 
 class Subscriptions:
     """The subscription of a consumer: topics by name, and patterns `^…` that match the whole name.
 
-    Topics of the installation and Kafka's own (`__…`) never match a pattern. A topic that has a subscription of its
-    own has its tags, another one those of the first pattern that matches.
+    Topics of reconsume and Kafka's own (`__…`) never match a pattern. The tags of a topic are those of its own
+    subscription, else those of the first matching pattern.
 
     Args:
         names: the installation's topics.
-        namespace: of the consumer; names and patterns are meant inside it.
+        namespace: the consumer's; names and patterns are relative to it.
     """
 
     def __init__(self, names: TopicNames, namespace: Namespace | None = None) -> None:
@@ -56,10 +56,10 @@ class Subscriptions:
         self._patterns: dict[str, tuple[re.Pattern[str], TagExpression]] = {}
 
     def add(self, topic: str, expression: str | None) -> None:
-        """Subscribe; the last expression for a name or a pattern holds.
+        """Subscribe; the last expression for a name or a pattern counts.
 
         Raises:
-            IllegalSetting: the name, the pattern or the expression cannot be.
+            IllegalSetting: an invalid name, pattern or expression.
         """
         tags = TagExpression.parse(expression)
         if topic.startswith("^"):
@@ -82,11 +82,11 @@ class Subscriptions:
 
     @property
     def has_patterns(self) -> bool:
-        """Whether which topics are meant depends on which there are."""
+        """Return whether the topics depend on those that exist."""
         return bool(self._patterns)
 
     def get(self, topic: str) -> TagExpression | None:
-        """The tags that are wanted of a Kafka topic; None if it is not subscribed to, as the retry topic is not."""
+        """Return the wanted tags of a Kafka topic; None if it is not subscribed, as the retry topic."""
         return self._topics[topic] if topic in self._topics else self._first_match(topic)
 
     def remedy_if_missing(self, topic: str) -> str:
@@ -94,12 +94,12 @@ class Subscriptions:
         return self._names.remedy_if_missing(topic)
 
     def existing(self, admin: KafkaAdmin, refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
-        """How many partitions each topic has that exists and is subscribed to; `refused` as of `KafkaAdmin`."""
+        """Return the number of partitions of each existing subscribed topic; `refused` as in `KafkaAdmin`."""
         found = admin.topics() if self._patterns else admin.partitions(self._topics, refused)
         return {topic: found[topic] for topic in self.among(found)}
 
     def among(self, existing: Iterable[str]) -> list[str]:
-        """Which of these topics are subscribed to."""
+        """Return which of these topics are subscribed."""
         return sorted(topic for topic in existing if self.get(topic) is not None)
 
     def _first_match(self, topic: str) -> TagExpression | None:

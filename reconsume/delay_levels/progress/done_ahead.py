@@ -1,4 +1,4 @@
-"""Which records above a committed offset are done already, as text for the offset's metadata.
+"""Records above a committed offset that are done already, as text for the offset's metadata.
 
 The text is `done1:` and a bitmap in base64; bit i of byte n stands for the offset 8 n + i above the committed one.
 """
@@ -13,13 +13,13 @@ from typing import Final
 from reconsume.delay_levels.errors import MalformedProperty
 
 LONGEST_SPAN: Final = 16_000
-"""Offsets from the first unfinished one to the last that may be done: 2,674 of the 4,096 bytes that Kafka allows."""
+"""The longest distance from the first unfinished offset to a done one: 2,674 of the 4,096 bytes that Kafka allows."""
 
 _VERSION: Final = "done1:"
 
 
 def encode_done(offset: int, done: Iterable[int]) -> str:
-    """The metadata for a committed offset; empty when nothing above it is done.
+    """Return the metadata for a committed offset; empty if nothing above it is done.
 
     Raises:
         ValueError: a done offset is below the committed one, or `LONGEST_SPAN` or more above it.
@@ -37,7 +37,7 @@ def encode_done(offset: int, done: Iterable[int]) -> str:
 
 
 def decode_done(offset: int, metadata: str | None) -> frozenset[int]:
-    """The offsets that `encode_done` wrote; none for an empty text, as another tool leaves it.
+    """Return the offsets that `encode_done` wrote; none for an empty text, which other tools write.
 
     Raises:
         MalformedProperty: the text is something else.
@@ -47,7 +47,7 @@ def decode_done(offset: int, metadata: str | None) -> frozenset[int]:
     try:
         version, encoded = metadata[: len(_VERSION)], metadata[len(_VERSION) :]
         bitmap = base64.b64decode(encoded if version == _VERSION else "?", validate=True)
-    except ValueError:  # of the base64, or of what is no ASCII
+    except ValueError:  # invalid base64, or not ASCII
         raise MalformedProperty(
             f"the metadata of offset {offset} is not ours: {metadata[:40]!r}; it must begin with {_VERSION}"
         ) from None
@@ -72,7 +72,7 @@ class DoneAhead:
         self._next = 0
 
     def read(self, offset: int) -> bool:
-        """Take note of the record that was read next; False if it is done already."""
+        """Note the record that was read next; False if it is done already."""
         self._next = offset + 1
         if offset in self._done and not self._order:
             self._done.discard(offset)
@@ -81,17 +81,17 @@ class DoneAhead:
         return offset not in self._done
 
     def in_reach(self, offset: int) -> bool:
-        """Whether this record may be done now, before those in front of it."""
+        """Return whether this record may be done now, before those in front of it."""
         return not self._order or offset - self._order[0] < LONGEST_SPAN
 
     def after(self, offsets: Iterable[int]) -> tuple[int, str]:
-        """The offset to commit, and its metadata, when these are done as well."""
+        """Return the offset to commit and its metadata, as if these offsets were done as well."""
         done = self._done.union(offsets)
         safe = next((offset for offset in self._order if offset not in done), self._next)
         return safe, encode_done(safe, (offset for offset in done if offset >= safe))
 
     def finish(self, offsets: Iterable[int]) -> None:
-        """These are done, and that is committed."""
+        """Note that these are done and committed."""
         self._done.update(offsets)
         while self._order and self._order[0] in self._done:
             self._done.discard(self._order.popleft())

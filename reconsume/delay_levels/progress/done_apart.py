@@ -1,4 +1,4 @@
-"""Which few records far above a committed offset are done already, as text for the offset's metadata.
+"""A few records far above a committed offset that are done already, as text for the offset's metadata.
 
 The text is `apart1:` and, in base64, one number for each in order: how many offsets lie between it and the one before
 (the first counts from the committed offset). A number is written in groups of 7 bits, the lowest first; all but its
@@ -15,17 +15,17 @@ from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.progress.done_ahead import decode_done
 
 MOST_APART: Final = 750
-"""So many always fit: 3,000 bytes, which are 4,007 of the 4,096 characters that Kafka allows."""
+"""This many offsets always fit: 3,000 bytes, which are 4,007 of the 4,096 characters that Kafka allows."""
 REACH: Final = 1 << 28
-"""Offsets from the committed one to the last that may be done: each number takes 4 bytes at most."""
+"""The longest distance from the committed offset to a done one: each number takes 4 bytes at most."""
 
 _VERSION: Final = "apart1:"
 _LONGEST: Final = 9
-"""Bytes of a number; offsets have 63 bits."""
+"""The maximum of bytes of a number; offsets have 63 bits."""
 
 
 def encode_apart(offset: int, done: Iterable[int]) -> str:
-    """The metadata for a committed offset; empty when nothing above it is done.
+    """Return the metadata for a committed offset; empty if nothing above it is done.
 
     Raises:
         ValueError: a done offset is below the committed one, or `REACH` or more above it, or there are too many.

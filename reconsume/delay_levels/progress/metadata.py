@@ -27,11 +27,11 @@ _FAILURES: Final = re.compile(r"[0-9]{1,10}=[0-9]{1,10}(,[0-9]{1,10}=[0-9]{1,10}
 
 @dataclass(frozen=True, slots=True)
 class KeptProgress:
-    """The progress that an earlier life left.
+    """The stored progress of an earlier owner.
 
     Attributes:
         done: offsets above the committed one that are finished.
-        failures: how often a record failed here since it was read the first time, by its offset.
+        failures: how often a record failed in place, by its offset.
     """
 
     done: frozenset[int] = frozenset()
@@ -39,11 +39,10 @@ class KeptProgress:
 
 
 def encode_progress(offset: int, done: Iterable[int], failures: Mapping[int, int]) -> str:
-    """The metadata for a committed offset; empty when there is nothing to keep.
+    """Return the metadata for a committed offset; empty if there is no progress to keep.
 
-    What does not fit is left out: a done record further than `LONGEST_SPAN` above the offset is repeated after a
-    crash (the consumer stops reading before that, but a compacted topic may jump), and of the failures the highest
-    counts are kept.
+    Excess progress is left out. A done record more than `LONGEST_SPAN` above the offset is repeated after a crash (the
+    consumer stops reading before that, but a compacted topic may jump). Of the failures the highest counts are kept.
     """
     text = encode_done(offset, (one for one in done if one - offset < LONGEST_SPAN))
     room = MAX_METADATA_BYTES - len(text) - len(_FAILED)

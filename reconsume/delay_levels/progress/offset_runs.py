@@ -1,4 +1,4 @@
-"""A set of offsets that knows how they come: in long runs without gaps."""
+"""A set of offsets that is stored as runs without gaps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import sub
 
 
 class OffsetRuns:
-    """Offsets in order, kept as runs: adding and removing a run costs as much as adding and removing one offset.
+    """Offsets in order, stored as runs: adding or removing a run costs as much as one offset.
 
     Offsets are added at the end only, and removed anywhere.
     """
@@ -27,7 +27,7 @@ class OffsetRuns:
         """Add a run behind all others.
 
         Raises:
-            ValueError: it does not lie there.
+            ValueError: the run is not behind the others.
         """
         if not run:
             return
@@ -41,7 +41,7 @@ class OffsetRuns:
         self._size += len(run)
 
     def remove(self, run: range) -> bool:
-        """Take a run out; False, and nothing is taken, if some of it is not here."""
+        """Remove a run; False, without a change, if part of it is missing."""
         first, end = run.start, run.stop
         firsts, ends = self._firsts, self._ends
         place = bisect_right(firsts, first) - 1
@@ -61,7 +61,7 @@ class OffsetRuns:
         return True
 
     def remove_below(self, offset: int) -> None:
-        """Take out everything in front of an offset."""
+        """Remove all offsets below one."""
         whole = bisect_right(self._ends, offset)
         self._size -= sum(self._ends[:whole]) - sum(self._firsts[:whole])
         del self._firsts[:whole], self._ends[:whole]
@@ -70,19 +70,19 @@ class OffsetRuns:
             self._firsts[0] = offset
 
     def without(self, offsets: Iterable[int]) -> OffsetRuns:
-        """A copy in which these are not."""
+        """Return a copy without these offsets."""
         copy = OffsetRuns(self.runs())
         for offset in offsets:
             copy.remove(range(offset, offset + 1))
         return copy
 
     def runs(self) -> Iterator[range]:
-        """The runs, in order; none touches the next."""
+        """Return the runs in order; no two are adjacent."""
         return map(range, self._firsts, self._ends)
 
     @property
     def first(self) -> int | None:
-        """The smallest offset; None if there is none."""
+        """Return the smallest offset; None if the set is empty."""
         return self._firsts[0] if self._firsts else None
 
     def __contains__(self, offset: object) -> bool:
@@ -100,7 +100,7 @@ class OffsetRuns:
 
 
 def runs_of(offsets: Sequence[int]) -> Iterable[range]:
-    """Rising offsets as runs, in order."""
+    """Return rising offsets as runs, in order."""
     if isinstance(offsets, range):
         return (offsets,)
     if not offsets:

@@ -1,4 +1,4 @@
-"""Which offset is safe to commit while records of a partition finish in any order, and what is done above it."""
+"""The offset to commit while records of a partition finish in any order, and the finished records above it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class OffsetProgress:
 
     Guarantees:
         1. `safe_offset` is the smallest unfinished offset, or one past the last begun (RocketMQ: CC-13).
-        2. It never goes back (CC-14), and never passes an unfinished record.
+        2. It never decreases (CC-14), and never passes an unfinished record.
         3. Offsets may have gaps: compaction and transaction markers take some.
         4. Finished records stay finished over a restart: a consumer that starts at `safe_offset` with `done_ahead`
            begins none of them again.
 
     Args:
-        done: offsets that were finished in an earlier life, as its `done_ahead` said.
+        done: offsets that an earlier owner has finished, from its `done_ahead`.
         start: the committed offset; every record below it is finished.
     """
 
@@ -28,27 +28,27 @@ class OffsetProgress:
     def __init__(self, done: Iterable[int] = (), start: int = 0) -> None:
         self._earlier = set(done)
         self._start = start
-        # Of what lies below the safe offset it may have a part, until something is begun again.
+        # May contain offsets below the safe offset, until the next record begins.
         self._begun = OffsetRuns()
         self._unfinished = OffsetRuns()
         self._first: int | None = None
         self._next: int | None = None
 
     def is_unfinished(self, offset: int) -> bool:
-        """Whether the record at an offset is begun and not finished."""
+        """Return whether the record at an offset has begun and is not finished."""
         return offset in self._unfinished
 
     def was_begun(self, offset: int) -> bool:
-        """Whether this record, or what a gap has in its place, is below the start or was begun here before."""
+        """Return whether this offset is below the start or was begun here before."""
         if offset < self._start:
             return True
         return self._first is not None and self._next is not None and self._first <= offset < self._next
 
     def begin(self, offset: int) -> bool:
-        """Take note of a record that was read; False if it was finished in an earlier life.
+        """Note a record that was read; False if an earlier owner has finished it.
 
         Raises:
-            ValueError: the offset is not higher than the last one, so the caller has read something twice.
+            ValueError: the offset is not higher than the last one, so the caller has read a record twice.
         """
         if self._next is not None and offset < self._next:
             raise ValueError(f"offset {offset} was begun before; the next one must be {self._next} or higher")
@@ -62,7 +62,7 @@ class OffsetProgress:
         return True
 
     def begin_all(self, offsets: Sequence[int]) -> bool:
-        """`begin` for records that were read together; False, and nothing is noted, if some may be finished."""
+        """Note records that were read together; False, without a change, if some may be finished."""
         if self._earlier or not offsets:
             return False
         rising = isinstance(offsets, range) or all(map(lt, offsets, offsets[1:]))
@@ -83,28 +83,28 @@ class OffsetProgress:
         self._next = run.stop
 
     def finish(self, offset: int) -> bool:
-        """Take note that a record needs nothing more; False if it was finished already or never begun."""
+        """Note that a record is finished; False if it was finished already or never begun."""
         return self._unfinished.remove(range(offset, offset + 1))
 
     def finish_all(self, offsets: Sequence[int]) -> None:
-        """`finish` for several, which rise."""
+        """Note that several records are finished, in rising order."""
         for run in runs_of(offsets):
             if not self._unfinished.remove(run):
                 for offset in run:
                     self.finish(offset)
 
     def finish_everything(self) -> None:
-        """`finish` for all that is begun."""
+        """Note that all begun records are finished."""
         self._unfinished = OffsetRuns()
 
     @property
     def safe_offset(self) -> int | None:
-        """The offset to commit; None until a record was begun."""
+        """Return the offset to commit; None before the first record."""
         first = self._unfinished.first
         return self._next if first is None else first
 
     def after(self, finished: Collection[int] = ()) -> tuple[int, list[int]] | None:
-        """The safe offset and what is done above it, as they are when these are finished too; None before a begin."""
+        """Return the safe offset and the done ones above it, as if these were finished too; None before a begin."""
         if self._next is None:
             return None
         unfinished = self._unfinished.without(finished) if finished else self._unfinished
@@ -117,12 +117,12 @@ class OffsetProgress:
 
     @property
     def unfinished(self) -> int:
-        """How many records are begun and not finished."""
+        """The number of unfinished records."""
         return len(self._unfinished)
 
     @property
     def span(self) -> int:
-        """From the smallest unfinished offset to the last begun; 0 when nothing is unfinished.
+        """The distance from the smallest unfinished offset to the last begun one; 0 if nothing is unfinished.
 
         One stuck record stops its partition when this passes a limit (RocketMQ: FC-03).
         """

@@ -1,1 +1,1 @@
-"""When a record is due, what a retry policy says, and what becomes of a failed message."""
+"""Rules: when a record is due, retry policies, and where a failed message goes."""

@@ -1,4 +1,4 @@
-"""How a message with a due moment of its own waits: down a cascade of delay topics, the last stretch in memory.
+"""How a message with its own due moment waits: on a cascade of delay topics, and at last in memory.
 
 Guarantees: a lane that is `SLACK_MS` late does not make the message late.
 Test: tests/unit/delay_levels/rules/test_cascade.py.
@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from typing import Final
 
 SLACK_MS: Final = 500
-"""A lane may deliver so late and the message still reaches its last stretch in time."""
+"""The lateness of a lane that still lets the message reach its last stretch in time."""
 
 
 def next_delay_ms(now_ms: float, deliver_ms: int, delays_ms: Iterable[int]) -> int | None:
-    """The delay of the next lane: the largest that ends at least `SLACK_MS` before the message is due.
+    """Return the delay of the next lane: the largest that ends at least `SLACK_MS` before the message is due.
 
-    None means that no lane fits: hold it in memory until it is due, which is at once for a moment that is past.
+    None means that no lane fits: hold it in memory until it is due, which is at once for a moment in the past.
     With lanes that deliver at most `SLACK_MS` late the last stretch is shorter than the shortest delay and
     `SLACK_MS`.
 
     Args:
-        now_ms: the time.
+        now_ms: the current time.
         deliver_ms: when the message is due; never early.
-        delays_ms: the lanes that there are, in any order.
+        delays_ms: the delays of all lanes, in any order.
     """
     left = deliver_ms - now_ms - SLACK_MS
     return max((delay for delay in delays_ms if 0 < delay <= left), default=None)

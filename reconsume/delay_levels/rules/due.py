@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def due_ms(append_ms: int, delay_ms: int) -> int:
-    """Append time plus delay, both in milliseconds (RocketMQ: DP-05)."""
+    """Return append time plus delay, in milliseconds (RocketMQ: DP-05)."""
     return append_ms + delay_ms

@@ -1,4 +1,4 @@
-"""Durations as RocketMQ writes them (`10s`, `5m`, `2h`) and as they stand in delay-topic names."""
+"""Durations in RocketMQ's notation (`10s`, `5m`, `2h`), also in names of delay topics."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from reconsume.delay_levels.errors import IllegalDelayLevels
 
 LONGEST_MS: Final = 366 * 86_400_000
-"""A delay topic keeps its records twice as long as they wait, so a longer one is a slip of the pen."""
+"""A delay topic keeps its records twice as long as they wait, so a longer duration is a typing error."""
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(0|[1-9][0-9]{0,11})(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of one duration such as `10s`.
+    """Return the milliseconds of a duration such as `10s`.
 
-    Units are `ms`, `s`, `m`, `h` and `d`, lower case, with a whole number before them. RocketMQ's level table
-    knows no `ms` (LV-02); only retry policies need it, and the level-table parser refuses it.
+    A whole number is followed by `ms`, `s`, `m`, `h` or `d`, in lower case. RocketMQ's level table has no `ms`
+    (LV-02); only retry policies need it, and the parser of level tables refuses it.
 
     Raises:
         IllegalDelayLevels: the text is not such a duration.
@@ -34,7 +34,7 @@ def parse_duration(text: str) -> int:
 
 @lru_cache(maxsize=256)
 def format_duration(milliseconds: int) -> str:
-    """The shortest exact form, the same for equal durations: 60,000 is always `1m`, 0 is `0s`.
+    """Return the shortest exact form, the same for equal durations: 60,000 is always `1m`, 0 is `0s`.
 
     Levels of equal duration share a delay topic, so a duration must have one name only.
     """

@@ -1,4 +1,4 @@
-"""Which records are a flood: a token bucket for each target and delay topic."""
+"""Floods: a token bucket for each target and delay topic."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 BURST: Final = 500
-"""Records of one target that may enter a delay topic at once."""
+"""The number of records of one target that may enter a delay topic at once."""
 PER_SECOND: Final = 100
-"""Records for which there is room again each second."""
+"""The number of records per second that refill the bucket."""
 MOST_BUCKETS: Final = 10_000
-"""Headers name targets, and anybody may write headers."""
+"""The maximum of remembered targets: headers name them, and anyone may write headers."""
 
 
 @dataclass(slots=True)
@@ -18,8 +18,8 @@ class _Bucket:
     """The budget of one target in one lane.
 
     Attributes:
-        tokens: records for which there is room.
-        at_ms: when that was so.
+        tokens: the number of records that still fit.
+        at_ms: the time of that number.
         is_flooded: whether it was empty, and has not been full since.
     """
 
@@ -31,20 +31,20 @@ class _Bucket:
 class LaneBudgets:
     """The budgets of one writer.
 
-    A target that has emptied its bucket floods until the bucket is full again, so it does not change sides with each
-    record.
+    A target that has emptied its bucket counts as a flood until the bucket is full again, so it does not alternate with
+    each record.
 
-    Guarantees: memory is bounded. While as many targets as are remembered are busy, each further one counts as a flood.
+    Guarantees: memory is bounded. If the maximum of targets is busy, each further one counts as a flood.
     Test: tests/unit/delay_levels/rules/test_lane_budgets.py.
 
-    Several threads may share one: a race counts a record too few.
+    Several threads may share one; a race may miss a record.
     """
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, str], _Bucket] = {}
 
     def is_flood(self, lane: str, target: str, now_ms: float) -> bool:
-        """Count a record that is written to a lane; whether it is part of a flood."""
+        """Count a record that is written to a lane; return whether it is part of a flood."""
         bucket = self._buckets.get((lane, target))
         if bucket is None:
             if len(self._buckets) >= MOST_BUCKETS and not self._forget_full(now_ms):

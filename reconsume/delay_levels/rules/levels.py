@@ -14,20 +14,20 @@ DEFAULT_LEVEL_TABLE: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 3
 """RocketMQ: LV-01."""
 
 FIRST_RETRY_LEVEL: Final = 3
-"""The bridge chooses 3 + n for a message that was sent back n times, so 10 s first (RocketMQ: BR-15)."""
+"""The rule chooses level 3 + n for a message that was sent back n times, so 10 s first (RocketMQ: BR-15)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelayLevels:
     """A table of delays in milliseconds; level 1 is its first entry.
 
-    It is also RocketMQ's CUSTOMIZED retry policy (GP-03), whose list is read by the same rule: the first two
-    entries are for explicit wishes, the n-th retry takes entry 3 + n, and the last entry serves all beyond it. In a
-    table that is computed, as of EXPONENTIAL, the first retry takes the first entry.
+    It is also RocketMQ's CUSTOMIZED retry policy (GP-03), which uses the same rule: the first two entries are for
+    requested levels, the n-th retry takes entry 3 + n, and the last entry serves all further ones. In a computed
+    table, as of EXPONENTIAL, the first retry takes the first entry.
 
     Attributes:
-        first_retry_level: of a message that was never sent back.
-        formula: of a table that is computed, for people.
+        first_retry_level: the level of a message that was never sent back.
+        formula: the formula of a computed table, for people.
     """
 
     delays_ms: tuple[int, ...]
@@ -71,19 +71,19 @@ class DelayLevels:
 
     @property
     def max_level(self) -> int:
-        """The highest level; every wish beyond it is cut to it (RocketMQ: DP-01)."""
+        """The highest level; higher requests are reduced to it (RocketMQ: DP-01)."""
         return len(self.delays_ms)
 
     def automatic_level(self, reconsume_times: int) -> int:
-        """The level when nobody wishes one: 3 + n, cut to the table (RocketMQ: BR-15, DP-01, GP-03)."""
+        """Return the level without a request: 3 + n, limited to the table (RocketMQ: BR-15, DP-01, GP-03)."""
         return self.capped(self.first_retry_level + max(reconsume_times, 0))
 
     def capped(self, level: int) -> int:
-        """`level`, or the highest level where the table is shorter (RocketMQ: DP-01)."""
+        """Return `level`, or the highest level if the table is shorter (RocketMQ: DP-01)."""
         return min(level, self.max_level)
 
     def delay_ms(self, level: int) -> int:
-        """The delay of a level from 1 to `max_level`, in milliseconds.
+        """Return the delay of a level from 1 to `max_level`, in milliseconds.
 
         Raises:
             IllegalDelayLevels: the level does not exist. RocketMQ would silently wait one second (DP-06).
@@ -95,7 +95,7 @@ class DelayLevels:
 
     @property
     def goes_down_at(self) -> int | None:
-        """The first level that is shorter than the one before it: a later retry comes sooner. It is legal."""
+        """Return the first level that is shorter than the one before it, which is legal; None without one."""
         pairs = enumerate(pairwise(self.delays_ms), start=2)
         return next((level for level, (before, this) in pairs if this < before), None)
 

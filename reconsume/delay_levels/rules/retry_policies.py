@@ -1,7 +1,7 @@
-"""How long a group's failed messages wait: the level table, an own list, or exponentially longer.
+"""Retry policies: how long a group's failed messages wait, by the level table, a list, or exponentially.
 
-RocketMQ 5 keeps such a policy with the group (`groupRetryPolicy`). CUSTOMIZED is a level table of the group's
-own; EXPONENTIAL is one that is computed. So `DelayLevels` serves for both.
+RocketMQ 5 stores a policy with the group (`groupRetryPolicy`). CUSTOMIZED is a level table of the group;
+EXPONENTIAL is a computed one. `DelayLevels` serves both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PARAMETERS = {
 
 
 RetryPolicy = DelayLevels
-"""What the send-back rule asks which level is next, and how long it is: the table of all, or a group's own."""
+"""Returns the next level and its duration for the send-back rule: the common table, or a group's own."""
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
-"""The send-back rule: what becomes of a message that a consumer could not process.
+"""The send-back rule: where a failed message goes.
 
-The counter lives in the record and is raised here, nowhere else (RocketMQ: BR-17, BR-18).
+The counter is in the record, and only this rule increments it (RocketMQ: BR-17, BR-18).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 
 
 class Delayed(NamedTuple):
-    """Wait on `level` for `delay_ms`, then come back on the group's retry topic."""
+    """Wait on `level` for `delay_ms`, then return on the group's retry topic."""
 
     level: int
     delay_ms: int
@@ -33,12 +33,12 @@ class DeadLetter(NamedTuple):
 def decide_send_back(
     reconsume_times: int, delay_level: int, max_reconsume_times: int, policy: RetryPolicy
 ) -> Delayed | DeadLetter:
-    """Where a failed message goes (RocketMQ: BR-13, BR-15, BR-17, DP-01).
+    """Return where a failed message goes (RocketMQ: BR-13, BR-15, BR-17, DP-01).
 
     Args:
-        reconsume_times: how often it was sent back before; as stored in the record.
-        delay_level: the wish: 0 lets the policy choose, a negative one asks for the dead-letter topic.
-        max_reconsume_times: at this count, or above, it is a dead letter. 0 makes the first failure one.
+        reconsume_times: how often it was sent back before, as stored in the record.
+        delay_level: the requested level: 0 lets the policy choose, below 0 requests the dead-letter topic.
+        max_reconsume_times: at this count or above it is a dead letter. With 0 the first failure makes a dead letter.
         policy: the level table, or the group's own retry policy.
     """
     if delay_level < 0:

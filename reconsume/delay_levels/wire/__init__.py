@@ -1,1 +1,1 @@
-"""The contents of Kafka: names of topics, headers, keys and values."""
+"""Names and records in Kafka: topics, headers, keys and values."""

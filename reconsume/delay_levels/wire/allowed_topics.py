@@ -1,4 +1,4 @@
-"""The topics that delayed messages may be for: regular expressions, and their record in the GROUPS topic."""
+"""The allowed topics of delayed messages: regular expressions, and their record in the GROUPS topic."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
 
 
 def is_allowed(topic: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns matches the whole name."""
+    """Return whether one of the patterns matches the whole name."""
     return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
 
 def require_allowed(topic: str, published: Sequence[str] | None) -> None:
-    """Refuse a delayed message that the schedulers would put into the quarantine.
+    """Refuse a delayed message that the schedulers would quarantine.
 
     Args:
-        topic: that the message is for.
-        published: the schedulers' patterns; None if they are unknown, which refuses nothing.
+        topic: the target of the message.
+        published: the schedulers' patterns; None if unknown, which allows every topic.
 
     Raises:
         TopicNotAllowed: no pattern matches.
@@ -35,9 +35,9 @@ def require_allowed(topic: str, published: Sequence[str] | None) -> None:
 
 
 def encode_allowed(patterns: Sequence[str]) -> str:
-    """The value of the record.
+    """Return the value of the record.
 
-    It is a list, because versions that do not know the key would take an object for the settings of a group.
+    It is a list, because older versions would read an object as the settings of a group.
     """
     return json.dumps(list(patterns), ensure_ascii=False)
 
@@ -46,7 +46,7 @@ def decode_allowed(value: bytes) -> tuple[str, ...]:
     """Read the value of the record.
 
     Raises:
-        IllegalSetting: it is not a list of regular expressions.
+        IllegalSetting: not a list of regular expressions.
     """
     try:
         found = json.loads(value)

@@ -1,7 +1,7 @@
-"""Records of the DEAD_LETTERS topic: what became of a dead letter. One without a record is open.
+"""Records of the DEAD_LETTERS topic: the state of each dead letter. Without a record it is open.
 
-The key is `<topic>/<partition>/<offset>/<stored>`, where `stored` is the append time in milliseconds: a topic that was
-made again has other ones, so its dead letters are open. The value is a JSON object.
+The key is `<topic>/<partition>/<offset>/<stored>`, where `stored` is the append time in milliseconds. Append times in a
+recreated topic differ, so its dead letters are open. The value is a JSON object.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 class DeadLetterKey(NamedTuple):
-    """Which dead letter it is.
+    """The identity of a dead letter.
 
     Attributes:
         topic: the Kafka topic.
@@ -51,11 +51,11 @@ class DeadLetterState:
 
     Attributes:
         state: a key of `STATES`, but not `OPEN`.
-        at_ms: when, by the clock of the program that wrote it.
-        by: who.
-        why: as a person says it; empty where nobody said anything.
+        at_ms: the time, by the clock of the program that wrote it.
+        by: the name of the person or program.
+        why: a reason from a person; may be empty.
         job: the `REPLAY_ID` of a resend, else empty.
-        newer: of a superseded one, where the newer dead letter stands: `<partition>/<offset>`; else empty.
+        newer: for a superseded one, the place of the newer dead letter: `<partition>/<offset>`; else empty.
     """
 
     state: str
@@ -67,7 +67,7 @@ class DeadLetterState:
 
 
 def parse_key(key: bytes | None) -> DeadLetterKey:
-    """The dead letter that a record is about.
+    """Return the dead letter that a record is about.
 
     Raises:
         MalformedProperty: the key is something else.
@@ -79,14 +79,14 @@ def parse_key(key: bytes | None) -> DeadLetterKey:
 
 
 def encode_state(state: DeadLetterState) -> str:
-    """The value of a record."""
+    """Return the value of a record."""
     value: dict[str, Any] = {"state": state.state, "at": state.at_ms, "by": state.by}
     value |= {name: text for name in ("why", "job", "newer") if (text := getattr(state, name))}
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_state(value: bytes) -> DeadLetterState:
-    """The state that `encode_state` wrote; fields of later versions are ignored.
+    """Return the state that `encode_state` wrote; fields of later versions are ignored.
 
     Raises:
         MalformedProperty: the value is something else.

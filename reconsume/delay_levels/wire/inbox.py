@@ -1,4 +1,4 @@
-"""The SEND_BACK inbox: a send-back as an ordinary message, which the scheduler applies the rule to."""
+"""The SEND_BACK inbox: send-backs as ordinary messages, to which the scheduler applies the rule."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _HIGHEST_COUNT: Final = 2**31 - 1
 
 
 def inbox_copy(request: SendBackRequest, names: TopicNames, failed_ms: float | None = None) -> SendBackCopy:
-    """The same send-back as an ordinary message for the inbox, where the scheduler applies the rule.
+    """Return a send-back as an ordinary message for the inbox, where the scheduler applies the rule.
 
-    It is the second way when the first fails. The wish goes with it (RocketMQ forgets it there: SB-05, SB-06).
+    This is the second way if the delay topic refuses it. It keeps the requested level (RocketMQ loses it: SB-05,
+    SB-06).
 
     Args:
         request: the failed message.
@@ -69,13 +70,13 @@ def inbox_request(headers: Headers, position: Position, timestamp_ms: int) -> Se
 
     Needed are `REAL_TOPIC` (`%RETRY%<group>`; `%DLQ%<group>` asks for a dead letter) and the origin topic
     (`RETRY_TOPIC`, or an `ORIGIN_MESSAGE_ID` that names it). `RECONSUME_TIME`, `MAX_RECONSUME_TIMES`,
-    `BORN_TIMESTAMP` and `FIRST_FAILURE_TIMESTAMP` are taken where they are. The wish is
+    `BORN_TIMESTAMP` and `FIRST_FAILURE_TIMESTAMP` are used if present. The requested level is
     `DELAY_LEVEL_WHEN_NEXT_CONSUME`; without it `DELAY`, if it is negative or the message was never sent back before.
-    A positive `DELAY` on a message that was sent back is the level of its last wait, not a wish: clients copy headers.
-    So the wish has a header of its own. Test: tests/unit/delay_levels/wire/test_inbox.py.
+    On a message that was sent back, a positive `DELAY` is the level of its last wait, because clients copy headers.
+    Test: tests/unit/delay_levels/wire/test_inbox.py.
 
     Raises:
-        MalformedProperty: something needed is missing, or a header does not hold what it must.
+        MalformedProperty: a required header is missing, or a header has an invalid value.
     """
     group, dead_letter = _inbox_group(headers)
     stored = Stored.of_retry(headers, position, timestamp_ms)
@@ -84,7 +85,7 @@ def inbox_request(headers: Headers, position: Position, timestamp_ms: int) -> Se
             f"header {RECONSUME_TIME} must be at most {_HIGHEST_COUNT}, not {stored.reconsume_times}"
         )
     if not text_property(headers, RETRY_TOPIC):
-        # The inbox is nobody's origin, so here one of the two is needed.
+        # The inbox is never an origin, so one of the two is required here.
         identity = text_property(headers, ORIGIN_MESSAGE_ID)
         if not identity:
             raise MalformedProperty(

@@ -1,18 +1,19 @@
-"""RocketMQ's topic names and the Kafka topics that hold them; the only module that knows the code.
+"""RocketMQ's topic names and their Kafka topics; only this module knows the encoding.
 
-Kafka allows letters, digits, `.`, `_` and `-`, at most 249 characters, and counts two topics as colliding when
-they differ only in `.` against `_`. RocketMQ's `%RETRY%<group>` is illegal there, and a consumer group of Kafka
-may be any text, so a group is written byte by byte: legal characters stay, everything else is `.XX`.
+Kafka allows letters, digits, `.`, `_` and `-`, at most 249 characters. Two topics collide if they differ only in
+`.` versus `_`. RocketMQ's `%RETRY%<group>` is illegal there, and a Kafka consumer group may be any text. So groups
+are encoded byte by byte: legal characters stay, everything else becomes `.XX`.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName
-from reconsume.delay_levels.foreign_values import of_type
+from reconsume.delay_levels.foreign_values import of_type, shown
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 
 RETRY_PREFIX: Final = "%RETRY%"
@@ -22,11 +23,11 @@ DLQ_PREFIX: Final = "%DLQ%"
 MAX_TOPIC_LENGTH: Final = 249
 """Kafka's own limit."""
 DOCTOR_GROUP: Final = "reconsume-doctor"
-"""The retry topic of this group takes the doctor's records; no consumer reads them."""
+"""The doctor's test records go to this group's retry topic, which no consumer reads."""
 SYSTEM_KEY: Final = "%SYS%"
-"""Key of the cluster-wide settings in the GROUPS topic; therefore no group's name."""
+"""The key of the cluster-wide settings in the GROUPS topic; not a legal group name."""
 ALLOWED_TOPICS_KEY: Final = "%SYS%.allowedRealTopics"
-"""Key of what schedulers publish of their setting; not a part of `%SYS%`, which people change while workers start."""
+"""The key of the schedulers' published setting; separate from `%SYS%`, which people change while workers start."""
 
 _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _TO_ESCAPE = re.compile(rb"[^A-Za-z0-9_-]|_(?=[0-9A-F]{2})")
@@ -34,19 +35,19 @@ _ESCAPE = re.compile(rb"\.([0-9A-F]{2})")
 
 
 def encode_name(name: str) -> str:
-    """`name` as part of a Kafka topic: every byte but letters, digits, `-` and `_` becomes `.XX`.
+    """Encode `name` for a Kafka topic: every byte but letters, digits, `-` and `_` becomes `.XX`.
 
-    A `_` that is followed by two upper-case hexadecimal digits is written `.5F`, because Kafka takes `_5F` and
-    `.5F` for the same: so no two names ever collide.
+    A `_` before two upper-case hexadecimal digits becomes `.5F`, because `_5F` and `.5F` collide in Kafka. So no two
+    names ever collide.
     """
     return _TO_ESCAPE.sub(lambda match: b".%02X" % match[0][0], name.encode()).decode()
 
 
 def decode_name(encoded: str) -> str:
-    """The name that `encode_name` wrote.
+    """Decode a name that `encode_name` wrote.
 
     Raises:
-        IllegalName: the text is not what `encode_name` writes for any name.
+        IllegalName: `encode_name` writes this text for no name.
     """
     if not encoded.isascii():
         raise IllegalName(f"{encoded!r} is not an encoded name; it holds more than ASCII")
@@ -60,10 +61,10 @@ def decode_name(encoded: str) -> str:
 
 
 def check_group(group: str) -> str:
-    """`group`, if it may be a consumer group.
+    """Return `group`, if it is a legal consumer group.
 
-    Any text that Kafka takes is allowed, except what would make two meanings of one name (RocketMQ: NM-05; its
-    smaller alphabet, NM-03, is not Kafka's).
+    Any group of Kafka is legal, except names with a second meaning (RocketMQ: NM-05; its smaller alphabet, NM-03,
+    does not apply).
 
     Raises:
         IllegalName: blank, `DEFAULT_CONSUMER`, a key of the cluster-wide settings, or not encodable as UTF-8.
@@ -104,7 +105,7 @@ class TopicNames:
 
     @property
     def quarantine(self) -> str:
-        """Where records rest that the scheduler cannot deliver."""
+        """The topic of records that the scheduler cannot deliver."""
         return self._topic("QUARANTINE")
 
     @property
@@ -124,12 +125,12 @@ class TopicNames:
 
     @property
     def withdrawn(self) -> str:
-        """The compacted topic of what workers have read of `cancel`, for workers that start."""
+        """The compacted topic of withdrawals that workers have read from `cancel`, for workers that start."""
         return self._topic("WITHDRAWN")
 
     @property
     def dead_letter_states(self) -> str:
-        """The compacted topic of what became of dead letters."""
+        """The compacted topic of states of dead letters."""
         return self._topic("DEAD_LETTERS")
 
     @property
@@ -138,9 +139,9 @@ class TopicNames:
         return self._topic("JOBS")
 
     def delay(self, delay_ms: int) -> str:
-        """The delay topic of a duration: `reconsume.DELAY.10s`.
+        """Return the delay topic of a duration: `reconsume.DELAY.10s`.
 
-        Not of a level: a changed table strands nothing, old topics drain with the old delay.
+        A topic belongs to a duration, not a level: after a change of the table, old topics drain with the old delay.
         Test: tests/unit/delay_levels/wire/test_names.py.
         """
         return self._topic("DELAY." + format_duration(delay_ms))
@@ -158,15 +159,15 @@ class TopicNames:
         return self._topic("PARKED." + encode_name(check_group(group)), group)
 
     def group_parked_in(self, topic: str) -> str:
-        """The group of a parked topic.
+        """Return the group of a parked topic.
 
         Raises:
-            IllegalName: no group has this topic.
+            IllegalName: not the parked topic of a group.
         """
         return check_group(decode_name(topic.removeprefix(self.prefix + "PARKED.")))
 
     def is_ours(self, topic: str) -> bool:
-        """Whether this is a topic of the installation, and not one of a user."""
+        """Return whether a topic belongs to the installation."""
         singles = (self.send_back, self.quarantine, self.groups, self.cancel, self.withdrawn, self.positions)
         if topic in (*singles, self.dead_letter_states, self.jobs):
             return True
@@ -176,7 +177,7 @@ class TopicNames:
         """Refuse a Kafka topic that no application consumes.
 
         Raises:
-            IllegalName: one of the installation's, but for dead-letter topics.
+            IllegalName: a topic of the installation other than a dead-letter topic.
         """
         if self.is_ours(topic) and not topic.startswith(self.prefix + "DLQ."):
             raise IllegalName(
@@ -185,7 +186,7 @@ class TopicNames:
             )
 
     def remedy_if_missing(self, topic: str) -> str:
-        """Return the command that creates this Kafka topic, for messages that report it as missing."""
+        """Return the command that creates this Kafka topic, for messages about its absence."""
         if topic.startswith((self.prefix + "RETRY.", self.prefix + "DLQ.", self.prefix + "PARKED.")):
             return "a scheduler creates it with its first record"
         if self.is_ours(topic):
@@ -193,11 +194,11 @@ class TopicNames:
         return f"create it (`kafka-topics.sh --create --topic {topic}`) or ask its owner"
 
     def is_scheduled(self, topic: str) -> bool:
-        """Whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""
+        """Return whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""
         return topic == self.send_back or topic.startswith(self.prefix + "DELAY.")
 
     def is_parked(self, topic: str) -> bool:
-        """Whether this is the parked topic of a group. Scheduler workers read it too."""
+        """Return whether this is the parked topic of a group, which scheduler workers read too."""
         return topic.startswith(self.prefix + "PARKED.")
 
     def level_of(self, topic: str) -> str:
@@ -211,16 +212,16 @@ class TopicNames:
 
     @property
     def scheduled_pattern(self) -> str:
-        """A regular expression, as librdkafka takes it, of all topics that scheduler workers read."""
+        """A regular expression for librdkafka that matches all topics of scheduler workers."""
         return "^" + re.escape(self.prefix) + r"(SEND_BACK|DELAY\..*|PARKED\..*)$"
 
     @property
     def delay_pattern(self) -> str:
-        """The same of the delay topics alone, without the inbox."""
+        """A regular expression for librdkafka that matches the delay topics, without the inbox."""
         return "^" + re.escape(self.prefix) + r"DELAY\..*$"
 
     def delay_ms(self, topic: str) -> int:
-        """The duration that a scheduled topic stands for, in milliseconds; SEND_BACK is due at once.
+        """Return the delay of a scheduled topic in milliseconds; 0 for SEND_BACK.
 
         Raises:
             IllegalName: not one of the topics that the scheduler reads.
@@ -240,7 +241,7 @@ class TopicNames:
         return delay_ms
 
     def kafka_topic(self, name: str) -> str:
-        """The Kafka topic of a RocketMQ name; a name without `%RETRY%` or `%DLQ%` is a topic already.
+        """Return the Kafka topic of a RocketMQ name; a name without `%RETRY%` or `%DLQ%` is already one.
 
         Raises:
             IllegalName: the result is no legal Kafka topic.
@@ -252,23 +253,28 @@ class TopicNames:
             return self.dead_letter(name.removeprefix(DLQ_PREFIX))
         if not _LEGAL_TOPIC.fullmatch(name) or name in (".", "..") or len(name) > MAX_TOPIC_LENGTH:
             raise IllegalName(
-                f"topic {name!r} is illegal in Kafka; use at most {MAX_TOPIC_LENGTH} letters, digits, '.', '_', '-'"
+                f"topic {shown(name)} is illegal in Kafka; "
+                f"use at most {MAX_TOPIC_LENGTH} letters, digits, '.', '_', '-'"
             )
         return name
 
     def rocketmq_name(self, topic: str) -> str:
-        """The name that people see: `%RETRY%<group>` and `%DLQ%<group>`, any other topic as it is."""
-        for kind, shown in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
+        """Return the name that people see: `%RETRY%<group>` or `%DLQ%<group>`, any other topic as it is.
+
+        A topic that only looks like one of a group, such as `reconsume.DLQ.my.group`, is another topic.
+        """
+        for kind, ours in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
             if topic.startswith(self.prefix + kind):
-                return shown + decode_name(topic.removeprefix(self.prefix + kind))
+                with suppress(IllegalName):
+                    return ours + check_group(decode_name(topic.removeprefix(self.prefix + kind)))
         return topic
 
     def _topic(self, rest: str, group: str | None = None) -> str:
         topic = self.prefix + rest
         if len(topic) > MAX_TOPIC_LENGTH:
-            what = f"group {group!r}" if group is not None else f"topic_prefix {self.prefix!r}"
+            what = f"group {shown(group)}" if group is not None else f"topic_prefix {self.prefix!r}"
             raise IllegalName(
                 f"{what} gives the topic {topic[:40]}… with {len(topic)} characters; Kafka allows "
-                f"{MAX_TOPIC_LENGTH}; shorten the name (each byte that is no letter, digit, '-' or '_' takes three)"
+                f"{MAX_TOPIC_LENGTH}; shorten the name (each byte but letters, digits, '-' and '_' takes three)"
             )
         return topic

@@ -1,8 +1,8 @@
-"""RocketMQ's namespaces: `ns%` in front of the names of groups and topics (RocketMQ: TN-10).
+"""RocketMQ's namespaces: `ns%` before the names of groups and topics (RocketMQ: TN-10).
 
-A group may be any text in Kafka, so `orders` in the namespace `shop` is the consumer group `shop%orders`, and all
-of its topics follow from that. A topic is a Kafka topic of the user, and `%` is illegal there: the namespace is
-written by the code of all our names, the topic stays as it is: `shop.25flights`.
+A Kafka group may be any text, so `orders` in the namespace `shop` is the consumer group `shop%orders`, which also
+determines its retry and dead-letter topics. `%` is illegal in topics of the user, so the namespace is encoded as all
+names are, and the topic stays unchanged: `shop.25flights`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Namespace:
     """Wraps and unwraps names; without a name it changes nothing.
 
     Raises:
-        IllegalName: from the constructor: blank, or it holds `%`, which ends a namespace.
+        IllegalName: from the constructor: the name is blank or contains `%`, which ends a namespace.
     """
 
     name: str = ""
@@ -37,19 +37,19 @@ class Namespace:
         return encode_name(self.name + _MARK) if self.name else ""
 
     def wrap(self, resource: str) -> str:
-        """`ns%resource`, `%RETRY%ns%group`, `%DLQ%ns%group`; what is wrapped already stays."""
+        """Return `ns%resource`, `%RETRY%ns%group`, `%DLQ%ns%group`; wrapped names stay unchanged."""
         kind, rest = _parted(resource)
         if not self.name or rest.startswith(self.name + _MARK):
             return resource
         return f"{kind}{self.name}{_MARK}{rest}"
 
     def unwrap(self, resource: str) -> str:
-        """The name without this namespace; a name of another one stays."""
+        """Return the name without this namespace; names of other namespaces stay unchanged."""
         kind, rest = _parted(resource)
         return kind + rest.removeprefix(self.name + _MARK) if self.name else resource
 
     def kafka_topic(self, topic: str, names: TopicNames) -> str:
-        """The Kafka topic of a name that a user gives; topics of ours belong to no namespace.
+        """Return the Kafka topic of a user's name; topics of reconsume belong to no namespace.
 
         Raises:
             IllegalName: the result is no legal Kafka topic.

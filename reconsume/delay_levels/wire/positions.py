@@ -1,4 +1,4 @@
-"""Records of the POSITIONS topic: where a scheduler worker stands in a partition.
+"""Records of the POSITIONS topic: the position of a scheduler worker in a partition.
 
 The key is `<topic>/<partition>`, the value a JSON object with `offset`, `metadata`, `topicId` and `transactionalId`.
 """
@@ -19,13 +19,13 @@ _NUMBER: Final = re.compile("[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """Where the next worker goes on.
+    """The position where the next worker continues.
 
     Attributes:
         offset: the next record to deliver.
-        metadata: the records above it that are delivered, as the metadata of a committed offset.
-        topic_id: Kafka's id of the topic; a topic that was made again has another one.
-        transactional_id: of the worker; empty where it works without transactions.
+        metadata: the delivered records above it, in the form of a committed offset's metadata.
+        topic_id: Kafka's id of the topic; a recreated topic has another one.
+        transactional_id: the worker's id; empty if it works without transactions.
     """
 
     offset: int
@@ -35,12 +35,12 @@ class StoredPosition:
 
 
 def position_key(topic: str, partition: int) -> str:
-    """The key of a partition's position."""
+    """Return the key of a partition's position."""
     return f"{topic}/{partition}"
 
 
 def partition_of_key(key: bytes | None) -> tuple[str, int]:
-    """The topic and the partition that `position_key` wrote.
+    """Return the topic and the partition of a key.
 
     Raises:
         MalformedProperty: the key is something else.
@@ -52,7 +52,7 @@ def partition_of_key(key: bytes | None) -> tuple[str, int]:
 
 
 def encode_position(position: StoredPosition) -> str:
-    """The value of a record."""
+    """Return the value of a record."""
     value = {
         "offset": position.offset,
         "metadata": position.metadata,
@@ -63,7 +63,7 @@ def encode_position(position: StoredPosition) -> str:
 
 
 def decode_position(value: bytes) -> StoredPosition:
-    """The position that `encode_position` wrote; fields of later versions are ignored.
+    """Return the position that `encode_position` wrote; fields of later versions are ignored.
 
     Raises:
         MalformedProperty: the value is something else.

@@ -1,7 +1,7 @@
-"""Properties travel as headers: RocketMQ's names letter for letter, values as UTF-8 text.
+"""Properties as headers: RocketMQ's names letter for letter, values as UTF-8 text.
 
-A header list is a sequence of (name, bytes or None), as Kafka keeps it: ordered, with duplicates. What the user
-put there is never touched; what is ours is replaced, never appended a second time.
+A header list is a sequence of (name, bytes or None), as in Kafka: ordered, with duplicates. The user's headers are
+never changed; reconsume's are replaced, never appended a second time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME: Final = "RECONSUME_TIME"
 """How often the message was sent back (RocketMQ's singular)."""
 MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
-"""The consumer's own maximum; it wins over the group's (RocketMQ: BR-12)."""
+"""The consumer's own maximum; it overrides the group's (RocketMQ: BR-12)."""
 DELAY: Final = "DELAY"
 """The level that the message waits, or waited, on; 0 on a dead letter."""
 REAL_TOPIC: Final = "REAL_TOPIC"
-"""RocketMQ name of the topic that the scheduler delivers to."""
+"""RocketMQ name of the target topic, which the scheduler delivers to."""
 REAL_QID: Final = "REAL_QID"
-"""Partition that the scheduler delivers to."""
+"""Partition of the target topic."""
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 """Timestamp of the first copy, in milliseconds."""
 FIRST_FAILURE_TIMESTAMP: Final = "FIRST_FAILURE_TIMESTAMP"
@@ -41,27 +41,27 @@ ORIGIN_UNIQ_KEY: Final = "ORIGIN_UNIQ_KEY"
 """On a delayed message that was delivered early by hand: the `UNIQ_KEY` under which it waited."""
 
 REPLAY_ID: Final = "REPLAY_ID"
-"""On a replayed message: the replay that last sent it; it stays with the message, so listeners see it."""
+"""On a replayed message: the last replay; it stays with the message, so listeners see it."""
 REPLAY_TIMES: Final = "REPLAY_TIMES"
 """On a replayed message: how often it was replayed."""
 
 REPLAY_EDITED: Final = "REPLAY_EDITED"
-"""On a message that was sent again with another value or other headers: `value`, `headers` or both; it stays."""
+"""On a message that was resent with another value or other headers: `value`, `headers` or both; it stays."""
 
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 """When a delayed message is due, in milliseconds since the epoch; the other two count from now (RocketMQ: TM-01)."""
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
-"""How many lanes of the cascade a delayed message has gone down (RocketMQ: TM-08)."""
+"""How many lanes of the cascade a delayed message has passed (RocketMQ: TM-08)."""
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
-"""On a record of the CANCEL topic: the UNIQ_KEY of the message that is withdrawn (RocketMQ: TM-13)."""
+"""On a record of the CANCEL topic: the UNIQ_KEY of the withdrawn message (RocketMQ: TM-13)."""
 
 DELAY_LEVEL_WHEN_NEXT_CONSUME: Final = "DELAY_LEVEL_WHEN_NEXT_CONSUME"
-"""A plain client's wish for one send-back, read from the SEND_BACK inbox only.
+"""The level that a plain client requests for one send-back, read from the SEND_BACK inbox only.
 
-DELAY cannot carry it on its own: a client that copies the headers of a failed retry would repeat the level of
-the last wait forever.
+DELAY is not enough: a client that copies the headers of a failed retry would repeat the level of the last wait
+forever.
 """
 
 DLQ_ERRORS: Final = "__dlq.errors."
@@ -91,12 +91,12 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 def is_ours(name: str) -> bool:
-    """Whether reconsume writes the header of this name, so that user code never sees it among its own."""
+    """Return whether a header of this name belongs to reconsume, so that user code never sees it among its own."""
     return name in OUR_PROPERTIES or name.startswith(DLQ_ERRORS)
 
 
 def text_property(headers: Headers, name: str) -> str | None:
-    """The text of a property, None where it is absent; of duplicates the last counts.
+    """Return the text of a property, None if it is missing; of duplicates the last counts.
 
     Raises:
         MalformedProperty: the value is missing (None) or not UTF-8.
@@ -113,7 +113,7 @@ def text_property(headers: Headers, name: str) -> str | None:
 
 
 def integer_property(headers: Headers, name: str) -> int | None:
-    """The whole number of a property, None where it is absent.
+    """Return the whole number of a property, None if it is missing.
 
     Raises:
         MalformedProperty: the value is not a decimal number of at most 19 digits.
@@ -127,10 +127,10 @@ def integer_property(headers: Headers, name: str) -> int | None:
 
 
 def count_property(headers: Headers, name: str) -> int | None:
-    """A whole number that cannot be negative.
+    """Return the whole number of a property that cannot be negative.
 
     Raises:
-        MalformedProperty: not a number, or below 0.
+        MalformedProperty: the value is not a number, or below 0.
     """
     number = integer_property(headers, name)
     if number is not None and number < 0:
@@ -139,12 +139,12 @@ def count_property(headers: Headers, name: str) -> int | None:
 
 
 def user_headers(headers: Headers) -> list[Header]:
-    """The headers that the user put there, in their order, with duplicates and None values."""
+    """Return the user's headers in order, with duplicates and None values."""
     return [header for header in headers if not is_ours(header[0])]
 
 
 def replace_properties(headers: Headers, properties: Mapping[str, str]) -> list[Header]:
-    """The user's headers untouched, then exactly `properties` as ours."""
+    """Return the user's headers unchanged, followed by exactly `properties` as reconsume's."""
     kept = user_headers(headers)
     kept.extend((name, text.encode()) for name, text in properties.items())
     return kept

@@ -1,49 +1,78 @@
-"""A record in the quarantine: why it is there, and how it goes back to where it can be delivered."""
+"""Records in the quarantine: the reason, and the way back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header, Headers
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 QUARANTINE_REASON: Final = "QUARANTINE_REASON"
 QUARANTINE_ORIGIN: Final = "QUARANTINE_ORIGIN"
-"""`<topic>/<partition>/<offset>` where the record stood when it could not be delivered."""
+"""`<topic>/<partition>/<offset>` where the record was when its delivery failed."""
 QUARANTINE_TIMESTAMP: Final = "QUARANTINE_TIMESTAMP"
 """When it was stored there, in milliseconds."""
 QUARANTINE_RELEASED: Final = "QUARANTINE_RELEASED"
-"""On a record of its own, in the same partition: the offset of one that was released. Its value is the position
-(`<topic>/<partition>/<offset>`) that it went to."""
+"""The offset of a released record. Set on a separate record in the same partition, whose value is the position
+(`<topic>/<partition>/<offset>`) that the released record went to."""
+QUARANTINE_RESOLVED: Final = "QUARANTINE_RESOLVED"
+"""The same for a resolved record; the value is that of a `DeadLetterState`."""
+RELEASED: Final = "RELEASED"
 
+_LONGEST_REASON: Final = 1_000
+"""Characters. A reason may quote a header, whose size the sender chooses; the record must fit into the quarantine."""
+_MOST_DIGITS: Final = 19
 _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 
 
 def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
-    """The record's own headers untouched, then why it is here and where it came from."""
+    """Return the record's own headers unchanged, then why it is here and where it came from.
+
+    Guarantees: the added headers have a few kilobytes at most, whatever the record's own headers contain.
+    Test: tests/unit/bridge/scheduler/targets/test_hostile_records.py.
+    """
     return [
         *headers,
-        (QUARANTINE_REASON, reason.encode(errors="replace")),
+        (QUARANTINE_REASON, reason[:_LONGEST_REASON].encode(errors="replace")),
         (QUARANTINE_ORIGIN, str(source).encode()),
         (QUARANTINE_TIMESTAMP, str(timestamp_ms).encode()),
     ]
 
 
-def release_marker(offset: int) -> list[Header]:
-    """The headers of the record which says that the one at this offset was released."""
-    return [(QUARANTINE_RELEASED, b"%d" % offset)]
+class QuarantineMark(NamedTuple):
+    """The mark that closes a record.
+
+    Attributes:
+        offset: the offset of the record, in the partition of the mark.
+        state: `RELEASED` or `RESOLVED`.
+    """
+
+    offset: int
+    state: str
+
+    def headers(self) -> list[Header]:
+        """Return the headers of the mark's record."""
+        return [(name, b"%d" % self.offset) for name, state in _MARKS.items() if state == self.state]
 
 
-def released_offset(headers: Headers) -> int | None:
-    """Return the offset in a marker; None for other records."""
-    if len(headers) != 1 or headers[0][0] != QUARANTINE_RELEASED:
+_MARKS: Final = {QUARANTINE_RELEASED: RELEASED, QUARANTINE_RESOLVED: RESOLVED}
+
+
+def mark_of(headers: Headers) -> QuarantineMark | None:
+    """Return the mark with these headers; None if the record is not a mark."""
+    if len(headers) != 1 or (state := _MARKS.get(headers[0][0])) is None:
         return None
-    value = headers[0][1] or b""
-    return int(value) if value.isdigit() else None
+    offset = _number(headers[0][1])
+    return None if offset is None else QuarantineMark(offset, state)
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) <= _MOST_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +80,10 @@ class Quarantined:
     """The headers of a record in the quarantine.
 
     Attributes:
-        headers: as the record had them before.
-        reason: why it could not be delivered.
-        source: where it stood.
-        stored_ms: since when.
+        headers: the record's headers before the quarantine.
+        reason: the reason of the failed delivery.
+        source: its earlier position.
+        stored_ms: when it was stored there.
     """
 
     headers: list[Header]
@@ -64,28 +93,28 @@ class Quarantined:
 
     @classmethod
     def of(cls, headers: Headers) -> Quarantined:
-        """Take them apart.
+        """Split the headers of a quarantined record.
 
         Raises:
-            MalformedProperty: the last headers are not ours, so no scheduler has put the record there.
+            MalformedProperty: the last headers are not reconsume's, so no scheduler has written the record.
         """
         own, ours = list(headers[:-3]), headers[-3:]
         if tuple(name for name, _ in ours) != _OURS:
             raise MalformedProperty(f"the record's last headers are not {', '.join(_OURS)}, so no scheduler wrote it")
         reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
-        if not stored.isdigit():
-            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored!r}")
-        return cls(own, reason, Position.parse(source), int(stored))
+        if (stored_ms := _number(ours[-1][1])) is None:
+            raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored[:40]!r}")
+        return cls(own, reason, Position.parse(source), stored_ms)
 
     def back(self, names: TopicNames, changes: Mapping[str, str]) -> tuple[str, list[Header]]:
-        """Where it goes, and with which headers.
+        """Return the destination of a release, and its headers.
 
-        A send-back goes to the inbox again, so that the rule is applied to it. What had waited on a delay topic has
-        waited; it goes to `DELAY.0s`.
+        A send-back from the inbox goes to the inbox again, so that the rule is applied. A record from a delay topic has
+        waited already; it goes to `DELAY.0s`.
 
         Args:
             names: the installation's topics.
-            changes: headers that are set anew, as they must be for it to be deliverable.
+            changes: headers to replace, so that the record becomes deliverable.
         """
         kept = [header for header in self.headers if header[0] not in changes]
         topic = names.send_back if self.source.topic == names.send_back else names.delay(0)

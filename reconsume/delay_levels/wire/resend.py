@@ -1,7 +1,7 @@
-"""A dead letter as a person reads it, whether it may be sent again, and what is sent then.
+"""A dead letter for people, whether it may be resent, and the headers of its copy.
 
-The rules are those of replays (docs/replay.md): `spark_connectors.replay` says them to Spark for millions, this module
-for those that a person picks.
+The rules are those of replays (docs/replay.md): `spark_connectors.replay` applies them in Spark to millions, this
+module to those that a person picks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REASONS: Final = {
     "capped": "it was sent again as often as is allowed, and died each time",
     "damaged": "a header that tells its identity or its count does not hold what it must",
 }
-"""What may be said of a dead letter that someone wants to send again."""
+"""The reasons to resend a dead letter or not."""
 _MOST: Final = 100_000
 _UNCHANGED: Final = LetterEdit()
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
@@ -57,19 +57,19 @@ _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterInfo:
-    """The headers of a dead letter; None where they are absent or unreadable.
+    """The headers of a dead letter; None for missing or unreadable ones.
 
     Attributes:
-        group: whose dead letter it is.
-        origin_message_id: of the first copy; where the dead letter itself stands if no header tells.
-        origin_topic: of the first copy.
-        attempt: how often it was sent back, the last time to the dead letters.
+        group: the group of the dead letter.
+        origin_message_id: the id of the first copy; the dead letter's own place if no header has it.
+        origin_topic: the topic of the first copy.
+        attempt: how often it was sent back, including the last time to the dead letters.
         cause: the error's text, or the rule's reason.
         born_ms: timestamp of the first copy.
         first_failure_ms: when it was sent back for the first time.
-        replay_id: what last sent it again.
-        replay_times: how often it was sent again.
-        malformed: names of headers of ours that do not hold what they must.
+        replay_id: the last replay or resend.
+        replay_times: how often it was resent.
+        malformed: names of reconsume's headers with invalid values.
     """
 
     group: str
@@ -87,12 +87,12 @@ class DeadLetterInfo:
 
     @property
     def retries(self) -> int | None:
-        """How often it came again before it died: `retryMaxTimes` at most; None where nothing tells."""
+        """Return the number of retries before it died: `retryMaxTimes` at most; None if unknown."""
         return None if self.attempt is None else max(0, self.attempt - 1)
 
     @classmethod
     def of(cls, group: str, stands: Position, headers: Headers) -> Self:
-        """Take them apart; nothing in them is an error here."""
+        """Split the headers of a dead letter; invalid ones are not an error."""
         malformed: list[str] = []
 
         def read(name: str, how: Callable[[Headers, str], T | None]) -> T | None:
@@ -119,7 +119,7 @@ class DeadLetterInfo:
 
 
 class Replayed(NamedTuple):
-    """A record of `DELAY.0s` by which someone has sent a dead letter again."""
+    """A record of `DELAY.0s` that resends a dead letter."""
 
     origin_message_id: str
     real_topic: str
@@ -127,7 +127,7 @@ class Replayed(NamedTuple):
 
 
 def replayed_of(headers: Headers) -> Replayed | None:
-    """None of any other record; a send-back of a replayed message has its headers too, but its count is above 0."""
+    """Return the replay of a record, else None; later send-backs have its headers too, but a count above 0."""
     try:
         replay = text_property(headers, REPLAY_ID)
         message_id, real_topic = text_property(headers, ORIGIN_MESSAGE_ID), text_property(headers, REAL_TOPIC)
@@ -143,9 +143,9 @@ class History:
     """Further facts about a message.
 
     Attributes:
-        newest: where its newest dead letter stands: stored (ms), partition, offset.
-        times: how often it was sent again, as far as any of its records tell.
-        replayed_ms: when it was last sent again.
+        newest: its newest dead letter: stored (ms), partition, offset.
+        times: how often it was resent, by any of its records.
+        replayed_ms: when it was last resent.
     """
 
     newest: tuple[int, int, int]
@@ -153,24 +153,24 @@ class History:
     replayed_ms: int | None = None
 
     def with_dead_letter(self, place: tuple[int, int, int], times: int) -> History:
-        """Another dead letter of it."""
+        """Return the history with another dead letter."""
         return History(max(self.newest, place), max(self.times, times), self.replayed_ms)
 
     def with_replay(self, stored_ms: int, times: int) -> History:
-        """It was sent again."""
+        """Return the history with another resend."""
         return History(self.newest, max(self.times, times), max(self.replayed_ms or 0, stored_ms))
 
 
 def resend_status(
     letter: DeadLetterInfo, place: tuple[int, int, int], history: History, max_replays: int, state: str = OPEN
 ) -> str:
-    """A key of `REASONS`.
+    """Return whether a dead letter may be resent, as a key of `REASONS`.
 
     Args:
-        letter: what it tells.
-        place: where it stands, as in `History`.
-        history: of its message.
-        max_replays: a message that was sent again so often is not any more.
+        letter: the headers of the dead letter.
+        place: its place, as in `History`.
+        history: the history of its message.
+        max_replays: a message that was resent this often is refused.
         state: a key of `STATES`.
     """
     if _IDENTITY.intersection(letter.malformed):
@@ -195,15 +195,15 @@ def resend_headers(
     to_origin: bool = False,
     edit: LetterEdit = _UNCHANGED,
 ) -> Sequence[Header]:
-    """Return the headers of the copy for `DELAY.0s`: the user's, then ours; the message has all its attempts again.
+    """Return the headers of the copy for `DELAY.0s`: the user's, then reconsume's; the message gets all attempts again.
 
     Args:
-        headers: of the dead letter.
-        letter: what they tell; its origin topic, to send it there.
-        replay_id: of this resend.
-        times: how often the message was sent again before.
-        to_origin: to the origin topic in place of the group's retry topic.
-        edit: what is changed in the message.
+        headers: the headers of the dead letter.
+        letter: the parsed headers; the origin topic for `to_origin`.
+        replay_id: the id of this resend.
+        times: how often the message was resent before.
+        to_origin: send to the origin topic instead of the group's retry topic.
+        edit: changes to the message.
     """
     properties: dict[str, str | None] = {
         ORIGIN_MESSAGE_ID: letter.origin_message_id,
@@ -236,7 +236,7 @@ def _origin_partition(letter: DeadLetterInfo) -> str | None:
 
 
 def _text(headers: Headers, name: str) -> str | None:
-    """A count of ours that is readable; one that is not is left behind, as Spark's replay does."""
+    """Return a readable count of reconsume; an unreadable one is dropped, as in Spark's replay."""
     try:
         count = count_property(headers, name)
     except MalformedProperty:

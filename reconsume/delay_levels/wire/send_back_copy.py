@@ -1,4 +1,4 @@
-"""The copy of a message that is sent back, as it is written to a delay topic or a dead-letter topic."""
+"""The copy of a message that is sent back, for a delay topic or a dead-letter topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STACKTRACE_BYTES: Final = 4096
 
 
 class Position(NamedTuple):
-    """Where a record stands; its text `<topic>/<partition>/<offset>` is the origin message id."""
+    """The position of a record; its text `<topic>/<partition>/<offset>` is the origin message id."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class Position(NamedTuple):
 
 
 def topic_of(origin_message_id: str) -> str | None:
-    """The topic that an origin message id names; None for ids of another form, as plain clients may have."""
+    """Return the topic in an origin message id; None for ids of another form, which plain clients may have."""
     try:
         return Position.parse(origin_message_id).topic
     except MalformedProperty:
@@ -71,9 +71,9 @@ def topic_of(origin_message_id: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a message failed; it is written on dead letters, cut to 1 KiB and 4 KiB.
+    """The reason of a failure; dead letters have it, cut to 1 KiB and 4 KiB.
 
-    Of an exception, or of the text that a user gives, at most 16,384 characters each are kept.
+    At most 16,384 characters of an exception, or of a user's text, are kept for each field.
     """
 
     message: str
@@ -106,11 +106,11 @@ class Stored(NamedTuple):
     """The history of a record, from its headers.
 
     Attributes:
-        origin_topic: where it was first published, None if its headers do not tell.
-        origin_message_id: identity of its first copy, the same over all hops (RocketMQ's is lost on some: SB-08).
+        origin_topic: where it was first published; None if its headers do not name it.
+        origin_message_id: the id of its first copy, the same over all hops (RocketMQ loses its own on some: SB-08).
         reconsume_times: how often it was sent back.
         born_ms: timestamp of its first copy.
-        first_failed_ms: when it was first sent back; None if it was not, or by a version that did not write it.
+        first_failed_ms: when it was first sent back; None if never, or by a version that did not write it.
     """
 
     origin_topic: str | None
@@ -121,7 +121,7 @@ class Stored(NamedTuple):
 
     @classmethod
     def first_copy(cls, position: Position, timestamp_ms: int) -> Self:
-        """A record read from an ordinary topic: headers of ours on it are left-overs of a copy, not its past.
+        """Describe a record of an ordinary topic: reconsume's headers on it are leftovers of a copy, not its past.
 
         Its count starts at 0. Test: tests/unit/delay_levels/rules/test_send_back.py.
         """
@@ -129,13 +129,13 @@ class Stored(NamedTuple):
 
     @classmethod
     def of_retry(cls, headers: Headers, position: Position, timestamp_ms: int) -> Self:
-        """A record that the loop has carried before.
+        """Describe a record that reconsume has written before.
 
-        Without `RETRY_TOPIC` the origin topic is the one that the origin id names; without either the record was
-        first published where it stands (RocketMQ: BR-10).
+        Without `RETRY_TOPIC` the origin topic is the one in the origin id; without either it is the record's own topic
+        (RocketMQ: BR-10).
 
         Raises:
-            MalformedProperty: one of the headers holds something else than it must.
+            MalformedProperty: a header has an invalid value.
         """
         born_ms = count_property(headers, BORN_TIMESTAMP)
         identity = text_property(headers, ORIGIN_MESSAGE_ID) or str(position)
@@ -149,12 +149,12 @@ class Stored(NamedTuple):
 
 
 class SendBackRequest(NamedTuple):
-    """One failed message, as RocketMQ's request CONSUMER_SEND_MSG_BACK names it (SB-02).
+    """A failed message, with the fields of RocketMQ's request CONSUMER_SEND_MSG_BACK (SB-02).
 
     Attributes:
-        headers: all headers of the record as it was read; the user's come back exactly so.
-        delay_level: the wish, 0 for none, negative for the dead-letter topic.
-        max_reconsume_times: the consumer's own maximum, None to take the group's.
+        headers: all headers of the record as read; the user's return unchanged.
+        delay_level: the requested level; 0 for none, below 0 for the dead-letter topic.
+        max_reconsume_times: the consumer's own maximum; None uses the group's.
     """
 
     group: str
@@ -182,17 +182,17 @@ def send_back_copy(
     real_qid: int = 0,
     failed_ms: float | None = None,
 ) -> SendBackCopy:
-    """Decide, and build the copy for the delay topic; a dead letter takes the lane `DELAY.0s`.
+    """Apply the rule, and build the copy for the delay topic; a dead letter goes to `DELAY.0s`.
 
-    The consumer's own maximum wins over the group's (RocketMQ: BR-12).
+    The consumer's own maximum overrides the group's (RocketMQ: BR-12).
 
     Args:
         request: the failed message.
         names: the installation's topics.
-        policy: level table or the group's retry policy.
-        group_max_reconsume_times: `retryMaxTimes` of the group.
-        real_qid: partition of the retry topic to come back on (RocketMQ: BR-05).
-        failed_ms: the time; of a first send-back it stays on the message. None writes none.
+        policy: the level table or the group's retry policy.
+        group_max_reconsume_times: the group's `retryMaxTimes`.
+        real_qid: the target partition of the retry topic (RocketMQ: BR-05).
+        failed_ms: the current time, which stays on the message after a first send-back; None writes nothing.
     """
     maximum = request.max_reconsume_times
     if maximum is None:
@@ -219,7 +219,7 @@ def send_back_copy(
 
 
 def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[str, str]:
-    """When the message was first sent back: as it says, or now if it never was; a later time would be another one."""
+    """Return when the message was first sent back: the stored time, or now if there is none."""
     first = stored.first_failed_ms
     if first is None and stored.reconsume_times == 0 and failed_ms is not None:
         first = int(failed_ms)
@@ -233,7 +233,7 @@ def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> di
     if origin_topic is not None:
         properties[DLQ_ERRORS + "topic"] = origin_topic
     with suppress(MalformedProperty):
-        # A plain client may use ids of its own; then only the topic is known.
+        # A plain client may use its own ids; then only the topic is known.
         origin = Position.parse(request.stored.origin_message_id)
         if origin.topic == origin_topic:
             properties[DLQ_ERRORS + "partition"] = str(origin.partition)
@@ -244,7 +244,7 @@ def _dead_letter_properties(request: SendBackRequest, outcome: DeadLetter) -> di
 
 
 def cause_properties(cause: Cause | None, otherwise: str) -> dict[str, str]:
-    """The headers that tell why; without a cause its message is `otherwise`."""
+    """Return the headers of a cause; without one its message is `otherwise`."""
     properties = {DLQ_ERRORS + "message": _cut(cause.message if cause else otherwise, _MESSAGE_BYTES)}
     if cause is not None and cause.exception_class is not None:
         properties[DLQ_ERRORS + "exception.class"] = _cut(cause.exception_class, _MESSAGE_BYTES)
@@ -254,5 +254,5 @@ def cause_properties(cause: Cause | None, otherwise: str) -> dict[str, str]:
 
 
 def _cut(text: str, limit: int) -> str:
-    """At most `limit` bytes of UTF-8, never half a character, whatever the text holds."""
+    """Cut a text to `limit` bytes of UTF-8, never within a character."""
     return text.encode(errors="replace")[:limit].decode(errors="ignore")

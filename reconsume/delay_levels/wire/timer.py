@@ -1,4 +1,4 @@
-"""Delayed messages: what their headers ask for, and what a scheduler writes on each hop.
+"""Delayed messages: the requests in their headers, and the headers that a scheduler writes on each hop.
 
 RocketMQ: TM-01 to TM-05, with 40 days in place of three.
 """
@@ -32,21 +32,21 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 LONGEST_DELAY_MS: Final = 40 * 86_400_000
 """RocketMQ has three days (TM-05)."""
 CANCELS_KEPT_MS: Final = 7 * 86_400_000
-"""So long after its due moment a withdrawn message is still known: schedulers may have been away until then."""
+"""How long a withdrawal is kept after its message's due moment: schedulers may have been down until then."""
 _CLOCKS_DIFFER_MS: Final = 60_000
 
 
 def is_delayed_message(real_topic: bytes | str) -> bool:
-    """Whether this target is an ordinary topic, so that the record is a delayed message and no send-back."""
+    """Return whether this target is an ordinary topic, so that the record is a delayed message, not a send-back."""
     text = real_topic if isinstance(real_topic, str) else real_topic.decode(errors="replace")
     return bool(text) and not text.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def check_deliver_ms(deliver_ms: int, now_ms: float) -> int:
-    """`deliver_ms`, if it is at most 40 days ahead; a minute more is granted to clocks that differ.
+    """Return `deliver_ms`, if it is at most 40 days ahead; a further minute allows for different clocks.
 
     Raises:
-        MalformedProperty: it is further away.
+        MalformedProperty: it is later.
     """
     if deliver_ms - now_ms > LONGEST_DELAY_MS + _CLOCKS_DIFFER_MS:
         days = (deliver_ms - now_ms) / 86_400_000
@@ -55,7 +55,7 @@ def check_deliver_ms(deliver_ms: int, now_ms: float) -> int:
 
 
 def deliver_ms_of(headers: Headers, now_ms: float) -> int | None:
-    """The due moment that a waiting record carries, None for one that waits on a level.
+    """Return the due moment in a waiting record's headers, None for a record that waits on a level.
 
     Raises:
         MalformedProperty: not a number of milliseconds, or too far ahead.
@@ -65,7 +65,7 @@ def deliver_ms_of(headers: Headers, now_ms: float) -> int | None:
 
 
 def _asked_for(headers: Headers, stored_ms: int) -> int | None:
-    """Seconds win over milliseconds, those over a moment (RocketMQ: TM-01)."""
+    """Return the requested moment. Seconds override milliseconds, which override a moment (RocketMQ: TM-01)."""
     seconds = count_property(headers, TIMER_DELAY_SEC)
     if seconds is not None:
         return stored_ms + seconds * 1_000
@@ -78,20 +78,20 @@ def _asked_for(headers: Headers, stored_ms: int) -> int | None:
 def delayed_copy(
     headers: Headers, position: Position, stored_ms: int, table: DelayLevels, names: TopicNames
 ) -> tuple[int | None, str, list[Header]]:
-    """Read a delayed message in the inbox: (due moment, lane, headers to write); no moment for one on a level.
+    """Read a delayed message in the inbox; return (due moment, lane, headers), without a moment for a level.
 
-    A level wins over a moment (RocketMQ: TM-02) and is cut to the table (DP-01). Without either the lane is
-    `DELAY.0s`: now. Relative delays count from the append time of the inbox and become a moment.
+    A level overrides a moment (RocketMQ: TM-02) and is limited to the table (DP-01). Without either the lane is
+    `DELAY.0s`: now. Relative delays count from the append time in the inbox and become a moment.
 
     Args:
-        headers: as the client wrote them; `REAL_TOPIC` is an ordinary topic.
-        position: of the record in the inbox.
-        stored_ms: its append time.
+        headers: the client's headers; `REAL_TOPIC` is an ordinary topic.
+        position: the record's position in the inbox.
+        stored_ms: the record's append time.
         table: the level table.
         names: the installation's topics.
 
     Raises:
-        MalformedProperty: a header does not hold what it must, or the moment is over 40 days ahead.
+        MalformedProperty: a header has an invalid value, or the moment is over 40 days ahead.
     """
     properties = {REAL_TOPIC: text_property(headers, REAL_TOPIC) or ""}
     if (real_qid := count_property(headers, REAL_QID)) is not None:
@@ -112,7 +112,7 @@ def delayed_copy(
 
 
 def rolled(headers: Headers) -> list[Header]:
-    """The headers for the next lane of the cascade: one roll more (RocketMQ: TM-08), everything else as it is.
+    """Return the headers for the next lane of the cascade, with one roll more (RocketMQ: TM-08).
 
     Raises:
         MalformedProperty: the count is not a number.

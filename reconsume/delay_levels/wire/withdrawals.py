@@ -1,6 +1,6 @@
-"""Withdrawn delayed messages: the ids that messages have, those in memory, and the records of the WITHDRAWN topic.
+"""Withdrawn delayed messages: their ids, the set in memory, and the records of the WITHDRAWN topic.
 
-An id is a hash of fixed size, so the length of a message's `UNIQ_KEY`, which its sender chooses, costs no memory.
+An id is a hash of fixed size, so a long `UNIQ_KEY`, which its sender chooses, costs no memory.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from reconsume.delay_levels.wire.properties import (
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
 ID_BYTES: Final = 16
-"""A collision drops a message that nobody withdrew: for 10^15 messages and 10 million ids the odds are 1 in 10^16."""
+"""A collision drops another message: for 10^15 messages and 10 million ids the odds are 1 in 10^16."""
 MET_KEPT_MS: Final = 3_600_000
-"""How long an id is kept after its message was met and dropped: a producer without idempotence may have stored a copy
-of that message, which comes a moment later."""
+"""How long an id is kept after its message was dropped: a producer without idempotence may have stored a copy of that
+message, which arrives a moment later."""
 MOST_WITHDRAWALS: Final = 10_000_000
-"""Some 200 MB."""
+"""They take about 200 MB."""
 
 RANDOM_BYTES: Final = 10
-"""Of a `UNIQ_KEY`."""
+"""Hash size of a `UNIQ_KEY` in bytes."""
 
 _FORM: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
+_DIGITS: Final = 19
 _PREFIX_BYTES: Final = 2
 _SEGMENTS: Final = 1 << 8 * _PREFIX_BYTES
 _ENTRY: Final = struct.Struct(f">{ID_BYTES - _PREFIX_BYTES}sI")
 _SIZE: Final = _ENTRY.size
 _MET: Final = 1 << 31
-"""Marks an entry whose message was met; the rest of the number is the minute in which the entry is forgotten."""
+"""Marks an entry whose message was dropped; the rest of the number is the minute in which the entry expires."""
 _MINUTE_MS: Final = 60_000
 _FORGET_AT_ONCE: Final = 64
 _NEARLY_FULL: Final = 0.9
@@ -46,7 +47,7 @@ _KEPT_NEARLY_FULL_MS: Final = 3_600_000
 
 
 def make_uniq_key(due_ms: int, random_bytes: bytes) -> str:
-    """Return 32 hexadecimal digits, as RocketMQ's ids have: 12 of the due moment, 20 of chance."""
+    """Return 32 hexadecimal digits, as in RocketMQ's ids: 12 of the due moment, 20 random ones."""
     return f"{due_ms:012X}{random_bytes.hex().upper()}"
 
 
@@ -57,12 +58,12 @@ def withdrawable_until_ms(uniq_key: str) -> int:
         IllegalSetting: not such an id.
     """
     if not _FORM.fullmatch(uniq_key):
-        raise IllegalSetting(f"id {uniq_key[:80]!r} is not one that send() gave; it has 32 digits of 0-9 and A-F")
+        raise IllegalSetting(f"id {uniq_key[:80]!r} is not one that send() returned; use its 32 digits of 0-9 and A-F")
     return int(uniq_key[:12], 16)
 
 
 def withdrawal_id(uniq_key: str) -> bytes:
-    """Return the id under which the withdrawal of a message is kept."""
+    """Return the id of a message's withdrawal."""
     return blake2b(uniq_key.encode(), digest_size=ID_BYTES).digest()
 
 
@@ -87,12 +88,12 @@ def known_withdrawal(withdrawal: bytes, due_ms: int) -> tuple[bytes, bytes]:
 
 
 class PositionInCancel(NamedTuple):
-    """A record of the WITHDRAWN topic: the ids of all requests before this offset of CANCEL are written.
+    """A record of the WITHDRAWN topic: all requests before this offset of CANCEL are written there.
 
     Attributes:
-        partition: of CANCEL.
-        topic_id: of CANCEL; a topic that was made again begins anew.
-        offset: of the first request that may be missing.
+        partition: the partition of CANCEL.
+        topic_id: Kafka's id of CANCEL; a recreated topic starts anew.
+        offset: the offset of the first request that may be missing.
     """
 
     partition: int
@@ -109,26 +110,31 @@ class PositionInCancel(NamedTuple):
         try:
             found = json.loads(value)
             return cls(int(key.removeprefix(b"read-")), str(found["topicId"]), max(0, int(found["offset"])))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
 
+def due_in(value: bytes) -> int | None:
+    """Return the due time in the value of a record made by `known_withdrawal`; None for other values."""
+    return int(value) if len(value) <= _DIGITS and value.isdigit() else None
+
+
 class Withdrawals:
-    """Ids of withdrawn messages, with their due moments: 18 bytes each, and some 10 % for the lists that hold them.
+    """Ids of withdrawn messages with their due moments: 18 bytes each, and some 10 % for the lists.
 
-    A dictionary of texts with their moments took 260 to 290 bytes each.
+    A dictionary of texts and moments took 260 to 290 bytes each.
 
-    An id is forgotten 7 days after its message was due, or `MET_KEPT_MS` after its message was met and dropped. When
-    memory is nearly full, the 7 days are an hour; when it is full, further ids are not taken.
+    An id expires 7 days after its message was due, or `MET_KEPT_MS` after its message was dropped. When memory is
+    nearly full, the 7 days become an hour; when it is full, further ids are refused.
 
-    Guarantees: no id is forgotten before the transaction that drops its message is committed, or the message would be
-    delivered: the tombstone is written after the commit, outside of it. One that is lost costs memory alone.
+    Guarantees: no id is forgotten before the transaction that drops its message is committed; otherwise the message
+    would be delivered. So the tombstone is written after the commit, outside of it. A lost tombstone only costs memory.
     Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/test_withdrawals.py.
 
-    One thread changes it; others may ask whether an id is in it.
+    One thread changes it; others may look ids up.
 
     Args:
-        most: how many ids it holds at most.
+        most: the maximum of ids.
     """
 
     def __init__(self, most: int = MOST_WITHDRAWALS) -> None:
@@ -146,7 +152,7 @@ class Withdrawals:
         return segment is not None and _find(segment, withdrawal) >= 0
 
     def add(self, withdrawal: bytes, due_ms: float, now: float) -> bool:
-        """Take note of a withdrawal unless its time is over; False if memory is full."""
+        """Add a withdrawal unless it has expired; False if memory is full."""
         if due_ms + self._kept_ms() <= now:
             return True
         segment, place = self._place(withdrawal)
@@ -161,7 +167,7 @@ class Withdrawals:
         return True
 
     def met(self, withdrawal: bytes, now: float) -> None:
-        """Take note that the message was met and dropped."""
+        """Note that the message was dropped."""
         segment, place = self._place(withdrawal)
         if place >= 0:
             until = _MET | _minute(now + MET_KEPT_MS)
@@ -175,9 +181,9 @@ class Withdrawals:
             self._length -= 1
 
     def forget(self, now: float) -> list[bytes]:
-        """Forget ids whose time is over; return those whose messages were met.
+        """Forget expired ids; return those whose messages were dropped.
 
-        One call looks at a thousandth of all ids, so that it takes no time to speak of.
+        Each call checks a thousandth of all ids, so that it takes little time.
         """
         over, met_over = int((now - self._kept_ms()) // _MINUTE_MS), _MET | int(now // _MINUTE_MS)
         met: list[bytes] = []
@@ -199,7 +205,7 @@ class Withdrawals:
         return _KEPT_NEARLY_FULL_MS if self._length >= self._most * _NEARLY_FULL else CANCELS_KEPT_MS
 
     def _place(self, withdrawal: bytes) -> tuple[bytearray, int]:
-        """Return the segment of an id and where it stands there, -1 if it does not."""
+        """Return the segment of an id and its place there, -1 if it is missing."""
         number = _segment_of(withdrawal)
         segment = self._segments[number]
         if segment is None:

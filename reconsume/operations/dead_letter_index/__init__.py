@@ -1,1 +1,1 @@
-"""An index of dead letters that is rebuilt from Kafka at will."""
+"""An index of dead letters that can be rebuilt from Kafka."""

@@ -1,4 +1,4 @@
-"""Reduce the cause of a dead letter to a label, so that a thousand of one kind are counted together."""
+"""Labels of causes, so that a thousand dead letters with the same cause count together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 UNKNOWN_CAUSE: Final = "(no cause)"
 _LONGEST: Final = 120
 _READ: Final = 500
-"""Characters of a cause that are looked at."""
+"""The number of characters of a cause that count."""
 _PARTS: Final = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>)\]]+"), "<url>"),
@@ -23,18 +23,18 @@ _PARTS: Final = (
     (re.compile(r"\d+(?:[.,:_/-]\d+)*"), "<n>"),
     (re.compile(r"\s+"), " "),
 )
-"""What differs from message to message, and what stands for it."""
+"""Parts that vary from message to message, and their placeholders."""
 
 
 class CauseLabels:
-    """Gives each cause its label.
+    """Assigns a label to each cause.
 
     Args:
-        rules: labels by regular expressions, of which the first that is found in the class or the cause counts. What
-            none is found in is labelled by its class, and its text without ids, numbers and host names.
+        rules: labels by regular expressions; the first that matches the class or the cause counts. Otherwise the label
+            is the class, and the text without ids, numbers and host names.
 
     Raises:
-        IllegalSetting: an expression is none, or a label is blank.
+        IllegalSetting: an invalid expression, or a blank label.
     """
 
     def __init__(self, rules: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The index that a console keeps on this machine, for commands that want a page of it."""
+"""The console's index on this machine, for commands that need a page of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconsume.operations.dead_letters import Filter, Page, read_page
 
 
 def index_file(settings: Settings, folder: Path | None = None) -> Path:
-    """Return where the index of an installation is; in the user's cache folder by default."""
+    """Return the path of an installation's index; by default in the user's cache folder."""
     scope = hashlib.sha256(f"{settings.bootstrap_servers} {settings.topic_prefix}".encode()).hexdigest()[:16]
     return (folder or cache_folder()) / f"dead-letters-{scope}.db"
 
@@ -26,10 +26,10 @@ def current_page(
 ) -> tuple[Page, bool]:
     """Return a page of a group's dead letters, and whether it is from the index.
 
-    A page is from the index if that has everything that Kafka has of the group now, else from Kafka.
+    The page is from the index if that has all of the group's records in Kafka, else from Kafka.
 
     Raises:
-        IllegalSetting: `before` is not what a page gave.
+        IllegalSetting: `before` is not the `older` of a page.
         TopicNotReady: the group has no dead-letter topic.
         KafkaNotReachable: no answer.
     """
@@ -41,7 +41,7 @@ def current_page(
                     topic = cluster.names.dead_letter(group)
                     return indexed_page(store, group, topic, wanted, before, limit), True
             except sqlite3.DatabaseError:
-                pass  # made anew at this moment
+                pass  # recreated at this moment
     return read_page(cluster, group, wanted, before=before, limit=limit), False
 
 

@@ -1,8 +1,9 @@
-"""Keep an index of dead letters up to date with Kafka."""
+"""Keeps an index of dead letters up to date with Kafka."""
 
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import IllegalName, MalformedProperty, ReconsumeError
+from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
 from reconsume.delay_levels.wire.properties import DLQ_ERRORS, OUR_PROPERTIES
@@ -33,7 +34,7 @@ class _Unread(NamedTuple):
     Attributes:
         first: the first offset that Kafka keeps.
         start: the first offset to read.
-        is_anew: whether it was read before, as another topic of that name or further than it goes.
+        is_anew: whether the topic was recreated or truncated since it was read.
     """
 
     topic_id: str
@@ -46,17 +47,17 @@ class _Unread(NamedTuple):
 class DeadLetterIndex:
     """Reads dead letters and their states, each once, into a store.
 
-    Guarantees: states are read after all dead letters that stood before them, so a state finds its letter.
+    Guarantees: states are read after all earlier dead letters, so each state finds its letter.
     Test: tests/integration/test_dead_letter_index.py.
 
     Args:
         cluster: the installation.
-        store: what is known; its own progress says where to go on.
-        labels: of causes.
+        store: the index, which also stores the progress.
+        labels: assigns labels to causes.
 
     Attributes:
-        left: records that the last look had still to read; None before the first look.
-        is_complete: whether everything was read once; later looks add what is new.
+        left: number of records left to read after the last look; None before the first look.
+        is_complete: whether everything was read once; later looks add new records.
     """
 
     def __init__(self, cluster: Cluster, store: DeadLetterStore, labels: CauseLabels) -> None:
@@ -80,29 +81,31 @@ class DeadLetterIndex:
                 self.look(stop)
                 looked()
                 self._refused = ""
-            except ReconsumeError as error:
+            except (ReconsumeError, sqlite3.Error) as error:
+                if isinstance(error, sqlite3.Error):
+                    self.is_complete = False  # a damaged file is built again at the next start
                 if self._refused != str(error):
                     self._refused = str(error)
                     logger.warning("index of dead letters is not up to date: %s", error)
             stop.wait(_EVERY_SECONDS)
 
     def look(self, stop: threading.Event | None = None) -> None:
-        """Read what is new.
+        """Read new records.
 
         Raises:
-            KafkaNotReachable: no answer; the next look goes on.
+            KafkaNotReachable: no answer; the next look continues.
             KafkaRefused: rights are missing.
         """
         admin = self._cluster.admin
         topics = admin.topics()
-        # The end of the states first: the letters that they tell of stand before the other ends.
+        # The end of the states first: their letters are before the other ends.
         states = self._new(all_partitions({self._states: min(1, topics.get(self._states, 0))}))
         topics = admin.topics()
         groups = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
         letters = self._new(all_partitions({topic: topics[topic] for topic in groups}))
         self._forget(letters, groups)
         if any(one.start == one.first < one.end for one in letters.values()):
-            # A topic may be read once more, and its letters are open until their states are read again too.
+            # If a topic is read again, its letters are open until their states are read again too.
             states = {
                 where: _Unread(one.topic_id, one.first, one.first, one.end, one.is_anew)
                 for where, one in states.items()
@@ -121,10 +124,7 @@ class DeadLetterIndex:
 
     def _group_of(self, topic: str) -> str | None:
         """Return the group of a dead-letter topic."""
-        try:
-            name = self._cluster.names.rocketmq_name(topic)
-        except IllegalName:
-            return None
+        name = self._cluster.names.rocketmq_name(topic)
         return name.removeprefix(DLQ_PREFIX) if name.startswith(DLQ_PREFIX) else None
 
     def _new(self, partitions: list[Partition]) -> dict[Partition, _Unread]:
@@ -136,14 +136,14 @@ class DeadLetterIndex:
         for where in partitions:
             known, topic_id = progress.get(where), ids.get(where[0])
             if topic_id is None:
-                continue  # no broker tells of it at this moment
+                continue  # no broker knows the topic at this moment
             is_anew = known is not None and (known.topic_id != topic_id or known.next > ends[where])
             start = min(max(starts[where], 0 if known is None or is_anew else known.next), ends[where])
             found[where] = _Unread(topic_id, starts[where], start, ends[where], is_anew)
         return found
 
     def _forget(self, letters: Mapping[Partition, _Unread], groups: Mapping[str, str]) -> None:
-        """Remove what Kafka has deleted, or what stood in a topic that was made again."""
+        """Remove letters that Kafka has deleted, and those of a recreated topic."""
         for where in self.store.progress():
             if where[0] == self._states:
                 continue

@@ -1,4 +1,4 @@
-"""Values of the index: a dead letter, which ones are wanted, and counts."""
+"""Values of the index: a dead letter, filters, and counts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 
 MOST_OF_KEY: Final = 512
-"""Bytes of a record's key that the index holds."""
+"""The maximum of bytes of a record's key in the index."""
 
 
 class IndexFull(ReconsumeError):
-    """The index has reached its size, or its disk is full; it stays as it is."""
+    """The index has reached its maximum size, or its disk is full; it stays unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class IndexedLetter:
     """A dead letter without its value.
 
     Attributes:
-        label: its cause, as `CauseLabels` gives it.
+        label: the label of its cause, from `CauseLabels`.
         size: bytes of key and value.
-        headers: names and texts; what goes beyond 4 KiB is left out.
-        state: what became of it; None while it is open.
+        headers: names and texts, up to 4 KiB.
+        state: its state; None while it is open.
     """
 
     key: DeadLetterKey
@@ -45,11 +45,11 @@ class IndexedLetter:
 
 
 class Progress(NamedTuple):
-    """How far a partition is read.
+    """The progress of a partition.
 
     Attributes:
-        topic_id: of Kafka; a topic that was made again has another one.
-        next: the first offset that was not read.
+        topic_id: Kafka's id of the topic; a recreated topic has another one.
+        next: the first unread offset.
     """
 
     topic_id: str
@@ -60,8 +60,8 @@ class OpenLetters(NamedTuple):
     """The open dead letters of a group.
 
     Attributes:
-        last_hour: those of them that were stored in the last hour.
-        last_day: those of the last 24 hours.
+        last_hour: the number stored in the last hour.
+        last_day: the number stored in the last 24 hours.
         oldest_ms: when the oldest was stored.
     """
 
@@ -72,7 +72,7 @@ class OpenLetters(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """So many dead letters of one kind, and when the first and the last of them were stored."""
+    """The number of dead letters of one kind, and when the first and the last of them were stored."""
 
     value: str
     number: int
@@ -82,11 +82,11 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are wanted; None takes any.
+    """A filter of dead letters; None selects any.
 
     Attributes:
-        text: is in the cause or the exception's class; the case of ASCII letters does not matter.
-        header: a name and a text; the header has exactly that text.
+        text: a part of the cause or the exception's class; case of ASCII letters does not matter.
+        header: a name and the exact text of the header.
         since_ms: stored then or later.
         until_ms: stored before that.
     """

@@ -1,4 +1,4 @@
-"""Pages of dead letters out of the index, as `dead_letters.read_page` gives them out of Kafka."""
+"""Pages of dead letters from the index, in the form of `dead_letters.read_page`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 
-_CURSOR: Final = re.compile(r"i([0-9]{1,19}):([0-9]{1,10}):([0-9]{1,19})", re.ASCII)
+_CURSOR: Final = re.compile(r"i([0-9]{1,18}):([0-9]{1,10}):([0-9]{1,18})", re.ASCII)
 
 
 def is_index_cursor(before: str) -> bool:
-    """Whether a page of the index ended there."""
+    """Return whether a cursor is from a page of the index."""
     return before.startswith("i")
 
 
@@ -28,14 +28,14 @@ def indexed_page(
 
     Args:
         store: the index.
-        group: whose.
+        group: the group.
         topic: its dead-letter topic.
-        wanted: which; a text is looked for in causes and classes, not in stack traces.
-        before: `older` of the page before.
-        limit: of the page.
+        wanted: the filter; a text is searched in causes and classes, not in stack traces.
+        before: `older` of the previous page.
+        limit: the size of the page.
 
     Raises:
-        IllegalSetting: `before` is not what a page gave.
+        IllegalSetting: `before` is not the `older` of a page.
     """
     key = None
     if before is not None:

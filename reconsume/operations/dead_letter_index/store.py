@@ -1,4 +1,4 @@
-"""The index of dead letters in SQLite: a cache that Kafka can fill again at any time."""
+"""The index of dead letters in SQLite: a cache that can be refilled from Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _VERSION: Final = 1
 _CACHE_KIB: Final = 65_536
-"""Keys and ids come in no order, so their indices are written all over the file."""
+"""Keys and ids are in random order, so their indexes are written all over the file."""
 _SCHEMA: Final = f"""
 CREATE TABLE letters (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, stored_ms INTEGER NOT NULL,
@@ -79,14 +79,14 @@ _MOST_OF_CAUSE: Final = 2_000
 
 
 class DeadLetterStore:
-    """One file, used by one process; several threads take turns. Use it as a context.
+    """An index file for one process, whose threads take turns; a context manager.
 
-    A file of another version, or one that is damaged, is made anew. While another process has the file, or where it
-    cannot be written, the store is in memory.
+    A file of another version, or a damaged one, is replaced. If another process has the file, or it cannot be written,
+    the store is in memory.
 
     Args:
-        file: where it is; None keeps it in memory.
-        max_mib: its size at most.
+        file: the path; None keeps the store in memory.
+        max_mib: the maximum size.
     """
 
     def __init__(self, file: Path | None = None, max_mib: int = 1_024) -> None:
@@ -102,13 +102,13 @@ class DeadLetterStore:
                 self._file = None
                 logger.warning("index of dead letters is in memory file=%s: %s", file, error)
         self._database = self._open()
-        # Counting all letters takes a second; a search for one must not wait for it.
+        # Counting all letters takes a second; a search for one must not wait for that.
         self._counting = threading.Lock() if self._file is not None else self._lock
         self._counts = self._database if self._file is None else sqlite3.connect(self._file, check_same_thread=False)
 
     @classmethod
     def reading(cls, file: Path) -> Self | None:
-        """Open a file that another process may keep, to read it; None where there is none of this version."""
+        """Open a file of another process for reading; None if no file of this version exists."""
         try:
             database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
             if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
@@ -138,7 +138,7 @@ class DeadLetterStore:
     def _tuned(self, database: sqlite3.Connection) -> sqlite3.Connection:
         [page_bytes] = database.execute("PRAGMA page_size").fetchone()
         database.execute(f"PRAGMA max_page_count = {self._max_mib * 1_048_576 // page_bytes}")
-        # What a crash takes is read from Kafka again.
+        # Changes that a crash loses are read from Kafka again.
         database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = OFF")
@@ -160,7 +160,7 @@ class DeadLetterStore:
             os.close(self._alone)
 
     def progress(self) -> dict[tuple[str, int], Progress]:
-        """How far each partition is read."""
+        """Return the progress of each partition."""
         rows = self._rows("SELECT topic, partition, topic_id, next FROM progress", ())
         return {(topic, partition): Progress(topic_id, following) for topic, partition, topic_id, following in rows}
 
@@ -170,15 +170,15 @@ class DeadLetterStore:
         states: Mapping[DeadLetterKey, DeadLetterState | None],
         read: Mapping[tuple[str, int], Progress],
     ) -> None:
-        """Add what was read, and how far, both or neither.
+        """Add new letters, states and progress atomically.
 
         Args:
-            letters: new ones; what became of them comes with `states`.
-            states: of letters that are known; None opens one again, and others are left out.
-            read: how far, by partition.
+            letters: new letters, without their states.
+            states: states of known letters, None to reopen one; states of unknown letters are ignored.
+            read: the progress by partition.
 
         Raises:
-            IndexFull: there is no room; nothing was added.
+            IndexFull: the maximum size is reached; nothing was added.
         """
         added = list(letters)
         try:
@@ -201,7 +201,7 @@ class DeadLetterStore:
             f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
             map(_row, added),
         )
-        # The newest dead letter of a message counts, whichever way it was resent.
+        # The newest dead letter of a message counts, however it was resent.
         database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
         database.executemany(
             f"UPDATE letters SET ({_STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
@@ -214,7 +214,7 @@ class DeadLetterStore:
         )
 
     def forget(self, topic: str, partition: int, before: int | None) -> None:
-        """Remove the letters of a partition that stood before an offset; None removes all, and the progress."""
+        """Remove the letters of a partition before an offset; None removes all, and the progress."""
         where, values = "topic = ? AND partition = ?", (topic, partition)
         with self._lock, self._database as database:
             if before is None:
@@ -226,7 +226,7 @@ class DeadLetterStore:
     def find(
         self, wanted: LetterFilter, *, limit: int = 50, before: DeadLetterKey | None = None
     ) -> list[IndexedLetter]:
-        """Return dead letters, newest first, from behind one on."""
+        """Return dead letters, newest first, starting behind one."""
         where, values = wanted.where()
         if before is not None:
             where += " AND (stored_ms, topic, partition, offset) < (?, ?, ?, ?)"
@@ -239,7 +239,7 @@ class DeadLetterStore:
         return [_letter(row) for row in rows]
 
     def count(self, wanted: LetterFilter) -> int:
-        """Return how many there are."""
+        """Count matching letters."""
         where, values = wanted.where()
         return int(self._rows(f"SELECT count(*) FROM letters WHERE {where}", values)[0][0])  # noqa: S608
 
@@ -253,7 +253,7 @@ class DeadLetterStore:
         return {group: OpenLetters(*numbers) for group, *numbers in rows}
 
     def new_by_hour(self, now_ms: float) -> dict[str, list[int]]:
-        """Count the dead letters of each group that the last 24 hours have brought, by hour, the oldest hour first."""
+        """Count the new dead letters of each group in the last 24 hours, by hour, the oldest hour first."""
         first = int(now_ms) // _HOUR_MS - 23
         rows = self._counted(_NEW_BY_HOUR, (first * _HOUR_MS,))
         found: dict[str, list[int]] = {}
@@ -263,7 +263,7 @@ class DeadLetterStore:
 
     @property
     def changes(self) -> int:
-        """A number that grows with each change."""
+        """A number that increases with each change."""
         with self._lock:
             return self._database.total_changes
 
@@ -295,7 +295,7 @@ class DeadLetterStore:
 
 
 def _lock_file(file: Path) -> int | None:
-    """Keep other processes from a file; raises `OSError` where one has it."""
+    """Lock the file; raises `OSError` if another process has locked it."""
     try:
         import fcntl  # noqa: PLC0415 - Windows has none, and SQLite locks files itself
     except ImportError:

@@ -1,1 +1,1 @@
-"""Keys and values of records as text that people read."""
+"""Keys and values of records as readable text."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fastavro import parse_schema
 
-# The compiled reader (fastavro 1.13) ends the process at a record that nests a million times: it counts no depth.
+# The compiled reader (fastavro 1.13) crashes the process on a record with a million nested levels: it has no limit.
 from fastavro._read_py import schemaless_reader
 
 from reconsume.bridge.kafka.schema_registry import RegisteredSchema
@@ -18,17 +18,17 @@ _RECORDS: Final = ("record", "error")
 
 
 def decode_avro(body: bytes, schema: RegisteredSchema) -> str:
-    """Return what the bytes hold as JSON; bytes as hexadecimal, and what JSON has no type for as text.
+    """Return the data as JSON; bytes become hexadecimal, and types that JSON lacks become text.
 
     Raises:
-        Exception: whatever fastavro raises of bytes that do not fit.
+        Exception: any exception of fastavro for bytes that do not match.
     """
     named: dict[str, Any] = {}
     for _, reference in schema.references:
         parse_schema(json.loads(reference.text), named_schemas=named)
     parsed = parse_schema(json.loads(schema.text), named_schemas=named)
     if _repeats_nothing(parsed, named):
-        # Nine bytes can announce 2 ** 62 such items, and reading them would not end.
+        # Nine bytes can announce 2 ** 62 such items, and reading them would never end.
         raise ValueError("an array of the schema has items that take no bytes")
     stream = io.BytesIO(body)
     found = schemaless_reader(stream, parsed, None)
@@ -42,7 +42,7 @@ def _shown(value: Any) -> Any:
 
 
 def _repeats_nothing(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether there is an array whose items may take no bytes."""
+    """Return whether the schema has an array whose items may take no bytes."""
     left, seen = [schema, *named.values()], set[int]()
     while left:
         one = left.pop()
@@ -68,7 +68,7 @@ def _takes_nothing(one: Any, named: Mapping[str, Any], within: frozenset[str]) -
             return _takes_nothing(named[one], named, within | {one})
         return one == "null" or one in within
     if isinstance(one, list):
-        return False  # which of them it is takes a byte
+        return False  # the choice takes a byte
     kind = one["type"]
     if kind in _RECORDS:
         return all(_takes_nothing(field["type"], named, within | {one["name"]}) for field in one["fields"])

@@ -1,4 +1,4 @@
-"""Bytes of a record as text: JSON, text, what a schema registry knows, else hexadecimal."""
+"""Bytes of a record as text: JSON, text, a registered schema, else hexadecimal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.schema_registry import RegisteredSchema, SchemaUnkno
 from reconsume.delay_levels.errors import ReconsumeError
 
 _MOST_BYTES: Final = 1_048_576
-"""Of a payload that is decoded."""
+"""The maximum size of a payload to decode."""
 MOST_CHARACTERS: Final = 65_536
 HEX_BYTES: Final = 4_096
 _HEX_ROW: Final = 16
@@ -29,11 +29,11 @@ _CONFLUENT: Final = struct.Struct(">bI")
 
 
 class Undecodable(ReconsumeError):
-    """The bytes are not what their schema says."""
+    """The bytes do not match their schema."""
 
 
 class Schemas(Protocol):
-    """Schemas by id, as `SchemaRegistry` has them."""
+    """Schemas by id, as in `SchemaRegistry`."""
 
     def schema(self, number: int) -> RegisteredSchema:
         """Return the schema; raises `SchemaUnknown`."""
@@ -41,14 +41,14 @@ class Schemas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecodedPayload:
-    """A payload as text. The text may hold anything: escape it for the medium that shows it.
+    """A payload as text. The text is untrusted: escape it for the medium that shows it.
 
     Attributes:
         format: `null`, `empty`, `json`, `text`, `avro`, `protobuf`, `json schema` or `hex`.
-        text: empty of `null` and `empty`.
-        is_cut: whether the text is only the beginning.
-        schema: the id of the schema that the bytes name, None where they name none.
-        note: why they are not decoded by that schema; else empty.
+        text: the text; empty for `null` and `empty`.
+        is_cut: whether the text is shortened.
+        schema: the id of the schema in the bytes; None without one.
+        note: why that schema was not used; else empty.
     """
 
     format: str
@@ -59,14 +59,14 @@ class DecodedPayload:
 
 
 def decode_payload(payload: bytes | None, schemas: Schemas | None = None) -> DecodedPayload:
-    """Return a key or value as text. Never raises: what cannot be decoded is shown in another way, with a note.
+    """Return a key or value as text. Never raises: undecodable bytes are shown in another format, with a note.
 
     Bytes in Confluent's wire format (a zero, four bytes with a schema id) are decoded by their schema. Others are shown
-    as JSON or text, and as hexadecimal if they are no UTF-8.
+    as JSON or text, or as hexadecimal if they are not UTF-8.
 
     Args:
         payload: the bytes.
-        schemas: a schema registry; None leaves bytes in Confluent's format as they are.
+        schemas: a schema registry; None does not decode Confluent's format.
     """
     if not payload:
         return DecodedPayload("null" if payload is None else "empty", "")
@@ -89,12 +89,12 @@ def _by_schema(body: bytes, schema: RegisteredSchema) -> tuple[str, str]:
             return "json schema", _pretty(body.decode())
         if schema.kind in _BY_LIBRARY:
             shown, module, function = _BY_LIBRARY[schema.kind]
-            # Imported here, because its library comes with an extra.
+            # Imported here, because its library belongs to an extra.
             return shown, getattr(importlib.import_module(module), function)(body, schema)
     except ImportError as error:
         raise SchemaUnknown(f"{error.name} is missing: pip install '.[schemas]' in the checkout") from None
     except Exception as error:
-        # The libraries raise errors of any type for bytes that do not fit.
+        # The libraries raise errors of any type for bytes that do not match.
         why = f"the bytes do not fit the schema: {type(error).__name__}: {error}"
         raise Undecodable(why) from error
     raise SchemaUnknown(f"schemas of the type {schema.kind} are not supported")
@@ -122,10 +122,10 @@ def _plain(payload: bytes) -> DecodedPayload:
 
 
 def _pretty(text: str) -> str:
-    """Give JSON a line for each member; numbers, escapes and members that stand there twice stay as they are.
+    """Give JSON a line for each member, and keep numbers, escapes and duplicate members unchanged.
 
     Raises:
-        ValueError, RecursionError: it is no JSON, or too deep.
+        ValueError, RecursionError: not JSON, or too deep.
     """
     json.loads(text)
     out: list[str] = []
@@ -150,7 +150,7 @@ def _new_line(depth: int) -> str:
 
 
 def hex_dump(payload: bytes) -> str:
-    """Return rows of 16 bytes: offset, bytes, and what of them is ASCII."""
+    """Return rows of 16 bytes: offset, hexadecimal, ASCII."""
     return "\n".join(
         f"{at:08x}  {row.hex(' '):<{3 * _HEX_ROW}} {_ascii(row)}"
         for at in range(0, len(payload), _HEX_ROW)

@@ -14,10 +14,10 @@ _MOST_INDEXES: Final = 100
 
 
 def decode_protobuf(body: bytes, schema: RegisteredSchema) -> str:
-    """Return the message that the bytes hold as JSON, or in Protobuf's text form if it has parts unknown to the schema.
+    """Return the message as JSON, or in Protobuf's text form if it has fields unknown to the schema.
 
     Raises:
-        Exception: whatever protobuf raises of bytes that do not fit.
+        Exception: any exception of protobuf for bytes that do not match.
     """
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto.FromString(schema.file)
@@ -49,7 +49,7 @@ def decode_protobuf(body: bytes, schema: RegisteredSchema) -> str:
 
 
 def _add_well_known(pool: Any, names: Any, known: dict[str, Any]) -> None:
-    """Add Google's own files, such as `google/protobuf/timestamp.proto`, which no registry has."""
+    """Add Google's own files, such as `google/protobuf/timestamp.proto`, which registries do not have."""
     for name in names:
         if name in known:
             continue
@@ -64,7 +64,7 @@ def _add_well_known(pool: Any, names: Any, known: dict[str, Any]) -> None:
 
 
 def _indexes(body: bytes) -> tuple[list[int], int]:
-    """Return the path to the message in its file, and where the message begins; a single zero is the first one."""
+    """Return the path to the message type in its file, and the message's start; a single zero is the first type."""
     count, at = _zigzag(body, 0)
     if count == 0:
         return [0], at

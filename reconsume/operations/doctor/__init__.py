@@ -1,1 +1,1 @@
-"""Examining an installation."""
+"""The examination of an installation."""

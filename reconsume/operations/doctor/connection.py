@@ -1,4 +1,4 @@
-"""Can the brokers be reached, all of them, and which versions talk to each other."""
+"""Checks of the connection: all brokers, and the versions of both sides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REPLICAS: Final = 3
 
 
 def check_connection(cluster: InspectedCluster, report: Report) -> bool:
-    """Connect, then try each broker under the address that it gives; False ends the examination."""
+    """Connect, then try each broker at its advertised address; return False to end the examination."""
     servers, brokers = cluster.settings.bootstrap_servers, cluster.admin.connect()
     if brokers is None or isinstance(brokers, Trouble):
         trouble = brokers or _look(servers)
@@ -46,7 +46,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _look(servers: str) -> Trouble:
-    """Try the first address, of which librdkafka has told nothing."""
+    """Probe the first address, about which librdkafka reports nothing."""
     host, _, port = servers.split(",", maxsplit=1)[0].rpartition(":")
     if port.isdecimal() and _answers(host, int(port)):
         return Trouble(
@@ -59,11 +59,11 @@ def _look(servers: str) -> Trouble:
 
 
 def versions_of(broker: Mapping[str, str] | None) -> dict[str, str]:
-    """The versions of all that talk here.
+    """Return the versions of client and broker.
 
     Args:
-        broker: the settings of one, None if they may not be read. Kafka tells its version by a setting that is gone
-            since 4.0.
+        broker: the settings of a broker; None without the right to read them. Only before 4.0 they include Kafka's
+            version.
     """
     kafka = "unknown" if broker is None else broker.get("inter.broker.protocol.version", _NEWER)
     return {
@@ -75,7 +75,7 @@ def versions_of(broker: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_versions(versions: Mapping[str, str], report: Report) -> None:
-    """Say what is too old."""
+    """Report versions that are too old."""
     kafka = versions["kafka"]
     number = tuple(int(part) for part in kafka.partition("-")[0].split(".")[:2] if part.isdigit())
     if len(number) == len(_OLDEST) and number < _OLDEST:
@@ -90,23 +90,23 @@ def check_versions(versions: Mapping[str, str], report: Report) -> None:
 
 
 def check_coordinators(broker: Mapping[str, str], offsets: TopicState | None, report: Report) -> None:
-    """Say where the start of a broker may take a group's offsets back.
+    """Report brokers whose start may reset a group's offsets.
 
     The leader of a partition without other replicas is elected twice at each of its starts. A group coordinator of
     Kafka 4 then may serve the first part of its log only: `CompleteLoad` of `CoordinatorRuntime` does not look at the
     epoch.
 
     Args:
-        broker: the settings of one.
-        offsets: the topic with the groups' offsets; None if this client may not see it: the brokers' setting counts.
-        report: what is found goes there.
+        broker: the settings of a broker.
+        offsets: the topic with the groups' offsets; None if it is not visible, and then the brokers' setting counts.
+        report: gets the findings.
     """
     replicas = offsets.replicas if offsets else int(broker.get("offsets.topic.replication.factor", _REPLICAS))
     if versions_of(broker)["kafka"] == _NEWER and replicas == 1:
         report.warning(
             "coordinators",
             "__consumer_offsets has one replica, so a broker of Kafka 4 may serve old offsets of a group for minutes "
-            "after it was started: workers that live restore them, workers that start just then deliver a second time",
-            "give it three (offsets.topic.replication.factor=3 before the first group comes, "
+            "after its start: running workers restore them, workers that start then deliver records again",
+            "give it three (offsets.topic.replication.factor=3 before the first group is created, "
             "kafka-reassign-partitions.sh after), or do not start workers in the minutes after a broker",
         )

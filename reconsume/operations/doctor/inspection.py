@@ -1,4 +1,4 @@
-"""More questions to a cluster, for those who look after it: states, members, rights."""
+"""Further requests to a cluster, for operators: states, members, rights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SLICE_SECONDS: Final = 1.0
 
 
 class TopicState(NamedTuple):
-    """A topic as the cluster has it now; of replicas the fewest that one of its partitions has."""
+    """The current state of a topic; `replicas` is the minimum over its partitions."""
 
     partitions: int
     replicas: int
@@ -29,10 +29,10 @@ class TopicState(NamedTuple):
 
 
 class Inspector(KafkaAdmin):
-    """Asks what only a person wants to know; raises as `KafkaAdmin` does."""
+    """Requests that only operators need; raises as `KafkaAdmin` does."""
 
     def connect(self) -> list[tuple[str, int]] | Trouble | None:
-        """The addresses that the brokers give, or why there is no connection, as far as that is known."""
+        """Return the brokers' advertised addresses, or why there is no connection."""
         deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline and not self._heard.is_hopeless:
             try:
@@ -44,7 +44,7 @@ class Inspector(KafkaAdmin):
         return self._heard.trouble()
 
     def states(self) -> dict[str, TopicState]:
-        """All topics that we may see."""
+        """Return the states of all visible topics."""
         found = {}
         for name, topic in self._metadata("looking at the cluster").topics.items():
             if topic.error is None and topic.partitions:
@@ -54,9 +54,9 @@ class Inspector(KafkaAdmin):
         return found
 
     def open_transactions(self, partitions: Iterable[Partition], before_ms: int) -> dict[Partition, int]:
-        """Where a transaction that is still open has written its first record, if that was before this time.
+        """Return the first offset of transactions that began before this time and are still open.
 
-        What stands behind it is read by nobody who reads committed records only.
+        Readers of committed records cannot pass it.
         """
         asked = set(partitions)
         committed, written = self.end_offsets(asked), self.end_offsets(asked, uncommitted=True)
@@ -65,12 +65,12 @@ class Inspector(KafkaAdmin):
         return {where: committed[where] for where in held if committed[where] < later[where]}
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """By broker, one partition of the topic that it leads."""
+        """Return for each broker one partition of the topic that it leads."""
         found = self._metadata("looking at the cluster").topics.get(topic)
         return {} if found is None else {one.leader: number for number, one in found.partitions.items()}
 
     def members(self, group: str) -> dict[str, set[Partition]]:
-        """The members of a group and what each has."""
+        """Return the members of a group with their partitions."""
         found = self._patiently(lambda: self._describe_group(group))
         return {
             one.member_id: {(part.topic, part.partition) for part in one.assignment.topic_partitions}
@@ -78,11 +78,11 @@ class Inspector(KafkaAdmin):
         }
 
     def broker_settings(self) -> dict[str, str]:
-        """The settings in force of one broker."""
+        """Return the settings in force of one broker."""
         return self._broker_settings(min(self._patiently(self._brokers)))
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
-        """Return this client's rights on each topic, as ACLs name them; none on a topic that it may not see."""
+        """Return this client's rights on each topic, by their ACL names; none on an invisible topic."""
         found = {}
         for topic, told in self._describe(list(topics), seconds=_TIMEOUT, include_authorized_operations=True):
             if not isinstance(told, KafkaException):
@@ -107,7 +107,7 @@ class Inspector(KafkaAdmin):
         return self._answer(request, group, f"looking at group {group}")
 
     def may_create(self, topic: str) -> bool:
-        """Whether this client may make a topic of that name; none is made."""
+        """Return whether this client may create a topic of that name, without creating it."""
         new = NewTopic(topic, num_partitions=1, replication_factor=-1)
         request = self._request(self._client.create_topics, [new], seconds=_TIMEOUT, validate_only=True)
         try:
@@ -118,11 +118,11 @@ class Inspector(KafkaAdmin):
 
 
 class InspectedCluster(Cluster):
-    """A cluster that can be asked more."""
+    """A cluster with an inspector as its admin client."""
 
     @cached_property
     def admin(self) -> Inspector:
-        """One client for all questions."""
+        """Return the shared client."""
         return Inspector(self.base, "reconsume-doctor")
 
 

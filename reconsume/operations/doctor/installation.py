@@ -1,4 +1,4 @@
-"""Topics and their settings, the groups, the workers: is the installation as it should be."""
+"""Checks of the installation: topics, settings, groups, workers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reconsume.operations.doctor.report import Report
 _JOINING_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.5
 _OPEN_SECONDS: Final = 60
-"""Longer than any transaction of ours lasts: the brokers end them after 15 s at most."""
+"""Longer than any transaction of reconsume: brokers end them after 15 s at most."""
 
 
 def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> None:
-    """Compare the topics that are with those that should be."""
+    """Compare existing topics with their target state."""
     admin, names, servers = cluster.admin, cluster.names, cluster.settings.bootstrap_servers
     states = admin.states()
     wanted = wanted_topics(TopicMaker(admin, names, cluster.settings.topics, lambda: groups), groups)
@@ -34,7 +34,7 @@ def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> N
     before = len(report.findings)
     missing = []
     for one in plan.missing:
-        # A topic that this client may not see is listed nowhere, and may be there.
+        # An invisible topic is missing in every list, and may exist.
         with report.looking_at(f"topic {one.name}"):
             if one.name not in admin.partitions([one.name]):
                 missing.append(one.name)
@@ -70,7 +70,7 @@ def _check_state(
     if needed > state.replicas:
         report.problem(
             "topics",
-            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so no record is taken",
+            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so writes fail",
             f"kafka-configs.sh {tool} --alter --entity-type topics --entity-name {name} "
             f"--add-config min.insync.replicas={max(1, state.replicas - 1)}",
         )
@@ -78,7 +78,7 @@ def _check_state(
         report.problem(
             "topics",
             f"topic {name}: {state.in_sync} of {state.replicas} replicas are in sync, {needed} are needed to write",
-            f"start the brokers that are away: kafka-topics.sh {tool} --describe --under-min-isr-partitions",
+            f"start the missing brokers: kafka-topics.sh {tool} --describe --under-min-isr-partitions",
         )
     if cluster.names.is_scheduled(name):
         try:
@@ -88,7 +88,7 @@ def _check_state(
 
 
 def check_transactions(cluster: InspectedCluster, report: Report) -> None:
-    """Look for partitions that no consumer can read to their end, because a transaction was never ended there."""
+    """Find partitions that consumers cannot read to the end because of a transaction that was never ended."""
     ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
     partitions = all_partitions(ours)
     found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
@@ -96,7 +96,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
         report.problem(
             "transactions",
             f"a transaction in {topic}-{partition} has been open for over {_OPEN_SECONDS} s, since offset {offset}: "
-            "what stands behind it waits (Kafka 4.2 and 4.3 leave one open where a broker was lost, KAFKA-20734)",
+            "consumers cannot read past it (Kafka 4.2 and 4.3 may leave one open when a broker is lost, KAFKA-20734)",
             f"kafka-transactions.sh --bootstrap-server {cluster.settings.bootstrap_servers} abort --topic {topic} "
             f"--partition {partition} --start-offset {offset}",
         )
@@ -105,11 +105,11 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
 
 
 def check_groups(groups: Groups, report: Report) -> None:
-    """Check the GROUPS topic and report unreadable records."""
+    """Report unreadable records of the GROUPS topic."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
         mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"
-        report.problem("groups", f"the GROUPS topic holds what nobody can read: {why}; defaults hold", mend)
+        report.problem("groups", f"the GROUPS topic has an unreadable record: {why}; defaults apply", mend)
     for config in groups.by_name.values():
         name = config.group_name
         if config.retry_queue_nums <= 0:
@@ -131,7 +131,7 @@ def check_groups(groups: Groups, report: Report) -> None:
 
 
 def check_workers(cluster: InspectedCluster, report: Report) -> bool:
-    """Whether all partitions of scheduled topics have a worker; one that has just begun gets 15 s."""
+    """Return whether all partitions of scheduled topics have a worker; a worker that has just started gets 15 s."""
     group = cluster.names.scheduler_group
     names, listed = cluster.names, cluster.admin.topics()
     topics = {topic: count for topic, count in listed.items() if names.is_scheduled(topic) or names.is_parked(topic)}
@@ -146,7 +146,7 @@ def check_workers(cluster: InspectedCluster, report: Report) -> bool:
     if not members:
         report.problem(
             "workers",
-            f"no scheduler worker is a member of group {group}: nothing moves",
+            f"no scheduler worker is a member of group {group}: no record is delivered",
             f"reconsume scheduler --bootstrap-servers {cluster.settings.bootstrap_servers}",
         )
         return False

@@ -12,12 +12,12 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    """A difference from the expected state.
 
     Attributes:
-        check: which part of the examination found it.
-        weight: a `problem` breaks something now or breaks a guarantee, a `warning` may be meant so.
-        what: what is wrong, and where.
+        check: the part of the examination that found it.
+        weight: a `problem` breaks a function or a guarantee, a `warning` may be intended.
+        what: the difference and its place.
         mend: the command or the setting that fixes it.
     """
 
@@ -37,20 +37,20 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether there is no problem; warnings are none."""
+        """Return whether there is no problem; warnings do not count."""
         return all(one.weight != "problem" for one in self.findings)
 
     def problem(self, check: str, what: str, mend: str) -> None:
-        """Something is broken."""
+        """Add a problem."""
         self.findings.append(Finding(check, "problem", what, mend))
 
     def warning(self, check: str, what: str, mend: str) -> None:
-        """Something that may be meant so."""
+        """Add a warning: a difference that may be intended."""
         self.findings.append(Finding(check, "warning", what, mend))
 
     @contextmanager
     def looking_at(self, what: str) -> Iterator[None]:
-        """Report a refusal by the cluster as skipped; no answer at all ends the examination."""
+        """Report a refusal by the cluster as a skipped check; no answer ends the examination."""
         try:
             yield
         except KafkaNotReachable:

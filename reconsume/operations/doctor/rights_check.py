@@ -1,4 +1,4 @@
-"""Has this client the rights of its role: asked of the cluster, which knows best."""
+"""Checks whether this client has the rights of its role, by asking the cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SECONDS: Final = 10.0
 
 
 def check_rights(cluster: InspectedCluster, role: str, rights: Sequence[Right], report: Report) -> None:
-    """Compare what is granted with what the role needs."""
+    """Compare the granted rights with those that the role needs."""
     topics, before = list(cluster.admin.topics()), len(report.findings)
-    # Who the brokers take this client for, as far as its settings tell.
+    # The user that the brokers see, as far as the settings show it.
     principal = f"User:{cluster.base.get('sasl.username') or 'ANONYMOUS'}"
     for right in rights:
         lacking = _lacking(cluster, right, topics)
@@ -50,14 +50,14 @@ def _lacking(cluster: InspectedCluster, right: Right, topics: Iterable[str]) -> 
 
 
 def _lacking_on_topics(admin: Inspector, right: Right, topics: Iterable[str]) -> list[str]:
-    """On each topic that there is; the right to make one is tried without making it."""
+    """Return what is missing on existing topics; the right to create topics is checked without creating one."""
     some = [one for one in topics if one.startswith(right.name)] if right.prefixed else [right.name]
     lacking = set[str]()
     if some:
         for granted in admin.rights_on_topics(some).values():
             lacking.update(one for one in right.operations if one not in granted and one != "Create")
     elif right.prefixed and not admin.may_create(right.name + _PROBE):
-        # Topics that may not be seen look as if there were none.
+        # Without the right to describe them, topics seem missing.
         lacking.update(right.operations)
     if "Create" in right.operations and not admin.may_create(right.name + _PROBE):
         lacking.add("Create")
@@ -65,7 +65,7 @@ def _lacking_on_topics(admin: Inspector, right: Right, topics: Iterable[str]) ->
 
 
 def _may_read_settings(admin: Inspector) -> bool:
-    """The only thing that any role does to the cluster; what may be done is not told without one more right."""
+    """Return whether broker settings are readable, the only right on the cluster of any role, by trying it."""
     try:
         admin.broker_settings()
     except KafkaRefused:

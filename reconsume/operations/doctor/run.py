@@ -1,8 +1,8 @@
-"""The examination from the first connection to a record that came through."""
+"""The whole examination, from the first connection to a delivered record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from reconsume.bridge.groups.groups import Groups
@@ -18,14 +18,16 @@ from reconsume.operations.doctor.trip import check_clock, send_through
 from reconsume.operations.rights import Right
 
 
-def examine(cluster: Cluster, role: str, rights: Sequence[Right], *, send_record: bool = True) -> Report:
+def examine(
+    cluster: Cluster, role: str, rights: Callable[[Groups], Sequence[Right]], *, send_record: bool = True
+) -> Report:
     """Examine an installation as a client sees it.
 
     Args:
-        cluster: with the settings of the client.
-        role: what the client is, for the words.
-        rights: that the role needs.
-        send_record: whether to put a record on the shortest level; it goes to a retry topic without readers.
+        cluster: the installation, with the client's settings.
+        role: the client's role, for the texts.
+        rights: returns the rights that the role needs with these groups.
+        send_record: whether to send a test record through the shortest level, to a retry topic without readers.
     """
     report, inspected = Report(), InspectedCluster(cluster.settings, cluster.clock)
     if not check_connection(inspected, report):
@@ -33,23 +35,28 @@ def examine(cluster: Cluster, role: str, rights: Sequence[Right], *, send_record
     try:
         _examine(inspected, role, rights, report, send_record=send_record)
     except KafkaNotReachable as error:
-        report.problem("connection", str(error), "wait until the brokers answer, then run it again")
+        report.problem("connection", str(error), "wait until the brokers answer, then run the doctor again")
     return report
 
 
 def _examine(
-    cluster: InspectedCluster, role: str, rights: Sequence[Right], report: Report, *, send_record: bool
+    cluster: InspectedCluster,
+    role: str,
+    rights: Callable[[Groups], Sequence[Right]],
+    report: Report,
+    *,
+    send_record: bool,
 ) -> None:
     with report.looking_at("settings of the brokers"):
         broker = cluster.admin.broker_settings()
         check_versions(versions_of(broker), report)
         check_coordinators(broker, cluster.admin.states().get("__consumer_offsets"), report)
-    check_rights(cluster, role, rights, report)
     groups = Groups()
     with report.looking_at("the GROUPS topic"):
         if cluster.names.groups in cluster.admin.partitions([cluster.names.groups]):
             groups = read_groups(cluster)
             check_groups(groups, report)
+    check_rights(cluster, role, rights(groups), report)
     groups = replace(groups, own_table=cluster.settings.own_table)
     check_topics(cluster, groups, report)
     with report.looking_at("open transactions"):
@@ -65,6 +72,6 @@ def _examine(
     except KafkaRefused as error:
         report.skipped.append(f"record and clock: {error}")
     except ReconsumeError as error:
-        report.problem("record", str(error), "mend what is said above, then run it again")
+        report.problem("record", str(error), "fix the problem, then run the doctor again")
     else:
         check_clock(stamps, report)

@@ -1,4 +1,4 @@
-"""One record through the shortest level: what a send-back does, and whose clock says what."""
+"""Sends one record through the shortest level, and compares clocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAME_TIME: Final = "let all follow the same time server: chronyc tracking, time
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When a broker stored a record, by its clock, and between which moments of ours that was; milliseconds."""
+    """A broker's append time, and the moments of our clock before and after; milliseconds."""
 
     broker: int
     before_ms: float
@@ -35,14 +35,14 @@ class Stamp:
 
     @property
     def ahead_ms(self) -> float:
-        """How far the broker's clock is ahead of ours at least; negative if it is behind, 0 if nothing tells."""
+        """Return the minimum by which the broker's clock is ahead of ours; negative if behind, 0 if unknown."""
         if self.stored_ms > self.after_ms:
             return self.stored_ms - self.after_ms
         return min(0.0, self.stored_ms - self.before_ms)
 
 
 def check_clock(stamps: Sequence[Stamp], report: Report) -> None:
-    """Records are due by the brokers' clocks, so these must agree; this machine's counts for little."""
+    """Compare the brokers' clocks: they decide when records are due. This machine's clock matters little."""
     skewed = [one for one in stamps if abs(one.ahead_ms) > _SKEW_MS]
     for one in skewed:
         way, effect = ("ahead of", "late") if one.ahead_ms > 0 else ("behind", "early")
@@ -60,7 +60,7 @@ def check_clock(stamps: Sequence[Stamp], report: Report) -> None:
 
 
 def _furthest_apart(stamps: Sequence[Stamp]) -> str | None:
-    """The two brokers whose clocks differ most, if that is too much for what one stores and the other delivers."""
+    """Return the two brokers whose clocks differ most, if by too much."""
     if not stamps:
         return None
     first = max(stamps, key=lambda one: one.stored_ms - one.after_ms)
@@ -75,7 +75,7 @@ def _furthest_apart(stamps: Sequence[Stamp]) -> str | None:
 
 
 def send_through(cluster: InspectedCluster, groups: Groups, report: Report) -> list[Stamp]:
-    """One record for each broker that leads a partition of the shortest level; gives when they were stored."""
+    """Send one record through each broker that leads a partition of the shortest level; return the stamps."""
     try:
         groups.find(DOCTOR_GROUP)
     except ReconsumeError:
@@ -99,9 +99,9 @@ def send_through(cluster: InspectedCluster, groups: Groups, report: Report) -> l
     if arrived < len(stamps):
         report.problem(
             "record",
-            f"a record that was put on {lane} did not come to {retry} within "
+            f"a test record on {lane} did not reach {retry} within "
             f"{format_duration(delay_ms)} and {_PATIENCE_SECONDS:.0f} s",
-            "look at the log of the workers, then at what they could not deliver: kafka-console-consumer.sh "
+            "look at the logs of the workers, then at undeliverable records: kafka-console-consumer.sh "
             f"--bootstrap-server {cluster.settings.bootstrap_servers} --topic {cluster.names.quarantine} "
             "--from-beginning --property print.headers=true",
         )
@@ -129,8 +129,8 @@ def _end(cluster: InspectedCluster, topic: str) -> dict[tuple[str, int], int]:
 
 
 def _records(cluster: InspectedCluster, topic: str, before: dict[tuple[str, int], int]) -> int:
-    """At most so many records came since; transactions' marks count too, which only ends the wait too early."""
+    """Return the maximum of new records; counting transaction markers too only ends the wait early."""
     try:
         return sum(end - before.get(where, 0) for where, end in _end(cluster, topic).items())
     except KafkaNotReachable:
-        return 0  # a topic that was made a moment ago
+        return 0  # a topic that was created a moment ago

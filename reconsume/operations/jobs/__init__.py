@@ -1,1 +1,1 @@
-"""Jobs on many dead letters: created from a filter or a selection, run by any runner, each letter once."""
+"""Jobs on many dead letters, from a filter or a selection; any runner may run them, and each letter is handled once."""

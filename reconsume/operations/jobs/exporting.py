@@ -1,4 +1,4 @@
-"""The export of a job: a file in the runner's folder, without a letter twice or missing, whatever was killed."""
+"""The export of a job: a file in the runner's folder, with every letter once, also after a kill."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from reconsume.operations.jobs.work import LetterOutcome
 class Exporting:
     """Writes letters to a file.
 
-    Guarantees: the progress tells the size of the file, and what stands behind that is cut off, so a run that was
-    killed goes on with the next letter. Test: tests/integration/test_jobs.py.
+    Guarantees: the progress has the size of the file, and everything after that is cut off, so the next run continues
+    with the next letter. Test: tests/integration/test_jobs.py.
 
     Args:
-        job: to run.
-        folder: of the files of all jobs.
+        job: the job.
+        folder: the folder for the files of all jobs.
 
     Attributes:
-        is_anew: whether the file begins anew, because it is not there, or is a Parquet file, which has its index at
-            its end.
+        is_anew: whether the file restarts, because it is missing, or is a Parquet file, which has its index at its
+            end.
     """
 
     def __init__(self, job: Job, folder: Path) -> None:
@@ -52,12 +52,12 @@ class Exporting:
         self._file = TextLetters(csv_writer(self._out, with_head=self.is_anew) if csv else json_line_writer(self._out))
 
     def decide(self, window: LetterWindow, one: DeadLetterRecord) -> LetterOutcome:
-        """Every letter is exported."""
+        """Export every letter."""
         del window
         return LetterOutcome(one.place, one.letter.origin_message_id, "exported")
 
     def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Have these on the disk."""
+        """Flush these to the disk."""
         for one in letters:
             self._file.write(one)
         if self._out is None:
@@ -67,7 +67,7 @@ class Exporting:
         return self._out.tell()
 
     def close(self, *, is_done: bool) -> str:
-        """Give the file its name, where it is whole."""
+        """Rename the complete file to its final name."""
         self._file.close()
         if self._out is not None:
             self._out.close()

@@ -28,30 +28,30 @@ COLUMNS: Final = (
     "value",
 )
 _BEGINS_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""Spreadsheets take a cell that begins so for a formula (OWASP, CSV injection)."""
+"""Spreadsheets treat a cell with such a beginning as a formula (OWASP, CSV injection)."""
 _ROWS_OF_A_GROUP: Final = 1_000
 
 
 class LetterFile(Protocol):
-    """A file of dead letters that is being written."""
+    """A file of dead letters for writing."""
 
     def write(self, one: DeadLetterRecord) -> None:
         """Add a letter."""
 
     def close(self) -> None:
-        """Write what a file needs at its end."""
+        """Write the end of the file."""
 
 
 def letter_file(form: str, out: TextIO | None, path: Path | None) -> LetterFile:
-    """Begin a file.
+    """Open a file for writing.
 
     Args:
         form: `jsonl`, `csv` or `parquet`.
-        out: takes the text of the first two.
-        path: of a Parquet file, which does not exist yet.
+        out: the stream for `jsonl` and `csv`.
+        path: the path of the Parquet file, which must not exist.
 
     Raises:
-        IllegalSetting: no file is named for Parquet, or pyarrow is not installed.
+        IllegalSetting: the Parquet file has no path, or pyarrow is not installed.
     """
     if form == "parquet":
         return _ParquetFile(path)
@@ -70,11 +70,11 @@ class TextLetters:
         self._write(summary(one) | content(one))
 
     def close(self) -> None:
-        """Nothing is missing."""
+        """Do nothing: the text is complete."""
 
 
 class _ParquetFile:
-    """Bytes are bytes here: key, value and headers are binary columns."""
+    """A Parquet file: key, value and headers are binary columns."""
 
     def __init__(self, path: Path | None) -> None:
         try:
@@ -122,7 +122,7 @@ class _ParquetFile:
 
 
 def summary(one: DeadLetterRecord) -> dict[str, Any]:
-    """Return what a list says of a dead letter."""
+    """Return a dead letter as a row of a list."""
     letter = one.letter
     return {
         "record": str(one.place),
@@ -138,13 +138,13 @@ def summary(one: DeadLetterRecord) -> dict[str, Any]:
 
 
 def content(one: DeadLetterRecord) -> dict[str, Any]:
-    """Nothing is cut here."""
+    """Return a whole dead letter; nothing is shortened."""
     headers = [[name, whole(value)] for name, value in one.headers]
     return {"key": whole(one.key), "value": whole(one.value), "headers": headers}
 
 
 def whole(value: bytes | None) -> str | dict[str, str] | None:
-    """Return the text; what is no UTF-8 as `{"base64": …}`, so that nobody takes the one for the other."""
+    """Return the text; bytes that are not UTF-8 become `{"base64": …}`, which cannot be mistaken for text."""
     if value is None:
         return None
     try:
@@ -154,7 +154,7 @@ def whole(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def moment(milliseconds: int | None) -> str | None:
-    """Return a moment as text; an impossible date is shown as it is."""
+    """Return a moment as text; an impossible date stays a number."""
     if milliseconds is None:
         return None
     try:
@@ -164,7 +164,7 @@ def moment(milliseconds: int | None) -> str | None:
 
 
 def json_line_writer(out: TextIO) -> Callable[[Mapping[str, Any]], None]:
-    """Write rows as JSON, one on each line; nothing is changed."""
+    """Return a function that writes rows as JSON, one on each line."""
 
     def write(row: Mapping[str, Any]) -> None:
         out.write(json_text(row) + "\n")
@@ -175,7 +175,7 @@ def json_line_writer(out: TextIO) -> Callable[[Mapping[str, Any]], None]:
 def csv_writer(
     out: TextIO, columns: Sequence[str] = COLUMNS, *, with_head: bool = True
 ) -> Callable[[Mapping[str, Any]], None]:
-    """Write rows for a spreadsheet: what it would take for a formula begins with `'`, controls are escapes."""
+    """Return a function that writes rows for a spreadsheet: possible formulas begin with `'`, controls are escapes."""
     table = csv.DictWriter(out, columns, extrasaction="ignore")
     if with_head:
         table.writeheader()

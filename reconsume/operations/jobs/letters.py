@@ -1,4 +1,4 @@
-"""Read the dead letters of a job, window by window, with their states and what else is known of their messages."""
+"""Reads the dead letters of a job in windows, with their states and histories."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from reconsume.operations.resend import Histories, ResendVerdict, judge
 
 
 class LetterWindow:
-    """A part of a partition: its letters, in order.
+    """A window of a partition, with its letters in order.
 
     Args:
         cluster: the installation.
-        spec: of the job.
-        selection: of the job.
-        partition: of the dead-letter topic.
+        spec: the definition of the job.
+        selection: the selection of the job.
+        partition: the partition of the dead-letter topic.
         start: the first offset.
         end: the offset behind the last.
-        to_the_last: wait for transactions that are open now.
-        alive: called again and again while it reads.
+        to_the_last: wait for the end of open transactions.
+        alive: called repeatedly during the read.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class LetterWindow:
         return key.topic == self._spec.topic and key.partition == self.partition and self.start <= key.offset < self.end
 
     def catch_up(self) -> None:
-        """Read what others have written since."""
+        """Read new records of other writers."""
         self._states.catch_up()
         if self._histories is not None:
             self._histories.read(self._alive)
 
     def letters(self) -> Iterator[DeadLetterRecord]:
-        """Give the letters of the job with their states."""
+        """Yield the letters of the job with their states."""
         for one in self._read():
             if self._selection.takes(one):
                 found = replace(one, state=self._states.of(one.key_of_state))
@@ -70,11 +70,11 @@ class LetterWindow:
                     yield found
 
     def state(self, one: DeadLetterRecord) -> DeadLetterState | None:
-        """Return the state of a letter, as far as is known now."""
+        """Return the state of a letter, as known now."""
         return self._states.of(one.key_of_state)
 
     def verdict(self, one: DeadLetterRecord) -> ResendVerdict:
-        """Say what becomes of a letter that is to be sent again, as far as is known now."""
+        """Return the verdict on a letter to resend, as known now."""
         assert self._histories is not None
         return judge(one, self._histories.of(one), self._states.of(one.key_of_state), self._spec.max_replays)
 

@@ -1,4 +1,4 @@
-"""The plan of a job: counts by cause, hour and origin topic; nothing is written."""
+"""The plan of a job: counts by cause, hour and origin topic, without writing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
+from reconsume.delay_levels.wire.resend import SEND
 from reconsume.operations.dead_letter_index.letters import Counted
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.dead_letters import DeadLetterRecord, require_letters
 from reconsume.operations.jobs.letters import LetterWindow
 from reconsume.operations.jobs.selection import JobDraft, Selection, fix
-from reconsume.operations.resend import SEND
 
 _HOUR_MS: Final = 3_600_000
 _MOST_VALUES: Final = 1_000
@@ -23,12 +23,12 @@ OTHERS: Final = "(others)"
 
 @dataclass(slots=True)
 class JobPlan:
-    """The plan of a job, as of now.
+    """The current plan of a job.
 
     Attributes:
-        count: the dead letters that it takes.
-        acted: those of them that it would send, resolve or export; the others are left out.
-        statuses: how many of each: of a resend the keys of `REASONS`, of others the states.
+        count: the number of selected dead letters.
+        acted: the number that it would send, resolve or export; the others are left out.
+        statuses: counts by status: for a resend the keys of `REASONS`, otherwise the states.
         causes: by label, the most frequent first, and when the first and the last of them died.
         hours: by the hour in which they died (milliseconds), in order.
         origins: by origin topic, the most frequent first.
@@ -43,7 +43,7 @@ class JobPlan:
 
 
 class _Histogram:
-    """Counts values; those beyond a thousand are counted together."""
+    """Counts values; values beyond a thousand are counted together."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, int, int]] = {}
@@ -61,16 +61,16 @@ class _Histogram:
 def plan(
     cluster: Cluster, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
 ) -> JobPlan:
-    """Return what a job of this draft would do now (the dry run). It reads the letters, and writes nothing.
+    """Return what a job of this draft would do now (a dry run). Reads the letters, and writes nothing.
 
     Args:
         cluster: the installation.
-        draft: of the job.
-        told: is given each letter and its status.
+        draft: the draft of the job.
+        told: called with each letter and its status.
 
     Raises:
-        IllegalSetting: the draft contradicts itself, or names too many.
-        RecordNotFound: a record that was picked is not there.
+        IllegalSetting: the draft contradicts itself, or names too many records.
+        RecordNotFound: a picked record does not exist.
         TopicNotReady: the group has no dead-letter topic, or `DELAY.0s` is missing.
         KafkaNotReachable: no answer.
         KafkaRefused: rights are missing.
@@ -78,18 +78,21 @@ def plan(
     spec = fix(cluster, draft)
     selection, found = Selection(spec), JobPlan()
     causes, hours, origins = _Histogram(), _Histogram(), _Histogram()
+    missing = set(draft.records or ())
     for partition in sorted(spec.spans):
         for start, end in selection.windows(partition, 0):
             window = LetterWindow(cluster, spec, selection, partition, start, end, to_the_last=False)
             for one in window.letters():
                 status, is_acted = _status(spec.kind, window, one)
                 told(one, status)
+                missing.discard(one.place)
                 found.count += 1
                 found.acted += is_acted
                 found.statuses[status] += 1
                 causes.add(selection.label(one), one.stored_ms)
                 hours.add(str(one.stored_ms // _HOUR_MS * _HOUR_MS), one.stored_ms)
                 origins.add(one.letter.origin_topic or "", one.stored_ms)
+    require_letters(draft.group, missing)
     found.causes, found.origins = causes.counted(), origins.counted()
     found.hours = sorted(hours.counted(), key=lambda one: one.first_ms)
     return found

@@ -1,4 +1,4 @@
-"""Jobs as the JOBS topic tells of them."""
+"""Jobs, read from the JOBS topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Self
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.jobs.job_records import (
     CANCEL,
     PAUSE,
@@ -20,9 +20,11 @@ from reconsume.delay_levels.wire.jobs.job_records import (
     decode_job_progress,
     decode_spec,
     decode_wish,
+    encode_job_progress,
     encode_spec,
     encode_wish,
     parse_job_key,
+    progress_key,
     spec_key,
     wish_key,
 )
@@ -30,7 +32,7 @@ from reconsume.delay_levels.wire.jobs.job_records import (
 logger = logging.getLogger(__name__)
 
 LEASE_MS: Final = 15_000
-"""A runner that has written nothing for so long is taken for dead, and another one goes on."""
+"""A runner that has written nothing for this time counts as dead, and another one continues."""
 QUEUED: Final = "QUEUED"
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
@@ -50,11 +52,11 @@ _WISHES: Final = {PAUSE: PAUSED, CANCEL: CANCELLED}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One of them, as far as it is known.
+    """A job, as known now.
 
     Attributes:
-        name: its id; of a resend also the `REPLAY_ID` of what it sends.
-        events: who wanted what, the oldest first; none before anybody has paused it.
+        name: its id; for a resend also the `REPLAY_ID` of the copies.
+        events: requests of people, the oldest first.
         beat_ms: when its progress was written last, by the brokers' clock.
     """
 
@@ -79,17 +81,17 @@ class Job:
 
     @property
     def lane(self) -> tuple[str, bool]:
-        """Jobs of one lane run one after the other: its group, and whether it is an export, which changes nothing."""
+        """The group, and whether the job is an export: jobs with the same value run one after the other."""
         return self.spec.group, self.spec.kind == "export"
 
     @property
     def handled(self) -> int:
-        """How many records have an outcome."""
+        """The number of records with an outcome."""
         return sum(self.progress.counts.values())
 
 
 class JobsView:
-    """All jobs; each look reads what is new. For one thread; use it as a context.
+    """All jobs; each look reads new records. For one thread; a context manager.
 
     Args:
         cluster: the installation.
@@ -114,10 +116,10 @@ class JobsView:
             self._reader.__exit__()
 
     def look(self, *, to_the_last: bool = False) -> dict[str, Job]:
-        """Read on, and return the jobs.
+        """Read new records, and return the jobs.
 
         Args:
-            to_the_last: wait for transactions that are open now.
+            to_the_last: wait for the end of open transactions.
 
         Raises:
             TopicNotReady: the topic is missing.
@@ -141,14 +143,14 @@ class JobsView:
         """Return a job.
 
         Raises:
-            IllegalSetting: there is none of that name.
+            IllegalSetting: no job has that name.
         """
         if (found := self.jobs.get(name)) is None:
             raise IllegalSetting(f"job {name!r} does not exist; `reconsume jobs list` shows jobs")
         return found
 
     def queues(self) -> dict[tuple[str, bool], list[Job]]:
-        """Return the open jobs in the order in which they run: by group, exports beside the others."""
+        """Return the open jobs in their order of execution: by group, exports beside the others."""
         found: dict[tuple[str, bool], list[Job]] = {}
         for one in sorted(self.jobs.values(), key=lambda one: (one.spec.at_ms, one.name)):
             if one.is_open:
@@ -161,7 +163,7 @@ class JobsView:
             if not kind:
                 self._take_spec(name, read)
             elif name not in self.jobs:
-                # Of compacted topics the first record of a key may be the last one of the partition.
+                # In a compacted topic, the first record of a key may be the last one of the partition.
                 self._early.setdefault(name, {})[kind] = read
             elif read.value is not None:
                 self.jobs[name] = _changed(self.jobs[name], kind, read.value, read.stored_ms)
@@ -191,19 +193,19 @@ def jobs_topic(cluster: Cluster) -> str:
     Raises:
         TopicNotReady: it does not exist.
     """
-    topic = cluster.names.jobs
-    if not cluster.admin.partitions([topic]):
-        raise TopicNotReady(f"topic {topic} does not exist; {cluster.names.remedy_if_missing(topic)}")
-    return topic
+    return cluster.require(cluster.names.jobs)
 
 
-def write_spec(cluster: Cluster, name: str, spec: JobSpec) -> None:
-    """Write what a job is."""
-    _write(cluster, [(spec_key(name), encode_spec(spec))])
+def write_new(cluster: Cluster, job: Job) -> None:
+    """Write the description of a job, and its runner if that is known."""
+    records = [(spec_key(job.name), encode_spec(job.spec))]
+    if job.progress.runner:
+        records.append((progress_key(job.name), encode_job_progress(job.progress)))
+    _write(cluster, records)
 
 
 def write_wish(cluster: Cluster, job: Job, event: JobEvent) -> Job:
-    """Write a request to a job; returns the job with it."""
+    """Write a request to a job; return the job with it."""
     wished = replace(job, events=(*job.events, event))
     _write(cluster, [(wish_key(job.name), encode_wish(wished.events))])
     return wished

@@ -1,4 +1,4 @@
-"""Run one job to its end, until it is stopped, or until another runner has it."""
+"""Runs one job until its end, a stop, or the takeover by another runner."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ logger = logging.getLogger(__name__)
 
 Told = Callable[[Sequence[LetterOutcome]], None]
 _TOGETHER: Final = 500
-"""Letters that one transaction acts upon."""
+"""Maximum of letters that one transaction acts upon."""
 _LOOKED_AT: Final = 2_000
-"""Letters of one transaction, those that are left out too."""
+"""Maximum of letters in one transaction, including those left out."""
 _BYTES: Final = 8 * 1024 * 1024
-"""Of keys and values in one transaction."""
+"""Maximum of bytes of keys and values in one transaction."""
 _LOOK_SECONDS: Final = 1.0
-"""Between two looks at what people want."""
+"""Interval between two checks for requests of people."""
 _MOST_SECONDS: Final = 10.0
 _SLICE_SECONDS: Final = 0.2
 
@@ -69,18 +69,18 @@ class _TakenOver(Exception):
 class JobRun:
     """Runs a job.
 
-    Guarantees: a letter is sent, its state written and the progress moved on in one transaction, and a run that begins
-    shuts out the one before it and reads its progress first. So no letter is sent twice and none is left out, wherever
-    a process is killed. Test: tests/integration/test_jobs_killed.py.
+    Guarantees: one transaction sends a letter, writes its state and advances the progress. A new run fences the
+    previous one and reads its progress first. So no letter is sent twice or left out, wherever a process is killed.
+    Test: tests/integration/test_jobs_killed.py.
 
     Args:
         cluster: the installation.
-        view: of the jobs; this run alone uses it.
-        name: of the job.
-        runner: of this process; no other has it.
+        view: the jobs; used by this run only.
+        name: the name of the job.
+        runner: the unique name of this process.
         exports: the folder of exports; None leaves exports to other runners.
-        lease_ms: a runner that has written nothing for so long is taken for dead.
-        told: is given the outcomes once they are committed.
+        lease_ms: a runner that has written nothing for this time counts as dead.
+        told: called with committed outcomes.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class JobRun:
         self._looked = self._wrote = self._not_before = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Return when the job has ended, is to stop, or belongs to another runner."""
+        """Run until the job has ended, must stop, or belongs to another runner."""
         self._stop, seconds = stop, 1.0
         with self._writer:
             while not stop.is_set():
@@ -116,7 +116,7 @@ class JobRun:
                 except _Interrupted:
                     self._release()
                 except (WriterReplaced, _TakenOver):
-                    # Two that begin at once must not shut out each other again and again.
+                    # Two runs that begin at the same time must not fence each other repeatedly.
                     stop.wait(random.uniform(0.2, 2.0))  # noqa: S311 - no secret
                     continue
                 except KafkaNotReachable as error:
@@ -136,7 +136,7 @@ class JobRun:
                 return
 
     def _claim(self) -> bool:
-        """Shut out earlier runs, and say that this one has the job; False where it is not to be run here."""
+        """Fence earlier runs and claim the job; False if it must not run here."""
         job = self._view.look()[self._name]
         if not job.is_open or self._is_of_another(job):
             return False
@@ -173,7 +173,7 @@ class JobRun:
     def _begin(self) -> JobWork:
         if self._spec.kind == "export":
             if self._exports is None:
-                raise IllegalSetting("this runner has no folder for exports; `reconsume jobs run --exports FOLDER` has")
+                raise IllegalSetting("this runner has no folder for exports; use reconsume jobs run --exports FOLDER")
             found = Exporting(self._job, self._exports)
             if found.is_anew:
                 self._commit_progress(JobProgress(self._runner))
@@ -203,7 +203,7 @@ class JobRun:
     def _parts(
         self, work: JobWork, window: LetterWindow
     ) -> Iterator[tuple[list[DeadLetterRecord], list[LetterOutcome]]]:
-        """Give the letters of one transaction each, with what becomes of them."""
+        """Yield the letters of one transaction each, with their outcomes."""
         most = min(_TOGETHER, self._spec.rate or _TOGETHER)
         letters: list[DeadLetterRecord] = []
         outcomes: list[LetterOutcome] = []
@@ -227,7 +227,7 @@ class JobRun:
         outcomes: Sequence[LetterOutcome],
         following: int,
     ) -> None:
-        """Have what was decided of letters done, and the progress behind them, both or neither."""
+        """Commit the outcomes of letters and the progress behind them, atomically."""
         self._wait_for_rate()
         while self._is_stale or not self._writer.is_alone:
             self._regain()
@@ -263,7 +263,7 @@ class JobRun:
             self._commit(work, window, letters[:half], outcomes[:half], letters[half].place.offset)
             self._commit(work, window, letters[half:], outcomes[half:], following)
             return
-        # Nothing is to be written for it, and nothing is decided again.
+        # Nothing is written for it, and nothing is decided again.
         [refused] = outcomes
         left_out = LetterOutcome(refused.place, refused.message_id, TOO_LARGE, str(error))
         self._commit(work, window, [], [left_out], following)
@@ -274,7 +274,7 @@ class JobRun:
             self._alive()
 
     def _alive(self) -> None:
-        """Stop when asked, and show the others that this run is at work; called all the time."""
+        """Stop when asked, and show other runners that this run is alive; called all the time."""
         if self._stop.is_set():
             raise _Interrupted
         now = time.monotonic()
@@ -289,7 +289,7 @@ class JobRun:
             self._commit_progress(self._progress)
 
     def _regain(self) -> None:
-        """Shut out a writer that came in between; what it has written is to be read."""
+        """Fence a writer that came in between; its records must be read."""
         self._writer.take_over()
         self._is_stale = True
         if self._view.look(to_the_last=True)[self._name].progress != self._progress:
@@ -301,7 +301,7 @@ class JobRun:
         self._progress, self._wrote = progress, time.monotonic()
 
     def _end(self, ended: str, why: str, *, file: str = "", lost: Sequence[tuple[str, int, str]] = ()) -> None:
-        """Write the last word; a failure to do so is left to the next runner."""
+        """Write the final progress; if that fails, the next runner does it."""
         progress = replace(self._progress, runner="", ended=ended, why=why, file=file)
         for outcome, number, reason in lost:
             counts = {**progress.counts, outcome: progress.counts.get(outcome, 0) + number}
@@ -312,7 +312,7 @@ class JobRun:
         logger.info("job ended job=%s status=%s counts=%s", self._name, ended, dict(progress.counts))
 
     def _release(self) -> None:
-        """Let the next runner go on at once."""
+        """Let the next runner continue at once."""
         try:
             if self._writer.is_alone:
                 self._commit_progress(replace(self._progress, runner=""))
@@ -320,7 +320,7 @@ class JobRun:
             logger.debug("job is not released, its lease will end job=%s: %s", self._name, error)
 
     def _miss(self, error: TopicNotReady) -> None:
-        """End the job where its letters are gone with their topic; any other topic can be made again."""
+        """End the job if its letters are gone with their topic; any other topic can be recreated."""
         try:
             check_target(self._cluster, self._spec)
         except LettersGone as gone:
@@ -331,7 +331,7 @@ class JobRun:
             self._pause(str(error))
 
     def _pause(self, why: str) -> None:
-        """Leave it to a person."""
+        """Pause the job for a person."""
         logger.warning("job is paused job=%s: %s", self._name, why)
         job = self._view.look()[self._name]
         if job.is_open:

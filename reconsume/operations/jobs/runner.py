@@ -1,4 +1,4 @@
-"""Run whatever jobs are open, those of several groups side by side."""
+"""Runs open jobs, those of several groups in parallel."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,20 +22,23 @@ _LOOK_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1
 _AT_ONCE: Final = 4
 JOB_THREAD: Final = "job-"
-"""Begins the names of threads that run a job."""
+"""Prefix of the names of threads that run a job."""
 
 
 class JobRunner:
     """Runs open jobs; any number of runners may do so, in any processes.
 
-    The console starts `run` in a thread of its own; it ends within seconds after `stop` is set, and unfinished jobs
-    are left to the next runner.
+    The console starts `run` in a background thread. It ends within seconds after `stop` is set; the next runner
+    continues unfinished jobs.
 
     Args:
         cluster: the installation.
-        exports: the folder of exports; None leaves exports to other runners.
-        lease_ms: a runner that has written nothing for so long is taken for dead.
-        told: is given the outcomes of what `run` does, once they are committed.
+        exports: the folder for exports; None leaves export jobs to other runners.
+        lease_ms: after this time without progress a runner counts as dead.
+        told: called with the outcomes of `run`, once they are committed.
+
+    Attributes:
+        name: the unique name of this runner.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class JobRunner:
         told: Told = lambda _outcomes: None,
     ) -> None:
         self._cluster, self._exports, self._lease_ms, self._told = cluster, exports, lease_ms, told
-        self._name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
+        self.name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
         self._said = ""
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
@@ -72,23 +76,32 @@ class JobRunner:
                 for thread in at_work.values():
                     thread.join()
 
-    def run_until_ended(self, name: str, stop: threading.Event, told: Told = lambda _outcomes: None) -> Job:
-        """Run one job, after those that its group has before it; returns it when it has ended or is to stop.
+    def run_until_ended(
+        self,
+        job: Job,
+        stop: threading.Event,
+        told: Told = lambda _outcomes: None,
+        behind: Callable[[Job], None] = lambda _first: None,
+    ) -> Job:
+        """Run one job, after the earlier ones of its group; return it when it has ended or `stop` is set.
 
         Args:
-            name: of the job.
-            stop: ends it before.
-            told: is given the outcomes of this job once they are committed.
+            job: the job.
+            stop: ends it early.
+            told: called with the outcomes of this job, once they are committed.
+            behind: called again and again with the job that runs before this one.
         """
         with JobsView(self._cluster) as view:
             while True:
                 queues = self._queues(view)
-                job = view.find(name) if queues is not None or name in view.jobs else None
-                if job is not None and (stop.is_set() or not job.is_open):
+                job = view.jobs.get(job.name, job) if queues is None else view.find(job.name)
+                if stop.is_set() or not job.is_open:
                     return job
-                first = (queues or {}).get(job.lane, [None])[0] if job is not None else None
+                first = (queues or {}).get(job.lane, [None])[0]
+                is_mine = first is not None and first.name == job.name
+                if first is not None and not is_mine:
+                    behind(first)
                 if first is not None and self._is_free(first):
-                    is_mine = first.name == name
                     self._run_one(first.name, stop, told if is_mine else lambda _outcomes: None)
                     stop.wait(_AGAIN_SECONDS)
                 else:
@@ -107,7 +120,7 @@ class JobRunner:
         return {lane: jobs for lane, jobs in view.queues().items() if self._exports is not None or not lane[1]}
 
     def _is_free(self, job: Job) -> bool:
-        return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self._name
+        return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self.name
 
     def _start(self, name: str, stop: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._run_one, args=(name, stop, self._told), name=JOB_THREAD + name)
@@ -119,7 +132,7 @@ class JobRunner:
             with JobsView(self._cluster) as view:
                 view.look()
                 run = JobRun(
-                    self._cluster, view, name, self._name, exports=self._exports, lease_ms=self._lease_ms, told=told
+                    self._cluster, view, name, self.name, exports=self._exports, lease_ms=self._lease_ms, told=told
                 )
                 run.run(stop)
         except ReconsumeError as error:

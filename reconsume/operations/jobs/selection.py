@@ -1,4 +1,4 @@
-"""Which dead letters a job takes: fixed when it is created, whatever dies afterwards."""
+"""The dead letters of a job: fixed at its creation, later deaths do not change it."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import TARGETS, JobFilter, JobSpec, LetterEdit, check_edit
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans, require_letters
 from reconsume.operations.record_address import RecordAddress
 
 MOST_PICKED: Final = 50_000
-"""Places of one job; they stand in one record."""
+"""Maximum of places of one job; they are in one record."""
 MOST_EDITED: Final = 512 * 1024
-"""Bytes of an edit."""
+"""Maximum of bytes of an edit."""
 WINDOW: Final = 100_000
-"""Offsets whose letters, states and histories are in memory at once."""
+"""Offsets whose letters, states and histories are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobDraft:
-    """A job that a person may create.
+    """A job to create.
 
     Attributes:
         kind: `resend`, `resolve` or `export`.
-        wanted: which dead letters; where no state is said, `resend` and `resolve` take open ones.
-        records: picked ones, in place of a filter.
-        rate: the most records in a second; None: as many as go.
-        max_replays: a message that was sent again so often is left out (the loop cap).
+        wanted: the filter; without a state, `resend` and `resolve` select open dead letters.
+        records: picked places instead of a filter.
+        rate: the maximum of records per second; None for no limit.
+        max_replays: a message that was resent this often is left out (the loop limit).
         target: `retry` (the group's retry topic) or `origin` (the origin topic, where every group sees it).
-        edit: what is changed, for one record that was picked.
-        form: of an export: `jsonl`, `csv` or `parquet`.
+        edit: the changes, for one picked record.
+        form: for an export: `jsonl`, `csv` or `parquet`.
     """
 
     kind: str
@@ -50,28 +50,25 @@ class JobDraft:
     form: str = "jsonl"
 
 
-def job_filter(
-    wanted: Filter, *, origin_topic: str | None = None, label_rules: dict[str, str] | None = None
-) -> JobFilter:
-    """Return the filter of a job that takes what a list shows.
+def job_filter(wanted: Filter, *, label_rules: dict[str, str] | None = None) -> JobFilter:
+    """Return the job filter that selects what a list with this filter shows.
 
     Args:
-        wanted: of the list.
-        origin_topic: of the first copy; None takes any.
-        label_rules: the setting `cause_labels`, which the filter's label follows.
+        wanted: the filter of the list.
+        label_rules: the setting `cause_labels`, for the filter's label.
     """
     return JobFilter(
-        *(wanted.text, wanted.key, wanted.message_id, origin_topic, wanted.since_ms, wanted.until_ms),
+        *(wanted.text, wanted.key, wanted.message_id, None, wanted.since_ms, wanted.until_ms),
         *(wanted.state, wanted.label, label_rules or {}),
     )
 
 
 def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count: int | None = None) -> JobSpec:
-    """Return the job with its selection as it is now.
+    """Return the job with its current selection.
 
     Raises:
-        IllegalSetting: the draft contradicts itself, or names too many.
-        RecordNotFound: a record that was picked is not there.
+        IllegalSetting: the draft contradicts itself, or names too many records.
+        RecordNotFound: a picked record does not exist.
         TopicNotReady: the group has no dead-letter topic.
     """
     _check(draft)
@@ -117,13 +114,11 @@ def _check(draft: JobDraft) -> None:
 
 
 def _picked(group: str, records: Collection[RecordAddress], spans: dict[int, tuple[int, int]]) -> dict[int, list[int]]:
+    places = {RecordAddress(*one) for one in records}
+    empty = (0, 0)
+    require_letters(group, [one for one in places if one.offset not in range(*spans.get(one.partition, empty))])
     picked: dict[int, list[int]] = {}
-    for partition, offset in sorted(set(records)):
-        start, end = spans.get(partition, (0, 0))
-        if not start <= offset < end:
-            raise RecordNotFound(
-                f"{partition}/{offset} of group {group!r} is not a dead letter; `reconsume dlq list` shows which exist"
-            )
+    for partition, offset in sorted(places):
         picked.setdefault(partition, []).append(offset)
     return picked
 
@@ -132,7 +127,7 @@ class Selection:
     """The dead letters of a job.
 
     Args:
-        spec: of the job.
+        spec: the definition of the job.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -142,13 +137,8 @@ class Selection:
         self._filter = Filter(wanted.text, wanted.key, wanted.message_id, wanted.since_ms, wanted.until_ms)
         self._labels = CauseLabels(wanted.label_rules)
 
-    @property
-    def needs_state(self) -> bool:
-        """Whether the state of a letter matters here."""
-        return self._spec.wanted.state is not None
-
     def windows(self, partition: int, start: int) -> Iterator[tuple[int, int]]:
-        """Give the parts of a partition in which letters may be, from an offset on: first, and behind the last."""
+        """Yield the windows of a partition that may have letters: first offset, and the one after the last."""
         start, end = max(start, self._spec.spans[partition][0]), self._spec.spans[partition][1]
         while start < end:
             if self._picked is not None:
@@ -161,12 +151,12 @@ class Selection:
             start += WINDOW
 
     def picked(self, partition: int, start: int, end: int) -> list[int]:
-        """Return the offsets that were picked from `start` to before `end`; none of a filter."""
+        """Return the picked offsets from `start` to before `end`; empty for a filter."""
         offsets = [] if self._picked is None else self._picked.get(partition, [])
         return offsets[bisect.bisect_left(offsets, start) : bisect.bisect_left(offsets, end)]
 
     def takes(self, one: DeadLetterRecord) -> bool:
-        """Whether a letter is wanted, whatever its state."""
+        """Return whether a letter is selected, regardless of its state."""
         wanted, letter = self._spec.wanted, one.letter
         if self._picked is not None:
             return bool(self.picked(one.place.partition, one.place.offset, one.place.offset + 1))

@@ -1,4 +1,4 @@
-"""Create jobs and steer them: what the command line and the console call.
+"""Creates and controls jobs, for the command line and the console.
 
     draft = JobDraft("resend", "departures", job_filter(Filter(text="timeout")), rate=50)
     found = plan(cluster, draft)                 # the dry run: count, causes, hours, what is left out
@@ -8,8 +8,8 @@
     resume(cluster, job.name, by="bob")
     cancel(cluster, job.name, by="bob")
 
-Nothing here runs a job: a `JobRunner` does, in the console's thread or as `reconsume jobs run`. All of it blocks, and
-may raise `TopicNotReady` (the JOBS topic is missing), `KafkaNotReachable` and `KafkaRefused`.
+A `JobRunner` runs the jobs, in the console or as `reconsume jobs run`. All functions block, and may raise
+`TopicNotReady` (the JOBS topic is missing), `KafkaNotReachable` and `KafkaRefused`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent
+from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent, JobProgress
 from reconsume.operations.dead_letter_states import states_topic
 from reconsume.operations.jobs.planning import JobPlan, plan
 from reconsume.operations.jobs.records import (
@@ -29,7 +29,7 @@ from reconsume.operations.jobs.records import (
     Job,
     JobsView,
     jobs_topic,
-    write_spec,
+    write_new,
     write_wish,
 )
 from reconsume.operations.jobs.selection import JobDraft, fix, job_filter
@@ -50,19 +50,22 @@ __all__ = [
 ]
 
 
-def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: int | None = None) -> Job:
-    """Create a job; it takes the dead letters that are there now, and waits for a runner.
+def create(
+    cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: int | None = None, runner: str = ""
+) -> Job:
+    """Create a job for the dead letters that exist now; it waits for a runner.
 
     Args:
         cluster: the installation.
-        draft: which letters, and what becomes of them.
-        by: who creates it.
-        why: for those who look later; `resolve` writes it into the state of each letter.
-        count: `plan(...).count`, or what the index counts: by it a job tells its share, and how many expired.
+        draft: the letters, and what to do with them.
+        by: the user who creates it.
+        why: the reason; `resolve` writes it into the state of each letter.
+        count: `plan(...).count`, or the index's count; progress and the number of expired letters are relative to it.
+        runner: the runner that begins at once; others leave the job to it until its lease ends. Empty for any runner.
 
     Raises:
-        IllegalSetting: the draft contradicts itself, or names too many.
-        RecordNotFound: a record that was picked is not there.
+        IllegalSetting: the draft contradicts itself, or names too many records.
+        RecordNotFound: a picked record does not exist.
         TopicNotReady: the group has no dead-letter topic, or the topic of jobs or states is missing.
     """
     if draft.kind == "resolve" and not why.strip():
@@ -72,9 +75,9 @@ def create(cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: 
     spec = fix(cluster, draft, by=by, why=why, count=count)
     if spec.records is not None:
         spec = replace(spec, count=sum(map(len, spec.records.values())))
-    name = new_replay_id(draft.kind, cluster.clock())
-    write_spec(cluster, name, spec)
-    return Job(name, spec)
+    job = Job(new_replay_id(draft.kind, cluster.clock()), spec, progress=JobProgress(runner))
+    write_new(cluster, job)
+    return job
 
 
 def list_jobs(cluster: Cluster, group: str | None = None) -> list[Job]:
@@ -85,10 +88,10 @@ def list_jobs(cluster: Cluster, group: str | None = None) -> list[Job]:
 
 
 def show(cluster: Cluster, name: str) -> Job:
-    """Return a job as it is now.
+    """Return the current state of a job.
 
     Raises:
-        IllegalSetting: there is none of that name.
+        IllegalSetting: no job has that name.
     """
     with JobsView(cluster) as view:
         view.look()
@@ -96,21 +99,21 @@ def show(cluster: Cluster, name: str) -> Job:
 
 
 def pause(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
-    """Have a job stop within about a second; what it has done stays done.
+    """Pause a job within about a second; its results so far stay.
 
     Raises:
-        IllegalSetting: there is none of that name, or it has ended.
+        IllegalSetting: no job has that name, or it has ended.
     """
     return _wish(cluster, name, JobEvent(int(cluster.clock()), by, PAUSE, why))
 
 
 def resume(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
-    """Have a paused job go on where it has stopped; errors as those of `pause`."""
+    """Resume a paused job where it stopped; errors as those of `pause`."""
     return _wish(cluster, name, JobEvent(int(cluster.clock()), by, RUN, why))
 
 
 def cancel(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
-    """End a job; the letters that it has not reached stay as they are. Errors as those of `pause`."""
+    """End a job; unprocessed letters stay unchanged. Errors as those of `pause`."""
     return _wish(cluster, name, JobEvent(int(cluster.clock()), by, CANCEL, why))
 
 

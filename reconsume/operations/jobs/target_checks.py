@@ -1,4 +1,4 @@
-"""Checks that the letters of a job are still there, and that their group exists."""
+"""Checks that the letters of a job still exist, and that their group may be used."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from reconsume.delay_levels.wire.jobs.job_records import JobSpec
 
 
 class LettersGone(Exception):
-    """The dead letters of a job were deleted with their topic; the message says so."""
+    """The dead letters of a job were deleted with their topic; the message names it."""
 
 
 def check_target(cluster: Cluster, spec: JobSpec) -> None:
-    """Refuse to go on with a job.
+    """Check whether a job can continue.
 
     Raises:
         LettersGone: its dead-letter topic was deleted.
-        IllegalSetting: its group is not registered any more, and groups must be.
+        IllegalSetting: its group is no longer registered, and groups must be.
     """
     topic = spec.topic
     if not cluster.admin.partitions([topic]):

@@ -1,4 +1,4 @@
-"""The work of a job on one dead letter."""
+"""The actions of jobs on a dead letter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DONE_WITH: Final = {
     "resolved_now": "resolved",
     "exported": "exported",
 }
-"""Outcomes of letters with which a job did what it is for."""
+"""Outcomes of letters for which a job did its action."""
 EXPIRED: Final = "expired"
 TOO_LARGE: Final = "too_large"
 LEFT_OUT: Final = {name: words for name, words in REASONS.items() if name != SEND} | {
@@ -39,7 +39,7 @@ LEFT_OUT: Final = {name: words for name, words in REASONS.items() if name != SEN
     "no_target": "its origin topic does not exist any more",
     "not_allowed": "the schedulers' allowed_real_topics do not match its origin topic",
 }
-"""Outcomes of letters that stay as they are, and why."""
+"""Outcomes of letters that stay unchanged, and the reasons."""
 OUTCOMES: Final = DONE_WITH | LEFT_OUT
 
 
@@ -47,12 +47,12 @@ _REASONS_KEPT: Final = 5
 
 
 class LetterOutcome(NamedTuple):
-    """The outcome for a letter.
+    """The outcome of a letter.
 
     Attributes:
         outcome: a key of `OUTCOMES`.
-        reason: in words, where it is left out.
-        records: to write for it.
+        reason: the reason in words, if it is left out.
+        records: the records to write for it.
     """
 
     place: RecordAddress
@@ -63,24 +63,28 @@ class LetterOutcome(NamedTuple):
 
 
 class JobWork(Protocol):
-    """The kind of a job."""
+    """The action of a kind of job."""
 
     def decide(self, window: LetterWindow, one: DeadLetterRecord) -> LetterOutcome:
-        """Say what becomes of a letter, as far as is known now."""
+        """Return the outcome for a letter, as known now."""
 
     def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Do what must be done before these count as done; returns the size of the file, 0 where there is none."""
+        """Do what must be done before these letters count as done; return the export's size, 0 without one."""
+        del letters
+        return 0
 
     def close(self, *, is_done: bool) -> str:
-        """Let go; returns where the file is, empty where there is none."""
+        """Close the export file; return its path, empty without one."""
+        del is_done
+        return ""
 
 
-class Resending:
+class Resending(JobWork):
     """Sends letters again.
 
     Args:
         cluster: the installation.
-        job: to run.
+        job: the job.
         states: the topic of states.
     """
 
@@ -94,7 +98,7 @@ class Resending:
         self._origins: dict[str, tuple[str, str]] = {}
 
     def decide(self, window: LetterWindow, one: DeadLetterRecord) -> LetterOutcome:
-        """Send it, if the rules of a resend allow it."""
+        """Resend the letter, if the rules allow it."""
         verdict = window.verdict(one)
         outcome, reason = verdict.status, REASONS[verdict.status]
         if verdict.status == SEND:
@@ -115,7 +119,7 @@ class Resending:
         return state_record(self._states, *state)
 
     def _target(self, one: DeadLetterRecord) -> tuple[str, str]:
-        """Whether a letter can go where it is to go, and why not."""
+        """Return whether a letter can go to its target, or why not."""
         if self._job.spec.target == "retry":
             return SENT, ""
         topic = one.letter.origin_topic
@@ -138,23 +142,13 @@ class Resending:
             return "not_allowed", f"the schedulers' allowed_real_topics do not match topic {topic}"
         return SENT, ""
 
-    def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Nothing is to do."""
-        del letters
-        return 0
 
-    def close(self, *, is_done: bool) -> str:
-        """Nothing is open."""
-        del is_done
-        return ""
-
-
-class Resolving:
-    """Resolves letters that are open.
+class Resolving(JobWork):
+    """Resolves open letters.
 
     Args:
         cluster: the installation.
-        job: to run.
+        job: the job.
         states: the topic of states.
     """
 
@@ -162,7 +156,7 @@ class Resolving:
         self._cluster, self._job, self._states = cluster, job, states
 
     def decide(self, window: LetterWindow, one: DeadLetterRecord) -> LetterOutcome:
-        """Resolve it, if it is open."""
+        """Resolve the letter, if it is open."""
         name = state_name(window.state(one))
         place, message_id = one.place, one.letter.origin_message_id
         if name != OPEN:
@@ -174,19 +168,9 @@ class Resolving:
             place, message_id, "resolved_now", "", [state_record(self._states, one.key_of_state, state)]
         )
 
-    def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Nothing is to do."""
-        del letters
-        return 0
-
-    def close(self, *, is_done: bool) -> str:
-        """Nothing is open."""
-        del is_done
-        return ""
-
 
 def with_outcomes(progress: JobProgress, outcomes: Sequence[LetterOutcome]) -> JobProgress:
-    """Return the progress with these counted, and the first reasons of each outcome."""
+    """Return the progress with these outcomes, and the first reasons of each."""
     counts, reasons = dict(progress.counts), {name: list(said) for name, said in progress.reasons.items()}
     for one in outcomes:
         counts[one.outcome] = counts.get(one.outcome, 0) + 1

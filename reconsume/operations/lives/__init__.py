@@ -1,1 +1,1 @@
-"""Where messages of a group are now, and where one has been."""
+"""Where messages of a group are now, and the history of one message."""

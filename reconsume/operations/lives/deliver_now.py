@@ -1,4 +1,4 @@
-"""Delivery of delayed messages before their time, by hand."""
+"""Early delivery of delayed messages, by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
-from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, TopicNotReady
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     ORIGIN_UNIQ_KEY,
     REAL_TOPIC,
@@ -30,46 +30,42 @@ from reconsume.operations.waiting import WaitingRecord, check_withdrawable, read
 SOONEST_MS: Final = 10_000
 """A message that is due sooner is not touched: it may be on its way."""
 _IN_TIME_MS: Final = 5_000
-"""So long before a message is due its withdrawal must be stored: schedulers need a second, clocks of brokers differ."""
+"""The time before the due moment by which a withdrawal must be stored: schedulers need a second, clocks differ."""
 _MOST: Final = 500
 
 
 def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
-    """Deliver delayed messages that wait, at once; all of them or none.
+    """Deliver waiting delayed messages at once; all of them or none.
 
-    A copy goes to `DELAY.0s`, and what waits is withdrawn, in one transaction. The copy has a new `UNIQ_KEY`, because
-    the old one is withdrawn, and the old one as `ORIGIN_UNIQ_KEY`.
+    One transaction writes a copy to `DELAY.0s` and withdraws the waiting message. The copy has a new `UNIQ_KEY`,
+    because the old one is withdrawn, and the old one as `ORIGIN_UNIQ_KEY`.
 
-    Guarantees: each message is delivered once, also with a crash at any moment, with another operator at the same time,
-    or one who comes later. A transaction at a time reads the withdrawals before it, and is undone unless the brokers
-    have stored its own some seconds before the message is due; schedulers compare with the end of CANCEL, and wait for
-    transactions that are open there. Test: tests/integration/test_deliver_now.py.
+    Guarantees: each message is delivered once, also with a crash at any moment, and with other operators at the same
+    time or later. One transaction at a time reads earlier withdrawals, and is aborted unless the brokers have stored
+    its own some seconds before the message is due. Schedulers compare with the end of CANCEL, and wait for open
+    transactions there. Test: tests/integration/test_deliver_now.py.
 
     Args:
         cluster: the installation.
         places: `TOPIC/PARTITION/OFFSET`, as a list shows them.
 
     Returns:
-        What waited there.
+        The messages that waited there.
 
     Raises:
-        IllegalSetting: one is no place, waits no longer, is no delayed message, has no `UNIQ_KEY`, is due within
-            seconds, or was withdrawn or delivered early before.
-        RecordNotFound: no record stands there.
-        KafkaNotReachable: an answer did not come; given again, the call delivers them, or says that it has.
+        IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, has no `UNIQ_KEY`,
+            is due within seconds, or was withdrawn or delivered early before.
+        RecordNotFound: no record is at a place.
+        KafkaNotReachable: an answer is missing; repeat the call, which delivers them or reports that it has.
     """
     if not 0 < len(set(places)) <= _MOST:
         raise IllegalSetting(f"{len(places)} delayed messages are named; name between 1 and {_MOST}")
     names = cluster.names
-    lane = names.delay(0)
-    counts = cluster.admin.partitions([lane, names.cancel])
-    for topic in (lane, names.cancel):
-        if topic not in counts:
-            raise TopicNotReady(f"topic {topic} does not exist; make it: reconsume topics apply")
-    groups = read_groups(cluster)
-    choose = partial(LanePartitions(lambda: groups).choose, lane, counts[lane])
+    lane, groups = cluster.require(names.delay(0)), read_groups(cluster)
+    cluster.require(names.cancel)
+    choose = partial(LanePartitions(lambda: groups).choose, lane, cluster.admin.partitions([lane])[lane])
     with ExclusiveWriter(cluster, f"{names.prefix}deliver-now", "delivering delayed messages now") as writer:
-        # First: from here on nobody else's transaction can be committed any more.
+        # First: from here on no other transaction can be committed.
         writer.take_over()
         chosen = read_waiting(cluster, dict.fromkeys(places))
         for _, one in chosen:
@@ -108,7 +104,7 @@ def _check(one: WaitingRecord, inbox: str, now_ms: float) -> None:
 
 
 def _check_withdrawn(cluster: Cluster, chosen: Collection[WaitingRecord]) -> None:
-    """Refuse messages that were withdrawn, as those are that were delivered early."""
+    """Refuse messages that were withdrawn, which includes those delivered early."""
     wanted = {withdrawal_id(one.uniq_key or ""): one for one in chosen}
     if len(wanted) < len(chosen):
         raise IllegalSetting("two of these records have the same UNIQ_KEY; they are one message, so name one of them")

@@ -1,4 +1,4 @@
-"""How many retries of a group were delivered in each hour."""
+"""The number of a group's delivered retries in each hour."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconsume.bridge.reading.range_reader import RangeReader
 HOURS: Final = 72
 _HOUR_MS: Final = 3_600_000
 _READ_UP_TO: Final = 2_000
-"""Offsets that are read; where there are more, they are subtracted."""
+"""Maximum of offsets to read; beyond that, offsets are subtracted."""
 _SECONDS: Final = 10.0
 
 
@@ -24,11 +24,13 @@ class RetryHours:
     """Retries by the hour of their delivery.
 
     Attributes:
-        by_hour: the oldest hour first; the last one is the hour that runs.
-        is_exact: whether records were counted; differences of offsets count the end marks of transactions too.
-        since_ms: when the oldest retry that Kafka still keeps was delivered; None where there is none.
+        first_ms: the start of the oldest hour.
+        by_hour: counts, the oldest hour first, the current hour last.
+        is_exact: whether records were counted; differences of offsets include the end marks of transactions.
+        since_ms: when the oldest retry in Kafka was delivered; None if there is none.
     """
 
+    first_ms: int
     by_hour: list[int]
     is_exact: bool
     since_ms: int | None
@@ -46,7 +48,7 @@ def count_retry_hours(cluster: Cluster, group: str) -> RetryHours:
     hour = int(cluster.clock()) // _HOUR_MS
     first = hour - HOURS + 1
     if not partitions:
-        return RetryHours([0] * HOURS, is_exact=True, since_ms=None)
+        return RetryHours(first * _HOUR_MS, [0] * HOURS, is_exact=True, since_ms=None)
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
     since_ms = _first_ms(cluster, partitions, starts, ends)
     begins = admin.offsets_at(partitions, first * _HOUR_MS)
@@ -57,16 +59,16 @@ def count_retry_hours(cluster: Cluster, group: str) -> RetryHours:
             for one in reader.records(spans, within_seconds=_SECONDS):
                 found[min(max(one.stored_ms // _HOUR_MS - first, 0), HOURS - 1)] += 1
             if not reader.unread:
-                return RetryHours(found, is_exact=True, since_ms=since_ms)
+                return RetryHours(first * _HOUR_MS, found, is_exact=True, since_ms=since_ms)
     bounds = [begins, *(admin.offsets_at(partitions, one * _HOUR_MS) for one in range(first + 1, hour + 1)), ends]
     differences = [sum(max(0, after[one] - before[one]) for one in partitions) for before, after in pairwise(bounds)]
-    return RetryHours(differences, is_exact=False, since_ms=since_ms)
+    return RetryHours(first * _HOUR_MS, differences, is_exact=False, since_ms=since_ms)
 
 
 def _first_ms(
     cluster: Cluster, partitions: Iterable[Partition], starts: dict[Partition, int], ends: dict[Partition, int]
 ) -> int | None:
-    """When the first record that is kept was stored."""
+    """Return when the first kept record was stored."""
     found: list[int] = []
     with RangeReader(cluster.base, f"{cluster.names.prefix}status") as reader:
         spans = {where: (starts[where], ends[where]) for where in partitions}

@@ -1,4 +1,4 @@
-"""How many records of one group wait on each delay topic."""
+"""The number of a group's waiting records on each delay topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
 
 _MOST: Final = 20_000
-"""Records that are read for it."""
+"""Maximum of records to read."""
 _SECONDS: Final = 10.0
 
 
@@ -25,9 +25,9 @@ class GroupWaits:
     """The waiting records of a group.
 
     Attributes:
-        by_topic: so many records on each delay topic; topics without any are left out.
-        read: so many records of all groups were read for it.
-        is_whole: whether all that waits was read.
+        by_topic: the number of records on each delay topic that has some.
+        read: the number of records of all groups that were read.
+        is_whole: whether all waiting records were read.
     """
 
     by_topic: Mapping[str, int]
@@ -36,7 +36,7 @@ class GroupWaits:
 
 
 def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
-    """Read what waits, of all groups, and count the group's; at most 20,000 records, those that are due first.
+    """Count the group's records among at most 20,000 waiting records of all groups, the earliest due first.
 
     Raises:
         KafkaNotReachable: no answer.

@@ -1,4 +1,4 @@
-"""The life of a message: every record of it that Kafka still has, in the order of time."""
+"""The history of a message: every record of it that Kafka still has, in the order of time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconsume.delay_levels.wire.properties import (
 from reconsume.operations.dead_letters import DeadLetterRecord
 
 _MOST: Final = 50_000
-"""Records that are read for one life."""
+"""Maximum of records to read for one message."""
 _SECONDS: Final = 10.0
 WAITED: Final = "waited"
 DELIVERED: Final = "delivered"
@@ -36,9 +36,9 @@ class LifeStep:
 
     Attributes:
         kind: `waited` (on a delay topic), `delivered` (to the retry topic) or `died`.
-        attempt: how often it had been sent back then; None where nothing tells.
-        replay_id: what sent it again before; None: nothing.
-        cause: why it was sent back, where the record tells.
+        attempt: how often it had been sent back by then; None if unknown.
+        replay_id: the replay before it; None without one.
+        cause: the cause of the send-back, if the record has it.
     """
 
     kind: str
@@ -56,9 +56,9 @@ class MessageLife:
     """The history of a message.
 
     Attributes:
-        steps: in the order of time.
-        read: so many records were read for it.
-        is_whole: whether all places were read in which it can have been.
+        steps: the records in the order of time.
+        read: the number of records that were read.
+        is_whole: whether all possible places were read.
     """
 
     steps: list[LifeStep]
@@ -71,8 +71,8 @@ def read_life(cluster: Cluster, group: str, letter: DeadLetterRecord) -> Message
 
     Args:
         cluster: the installation.
-        group: whose dead letter it is.
-        letter: one of the message.
+        group: the group of the dead letter.
+        letter: a dead letter of the message.
 
     Raises:
         KafkaNotReachable: no answer.
@@ -90,7 +90,7 @@ def read_life(cluster: Cluster, group: str, letter: DeadLetterRecord) -> Message
         ends |= admin.offsets_at(partitions, letter.stored_ms + 1)
     spans: dict[Partition, tuple[int, int]] = {}
     left = _MOST
-    # The group's own topics first: they have fewer records of others.
+    # The group's own topics first: they have fewer records of other messages.
     for where in sorted(partitions, key=lambda one: (one[0] not in own, ends[one] - starts[one])):
         width = max(0, ends[where] - starts[where])
         spans[where] = (starts[where], starts[where] + min(width, max(left, 0)))
@@ -107,7 +107,7 @@ def read_life(cluster: Cluster, group: str, letter: DeadLetterRecord) -> Message
 
 
 def _step(read: ReadRecord, kind: str, group: str, message_id: str) -> LifeStep | None:
-    """None of a record of another message, or for another group."""
+    """Return the step of a record; None for another message or group."""
     headers = read.headers
     try:
         if text_property(headers, ORIGIN_MESSAGE_ID) != message_id:

@@ -13,6 +13,7 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 
 from reconsume import __version__
@@ -31,7 +32,7 @@ from reconsume.sidecar.api.models import (
     SentMessage,
 )
 from reconsume.sidecar.guarding.callers import Caller
-from reconsume.sidecar.guarding.guard import problem_response
+from reconsume.sidecar.guarding.guard import problem_response, with_slashes
 from reconsume.sidecar.guarding.shares import Threads, group_owner
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
@@ -54,19 +55,20 @@ _PROBLEMS: Final = {
     503: "Kafka has not acknowledged it; make the same call again after the header retry-after",
 }
 _JSON: Final = re.compile(r"\s*application/([\w.+-]+\+)?json\s*(;.*)?", re.IGNORECASE | re.DOTALL)
+_NOT_READ: Final = 400
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
 
 
 class Backend(NamedTuple):
-    """The questions of the routes; all but `require_ready` may raise `Problem` and `ReconsumeError`.
+    """The functions behind the routes; all but `require_ready` may raise `Problem` and `ReconsumeError`.
 
     Attributes:
-        require_ready: raises `Problem` 503 while calls of a process before this one could not be recognised.
-        views: tell of groups, and make retry topics; block.
-        send_back: sends one record of a group back, with the idempotency key and who calls.
-        send: sends a message, delayed or at once, likewise.
-        threads: for calls that block.
+        require_ready: raises `Problem` 503 until calls of earlier processes can be recognised.
+        views: describe groups and create retry topics; blocking.
+        send_back: sends one record of a group back; takes the idempotency key and the caller.
+        send: sends a message, delayed or at once; takes the same.
+        threads: threads for blocking calls.
     """
 
     require_ready: Callable[[], None]
@@ -76,7 +78,7 @@ class Backend(NamedTuple):
     threads: Threads
 
 
-Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S")]
+Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S"), BeforeValidator(with_slashes)]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -88,7 +90,7 @@ IdempotencyKey = Annotated[
 
 
 def make_api(backend: Backend, metrics: SidecarMetrics) -> FastAPI:
-    """The application."""
+    """Build the application."""
     api = FastAPI(
         title="reconsume sidecar",
         version=__version__,
@@ -108,9 +110,9 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics) -> None
     async def send_back(
         request: Request, group: Group, body: SendBackBody, idempotency_key: IdempotencyKey = None
     ) -> Response:
-        """One record, or several with `ackIndex`; what was acknowledged before is not written a second time.
+        """Send back one record, or several with `ackIndex`. Records acknowledged before are not written a second time.
 
-        Of several that do not all succeed the answer is the problem of one, with an answer or a problem for each.
+        If some of several fail, the response is the problem of one, with an answer or a problem for each.
         """
         caller = _caller(request)
         caller.require_group(group)
@@ -128,27 +130,27 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics) -> None
 
     @api.get("/v1/groups/{group}", response_model=GroupView, summary="What a consumer of the group has to know")
     async def get_group(request: Request, group: Group) -> Response:
-        """Subscribe to `retryTopic` beside the group's own topics."""
+        """Show a group. Subscribe to `retryTopic` beside the group's own topics."""
         _caller(request).require_group(group)
         return _told(await backend.threads.run(group_owner(group), partial(backend.views.view, group)))
 
     @api.put("/v1/groups/{group}", response_model=GroupView, summary="Make the group's retry topic")
     async def prepare_group(request: Request, group: Group) -> Response:
-        """For consumers that cannot subscribe to a topic that is not there; a topic that is there stays as it is."""
+        """Create the retry topic if it is missing, for consumers that cannot subscribe to a missing topic."""
         _caller(request).require_group(group)
         backend.require_ready()
         return _told(await backend.threads.run(group_owner(group), partial(backend.views.prepare, group)))
 
     @api.post("/v1/messages", response_model=SentMessage, summary="Send a message, delayed or at once")
     async def send(request: Request, message: NewMessage, idempotency_key: IdempotencyKey = None) -> Response:
-        """The schedulers deliver what is delayed; 403 for topics that their `allowed_real_topics` does not match."""
+        """The schedulers deliver delayed messages; 403 for topics that their `allowed_real_topics` does not match."""
         return _told(await backend.send(message, idempotency_key, _caller(request)))
 
 
 async def _all_of(
     batch: Batch, key: str | None, send_back: Callable[[RecordToSendBack, str | None], Awaitable[Answer]]
 ) -> dict[str, Any]:
-    """All records after `ackIndex`, side by side.
+    """Send back all records after `ackIndex` concurrently.
 
     Raises:
         Problem: one or more failed.
@@ -190,7 +192,7 @@ def _handle_errors(api: FastAPI) -> None:
 
     @api.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> Response:
-        # A body that is declared as something else is never read as JSON, so it always comes here.
+        # A body with another declared type is never read as JSON, so it always arrives here.
         kind = request.headers.get("content-type", "")
         wrong_kind = request.method == "POST" and not _JSON.fullmatch(kind)
         return problem_response(_not_json(kind) if wrong_kind else _invalid_request(error.errors()))
@@ -203,12 +205,14 @@ def _handle_errors(api: FastAPI) -> None:
 
     @api.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == _NOT_READ:  # keep this error as it is; the framework makes others
+            return problem_response(Problem("no-json", "the body is not JSON in UTF-8, or is nested too deeply"))
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"
         answer = problem_response(Problem(kind, detail, status=error.status_code, title=str(error.detail)))
         answer.headers.update(error.headers or {})
         if error.status_code == _NOT_ALLOWED:
-            # The framework names the methods of the first route of a path alone.
+            # The framework lists only the methods of a path's first route.
             answer.headers["allow"] = ", ".join(sorted(_methods(api, request.url.path)))
         return answer
 
@@ -224,7 +228,7 @@ def _not_json(kind: str) -> Problem:
 
 
 def _invalid_request(errors: Sequence[dict[str, Any]]) -> Problem:
-    """Return the errors by field; never the values, which may be a payload."""
+    """Return the errors by field, without the values, which may be a payload."""
     if any(one["type"] == "json_invalid" for one in errors):
         why = "; ".join(str(one.get("ctx", {}).get("error", one["msg"])) for one in errors)
         return Problem("no-json", f"the body is not JSON: {why}; send application/json")

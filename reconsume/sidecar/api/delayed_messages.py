@@ -20,11 +20,11 @@ from reconsume.sidecar.settings import ProcessSettings
 
 
 class DelayedMessages:
-    """All methods but `close` are for the thread of one event loop.
+    """Sends messages. All methods but `close` are for the thread of one event loop.
 
     Args:
-        settings: of the process.
-        threads: for calls that block.
+        settings: the settings of the process.
+        threads: threads for blocking calls.
     """
 
     def __init__(self, settings: ProcessSettings, threads: Threads) -> None:
@@ -34,7 +34,7 @@ class DelayedMessages:
         self._once: Once[SentMessage] = Once(
             sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, now_ms
         )
-        # Or brokers that make topics by themselves would make one for each misspelt name.
+        # Otherwise brokers that create topics automatically would create one for each misspelt name.
         self._admin = KafkaAdmin(settings.client_settings(), "reconsume-sidecar")
         self._existing = ExistingTopics(self._admin, "make it, or mend its name")
         self._producer = DelayProducer(
@@ -47,12 +47,12 @@ class DelayedMessages:
         )
 
     async def send(self, message: NewMessage, idempotency_key: str | None, caller: str) -> SentMessage:
-        """Send one message; returns when the brokers have acknowledged it.
+        """Send one message; return when the brokers have acknowledged it.
 
         Args:
-            message: to send.
-            idempotency_key: None makes each call another message.
-            caller: whose key it is.
+            message: the message.
+            idempotency_key: with None, each call sends another message.
+            caller: the owner of the key.
 
         Raises:
             Problem: 403, 409, 413 or 503.
@@ -63,12 +63,12 @@ class DelayedMessages:
                 "topic-not-allowed",
                 f"topic {message.topic} is one of reconsume's own, which schedulers write to; send to a topic of yours",
             )
-        owner = f"topic {message.topic}"  # one without a leader must not hold up messages for others
+        owner = f"topic {message.topic}"  # a topic without a leader must not hold up messages for others
 
         sending = partial(self._threads.run, owner, partial(self._send, message))
         if idempotency_key is None:
             return await sending()
-        key, subject = (caller, idempotency_key), hash(message.model_dump_json())
+        key, subject = (caller, idempotency_key), hash(repr(message))
         return await self._once.run(owner, key, subject, lambda: asyncio.ensure_future(sending()))
 
     def close(self) -> None:

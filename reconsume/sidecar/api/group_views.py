@@ -19,10 +19,10 @@ _FOR_THE_RETRY_TOPIC = {"auto.offset.reset": "earliest", "isolation.level": "rea
 
 
 class GroupViews:
-    """Safe to use from several threads; `view` and `prepare` ask Kafka and block.
+    """Views of groups. Safe to use from several threads; `view` and `prepare` ask Kafka and block.
 
     Args:
-        settings: of the process.
+        settings: the settings of the process.
         groups: the groups as known now.
     """
 
@@ -37,8 +37,8 @@ class GroupViews:
         """The group's configuration.
 
         Raises:
-            Problem: 404, this sidecar does not serve it, or nobody can; 403, it may not consume.
-            SubscriptionGroupNotExist: it must be registered first.
+            Problem: 404, this sidecar does not serve the group, or the name is illegal; 403, the group may not consume.
+            SubscriptionGroupNotExist: the group must be registered first.
         """
         try:
             check_group(group)
@@ -83,12 +83,12 @@ class GroupViews:
         )
 
     def prepare(self, group: str) -> GroupView:
-        """Make its retry topic, if it is missing and wanted: consumers must find it before the first retry comes.
+        """Create the retry topic if it is missing and wanted: consumers must find it before the first retry.
 
         Raises:
             Problem: as `config_of`.
             KafkaNotReachable: no broker answers.
-            KafkaRefused: the right to make topics is missing; then the scheduler makes it with the first retry.
+            KafkaRefused: the right to create topics is missing; the scheduler then creates it for the first retry.
         """
         config = self.config_of(group)
         topic = self._names.retry(group)

@@ -31,7 +31,7 @@ _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _MAX_INT = 2**31 - 1
 _MAX_SAFE = 2**53 - 1
-"""What every client's JSON can carry exactly."""
+"""The largest integer that every JSON client represents exactly."""
 _MOST_RECORDS = 1_000
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 
@@ -54,7 +54,7 @@ Base64 = Annotated[
 
 
 def _whole(value: Any) -> Any:
-    """JSON's 5.0 is a whole number; true, "5" and 5.5 are none."""
+    """Accept JSON's 5.0 as a whole number; refuse true, "5" and 5.5."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -68,7 +68,7 @@ def _moment(value: Any) -> Any:
     return value
 
 
-# The bounds first, or they would not be in the document.
+# The bounds come first; otherwise they would be missing in the OpenAPI document.
 _Whole = BeforeValidator(_whole)
 Count = Annotated[int, Field(ge=0, le=_MAX_INT), _Whole]
 LongCount = Annotated[int, Field(ge=0, le=_MAX_SAFE), _Whole]
@@ -79,7 +79,7 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
 
 
 class _Asked(BaseModel):
-    """A body: unknown fields are refused, because a misspelt one would be a wish that nobody hears."""
+    """A request body. Unknown fields are refused, because a misspelt field would be ignored silently."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
 
@@ -89,19 +89,19 @@ class _Told(BaseModel):
 
 
 class KafkaHeader(_Asked):
-    """A header of a record; a name may come several times."""
+    """A header of a record; a name may occur several times."""
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]+$")]
     value: Base64 | None = None
 
 
 def kafka_headers(headers: Sequence[KafkaHeader]) -> list[Header]:
-    """The same as Kafka's clients have them."""
+    """Convert headers to the form of Kafka's clients."""
     return [(header.name, header.value) for header in headers]
 
 
 class Failure(_Asked):
-    """Why it failed: kept on a dead letter, the message cut to 1 KiB and the stack to 4 KiB."""
+    """The failure: kept on a dead letter, the message cut to 1 KiB and the stack to 4 KiB."""
 
     type: Annotated[
         str | None, Field(description="class of the exception, such as java.lang.IllegalStateException")
@@ -127,12 +127,12 @@ class RecordToSendBack(_Asked):
 
     @property
     def position(self) -> Position:
-        """Where it was read."""
+        """The place of the failed record."""
         return Position(self.topic, self.partition, self.offset)
 
 
 class RecordByValue(RecordToSendBack):
-    """A record that failed, by value: the copy is made of what stands here. Its place tells which attempt it was."""
+    """A failed record by value: the copy has these contents. Its place identifies the attempt."""
 
     value: Annotated[Base64 | None, Field(description="null for a tombstone")]
     key: Base64 | None = None
@@ -144,7 +144,7 @@ _BY_VALUE = frozenset(RecordByValue.model_fields) - frozenset(RecordToSendBack.m
 
 
 def _kind(value: Any) -> str:
-    """By value if any part of it is there: a key without a value is a mistake, not a reference."""
+    """Return "by value" if any part of a value is present: a key without a value is a mistake, not a reference."""
     if isinstance(value, Batch) or (isinstance(value, dict) and "records" in value):
         return "batch"
     by_value = isinstance(value, RecordByValue) or (isinstance(value, dict) and not _BY_VALUE.isdisjoint(value))
@@ -177,15 +177,15 @@ class Outcome(StrEnum):
     """The outcome for a record."""
 
     DELAYED = "DELAYED"
-    """It waits, and comes back on the retry topic when it is due."""
+    """The message waits, and returns on the retry topic when it is due."""
     DEAD_LETTERED = "DEAD_LETTERED"
-    """It goes to the dead-letter topic at once."""
+    """The message goes to the dead-letter topic at once."""
     ACCEPTED = "ACCEPTED"
-    """It is in the inbox, because its delay topic did not take it; the scheduler applies the rule."""
+    """The message is in the inbox, because its delay topic refused it; the scheduler applies the rule."""
     DROPPED = "DROPPED"
     """Nothing was written: the group's retryQueueNums is 0 or less (RocketMQ: BR-04)."""
     ACKNOWLEDGED = "ACKNOWLEDGED"
-    """Nothing was written: it stands at or before ackIndex."""
+    """Nothing was written: the record is at or before ackIndex."""
 
 
 class Answer(_Told):
@@ -206,7 +206,7 @@ class Answers(_Told):
 
 
 class GroupView(_Told):
-    """The facts that a consumer of the group needs."""
+    """A group, as its consumers need to know it."""
 
     group: str
     retry_topic: Annotated[str, Field(description="to subscribe to, beside the group's own topics")]
@@ -220,7 +220,7 @@ class GroupView(_Told):
 
 
 class NewMessage(_Asked):
-    """A message that is to come later, or at once."""
+    """A message for later or immediate delivery."""
 
     model_config = ConfigDict(json_schema_extra={"not": {"required": ["delayLevel", "deliverAt"]}})
 
@@ -248,7 +248,7 @@ class SentMessage(_Told):
 
 
 class ProblemView(_Told):
-    """An error, as RFC 9457 has it."""
+    """An error by RFC 9457."""
 
     type: Annotated[str, Field(description="urn:reconsume:problem:… names the kind")]
     title: str

@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 _CLIENT_ID: Final = "reconsume-sidecar"
 _LINGER_MS: Final = 1
-"""Someone waits for each; benchmarks/sidecar.py."""
+"""A caller waits for each send-back: benchmarks/sidecar.py."""
 _READS: Final = 64
-"""Records that are read again at a time."""
+"""Maximum of records read at a time."""
 
 
 class _Failed(NamedTuple):
-    """A failed message, whichever way it came."""
+    """A failed message, by reference or by value."""
 
     request: SendBackRequest
     key: bytes | None
@@ -49,7 +49,7 @@ class _Failed(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes, as its sender knows it."""
+        """Return the size in bytes, as the sender knows it."""
         return size_of(self.key, self.value, self.request.headers)
 
     @property
@@ -62,14 +62,14 @@ class _Failed(NamedTuple):
 
 
 class SendBacks:
-    """Carries them out; all methods are for the thread of one event loop.
+    """Carries out send-backs; all methods are for the thread of one event loop.
 
     Args:
-        settings: of the process.
+        settings: the settings of the process.
         groups: the groups as known now.
-        earlier: the attempts that were sent back in the minutes before this process began.
-        threads: for calls that block.
-        memory: in bytes; records take from it until Kafka has them.
+        earlier: attempts that were sent back in the minutes before this process started.
+        threads: threads for blocking calls.
+        memory: bytes of memory that records reserve until Kafka has acknowledged them.
     """
 
     def __init__(
@@ -102,16 +102,16 @@ class SendBacks:
 
     @property
     def waiting(self) -> int:
-        """How many send-backs are not acknowledged yet, whether a caller still waits for them or not."""
+        """Number of send-backs without acknowledgement, including those whose caller has given up."""
         return self._once.running
 
     async def send_back(self, group: str, record: RecordToSendBack, idempotency_key: str | None) -> Answer:
-        """Send one record back; returns when the brokers have acknowledged it.
+        """Send one record back; return when the brokers have acknowledged it.
 
         Raises:
             Problem: 409, 413 or 503.
             RecordNotFound: the record does not exist.
-            SendBackFailed: the brokers refused it both ways.
+            SendBackFailed: delay topic and inbox refused it.
         """
         owner = group_owner(group)
         held = Held(self._memory, owner)
@@ -134,11 +134,11 @@ class SendBacks:
             held.give_back()
 
     def close(self, seconds: float) -> None:
-        """Wait so long for acknowledgements; the rest is given up, its callers were answered 503."""
+        """Wait up to `seconds` for acknowledgements; the callers of the others have got a 503."""
         self._reader.close()
         left = self._writer.flush(seconds)
         if left:
-            logger.warning("%d send-backs unacknowledged; their callers got no success", left)
+            logger.warning("%d send-backs unacknowledged; their callers got an error", left)
         self._writer.close()
 
     async def _carry_out(
@@ -155,7 +155,7 @@ class SendBacks:
         key = subject if idempotency_key is None else (request.group, idempotency_key)
         attempt = attempt_of(request.group, stored.origin_message_id, stored.reconsume_times + 1, request.headers)
         written = self._earlier.get(attempt, now_ms())
-        # A topic that was made anew has other records in its old places.
+        # A recreated topic has other records at its old places.
         if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
             level = None if written.dead_letter else written.level
             return self._answer(request.group, level, written.due_ms, attempt.reconsume_times, failed.message_id)
@@ -191,7 +191,7 @@ class SendBacks:
         return future
 
     async def _failed(self, group: str, record: RecordToSendBack, held: Held) -> _Failed:
-        """The failed message, which has taken its memory."""
+        """Return the failed message, whose memory is reserved."""
         owner = group_owner(group)
         if isinstance(record, RecordByValue):
             headers = kafka_headers(record.headers)
@@ -200,7 +200,7 @@ class SendBacks:
             if not held.take(record_bytes(failed.size)):
                 raise no_room(owner)
             return failed
-        # How large a record is shows when it was read, so only so many are read at a time.
+        # The size of a record is unknown before the read, so only a few are read at a time.
         await self._reads.wait(owner)
         try:
             message = await self._read(group, record.position)
@@ -246,7 +246,7 @@ class SendBacks:
         return self._answer(group, level, due_ms, outcome.reconsume_times, message_id)
 
     def _answer(self, group: str, level: int | None, due_ms: int | None, times: int, message_id: str) -> Answer:
-        """The answer about a copy; without a level it is dead, without a time it is in the inbox."""
+        """Return the answer for a copy; without a level it is a dead letter, without a time it is in the inbox."""
         if due_ms is None:
             return Answer(outcome=Outcome.ACCEPTED, message_id=message_id)
         return Answer(

@@ -24,10 +24,10 @@ _TOO_SLOW: Final = Problem("too-slow", "the request did not arrive in time; send
 
 
 def api_server(app: ASGIApp, settings: SidecarSettings) -> UvicornThread:
-    """A server of plain HTTP, or TLS, that listens.
+    """Make a listening server of HTTP, or HTTPS.
 
     Raises:
-        IllegalSetting: the address, or the certificates, cannot be used.
+        IllegalSetting: the address or the certificates cannot be used.
     """
     limits, options = settings.limits, {} if settings.tls is None else _tls_options(settings.tls)
     try:

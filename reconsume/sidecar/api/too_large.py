@@ -1,4 +1,4 @@
-"""The answer for a record that its topic does not accept: how large it is, the limit, the way out."""
+"""The answer for a record that its topic does not accept: its size, the limit, the way out."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from reconsume.sidecar.problems import Problem
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Bytes of a record as its sender knows it, without what reconsume and Kafka add."""
+    """Return the bytes of a record as its sender knows it, without what reconsume and Kafka add."""
     return len(key or b"") + len(value or b"") + sum(len(name) + len(text or b"") for name, text in headers)
 
 
 def too_large(what: str, size: int, topic: str, admin: KafkaAdmin, way_out: str) -> Problem:
-    """The problem, with the limit if this client may read it; blocks.
+    """Return the problem, with the limit if this client may read it; blocking.
 
     Args:
-        what: the record.
-        size: of it in bytes.
-        topic: that did not take it.
-        admin: asks for the limit.
-        way_out: what else the caller or an operator can do.
+        what: a name for the record.
+        size: its size in bytes.
+        topic: the topic that refused it.
+        admin: looks the limit up.
+        way_out: a remedy for the caller or an operator.
     """
-    known = admin.max_message_bytes(topic)  # the right to read settings is no other right
+    known = admin.max_message_bytes(topic)  # the right to read topic settings is separate
     limit = "fewer than that" if known is None else f"{known:,}"
     return Problem(
         "record-too-large",

@@ -1,1 +1,1 @@
-"""The limits on callers: who, how often, how much."""
+"""Limits on callers: tokens, rates, sizes, shares of memory."""

@@ -1,4 +1,4 @@
-"""Callers of the API: tokens, and the groups and topics that each of them opens."""
+"""Callers of the API: tokens, and the groups and topics that each token allows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Caller:
     """A caller who has shown a token.
 
     Attributes:
-        name: in the settings.
-        groups: names, or beginnings of names with a `*` behind them; None opens all.
-        topics: likewise; topics of reconsume's own are never among them.
+        name: the name in the settings.
+        groups: names, or prefixes that end with `*`; None allows all.
+        topics: the same for topics; reconsume's own topics are never included.
     """
 
     name: str
@@ -27,16 +27,16 @@ class Caller:
     topics: Sequence[str] | None = None
 
     def require_group(self, group: str) -> None:
-        """Raises `Problem` 403 if the token does not open the group."""
+        """Raise `Problem` 403 if the token does not allow the group."""
         if not _opens(self.groups, group):
             raise self._refusal("group", group, self.groups)
 
     def require_topic(self, topic: str, own_prefix: str) -> None:
-        """Raises `Problem` 403 if the token does not open the topic.
+        """Raise `Problem` 403 if the token does not allow the topic.
 
         Args:
-            topic: in Kafka.
-            own_prefix: of the topics of reconsume's own, which hold records of all groups.
+            topic: the Kafka topic.
+            own_prefix: the prefix of reconsume's own topics, which hold records of all groups.
         """
         if self.topics is not None and (topic.startswith(own_prefix) or not _opens(self.topics, topic)):
             raise self._refusal("topic", topic, self.topics)
@@ -50,18 +50,18 @@ class Caller:
 
 
 ANYBODY: Final = Caller("anybody")
-"""Where no token is asked for, and for the token that opens all."""
+"""The caller if no token is required, and of the token that allows everything."""
 
 
 class Callers:
     """Finds the caller of a token.
 
     Args:
-        by_token: empty lets anybody in.
+        by_token: callers by token; empty admits everyone.
     """
 
     def __init__(self, by_token: Mapping[str, Caller]) -> None:
-        # How long it takes to find a hash tells nothing of the token.
+        # Hashes: the time of a lookup reveals nothing about the token.
         self._by_hash = {sha256(token.encode()).digest(): caller for token, caller in by_token.items()}
 
     def of(self, authorization: bytes) -> Caller | None:
@@ -73,7 +73,7 @@ class Callers:
 
 
 def unauthorized() -> Problem:
-    """Told to callers that show no token, or a wrong one."""
+    """Return the problem for a missing or wrong token."""
     return Problem(
         "unauthorized",
         "the header `authorization: Bearer …` is missing or does not hold a token of sidecar.token_file or "

@@ -1,8 +1,10 @@
-"""In front of the API: who may call, how much at a time, how large; an ASGI middleware."""
+"""ASGI middleware in front of the API: checks tokens, rates, sizes and memory."""
 
 from __future__ import annotations
 
 import time
+from typing import Final
+from urllib.parse import unquote
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,9 +15,24 @@ from reconsume.sidecar.guarding.shares import BODY_TIMES, Held, Shares, group_ow
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 
+_SLASH: Final = "\ud800"
+"""Stands in a path for a slash that was `%2F` in the request; half of a surrogate pair, which no request can have."""
+
+
+def keep_slashes(scope: Scope) -> None:
+    """Mark slashes in names, such as the group `a/b`, because servers decode `%2F` before they look up routes."""
+    raw = scope.get("raw_path") or b""
+    if b"%2f" in raw.lower():
+        scope["path"] = "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("latin-1").split("/"))
+
+
+def with_slashes(name: str) -> str:
+    """Return a name from a path with its slashes restored."""
+    return name.replace(_SLASH, "/")
+
 
 class _Refused(BaseException):
-    """A request is answered here; no Exception, because frameworks make answers of their own out of those."""
+    """Carries a refusal; not an Exception, because frameworks turn exceptions into answers of their own."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -23,10 +40,10 @@ class _Refused(BaseException):
 
 
 class Rate:
-    """A token bucket that holds one second's worth. Pure; times in milliseconds.
+    """A token bucket with a capacity of one second; times in milliseconds.
 
     Args:
-        per_second: calls.
+        per_second: calls per second.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -36,7 +53,7 @@ class Rate:
         self._at_ms: float | None = None
 
     def wait_seconds(self, now_ms: float) -> float:
-        """0 if a call may be made now, which it then counts; else when to call again."""
+        """Return 0 and count the call if it may be made now; else return the seconds to wait."""
         passed = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
         self._at_ms = now_ms
         self._left = min(self._full, self._left + passed / 1000 * self._per_second)
@@ -47,16 +64,16 @@ class Rate:
 
 
 class ApiGuard:
-    """Answers 401, 413, 429, and 503 for want of memory, before anything of the body is looked at.
+    """Answers 401, 413 and 429, and 503 if memory is short, before the body is parsed.
 
     Args:
-        app: what is guarded.
+        app: the guarded application.
         callers: those who may call.
         body_bytes: the largest body.
-        memory: that bodies in hand take from.
-        rate: None sets no rate.
-        clock: gives the time in milliseconds.
-        metrics: count each request.
+        memory: the memory that request bodies reserve.
+        rate: None for no limit.
+        clock: returns milliseconds.
+        metrics: counts requests.
     """
 
     def __init__(
@@ -79,7 +96,8 @@ class ApiGuard:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
+        keep_slashes(scope)
         begun, held, status = time.monotonic(), Held(self._memory, _owner(scope)), 500
 
         async def counted(message: Message) -> None:
@@ -92,7 +110,7 @@ class ApiGuard:
             await self._app(scope, await self._limited(scope, receive, held, declared), counted)
         except _Refused as refused:
             response = problem_response(refused.problem)
-            response.headers["connection"] = "close"  # what it still sends is not read
+            response.headers["connection"] = "close"  # the rest of the body is not read
             await response(scope, receive, counted)
         finally:
             held.give_back()
@@ -101,7 +119,7 @@ class ApiGuard:
             self._metrics.seconds.labels(route).observe(time.monotonic() - begun)
 
     def _let_in(self, scope: Scope) -> int:
-        """Find the caller; gives the size of the body, as far as it is known beforehand."""
+        """Find the caller; return the declared size of the body."""
         headers = dict(scope["headers"])
         scope["caller"] = self._callers.of(headers.get(b"authorization", b""))
         if scope["caller"] is None:
@@ -123,7 +141,8 @@ class ApiGuard:
     async def _limited(self, scope: Scope, receive: Receive, held: Held, declared: int) -> Receive:
         """Return a receiver that limits the body's size and its share of memory."""
         if not held.take(BODY_TIMES * declared):
-            # Of a connection that is closed while they send, clients read no answer: the body passes first.
+            # If a connection is closed while they send, clients read no answer. So the rest of the body is read and
+            # dropped.
             while (await receive()).get("more_body", False):
                 """It is not kept."""
             raise _Refused(no_room(_owner(scope)))
@@ -153,12 +172,12 @@ class ApiGuard:
 
 
 def _owner(scope: Scope) -> str:
-    """Return the owner of the memory for a request: the group in its path, or all messages."""
+    """Return the owner of a request's memory: the group in its path, or "all messages"."""
     path = str(scope["path"])
     group = path.removeprefix("/v1/groups/").removesuffix("/send-back")
-    return path if group == path else group_owner(group)
+    return path if group == path else group_owner(with_slashes(group))
 
 
 def problem_response(problem: Problem) -> JSONResponse:
-    """The answer that tells a caller of it."""
+    """Return the HTTP response for a problem."""
     return JSONResponse(problem.body, problem.status, problem.headers, media_type=PROBLEM_JSON)

@@ -1,4 +1,4 @@
-"""Places that all callers share: of threads, of reads, of bytes of memory. One owner never gets all of them."""
+"""Resources that all callers share: threads, reads, bytes of memory. One owner never gets all of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from reconsume.sidecar.problems import Problem
 T = TypeVar("T")
 
 _SHARE_OF_FREE: Final = 3
-"""Places that an owner may have for each free one."""
+"""Resources that an owner may hold for each free one."""
 LARGEST_SHARE: Final = _SHARE_OF_FREE / (_SHARE_OF_FREE + 1)
-"""What an owner gets at most of the places that the others leave."""
+"""The maximum share of an owner, of the resources that the others leave."""
 BODY_TIMES: Final = 4
-"""A body in hand, its text, what is decoded of it, and the producer's copy of a message."""
+"""Factor for a request body: its text, the decoded parts, and the producer's copy of a message."""
 _WAITING_TIMES: Final = 2
-"""What waits for Kafka is kept for the second way, and the producer has a copy."""
+"""Factor for a waiting record: it is kept for the second way, and the producer has a copy."""
 _OF_EACH: Final = 4_096
-"""Headers, futures and what else each record in hand takes."""
+"""Bytes for headers, futures and other overhead of each record."""
 
 
 class _Waiter(NamedTuple):
@@ -30,11 +30,11 @@ class _Waiter(NamedTuple):
 
 
 class Shares:
-    """All methods are for the thread of one event loop.
+    """Units of a resource, divided among owners. All methods are for the thread of one event loop.
 
     Args:
-        most: how many places there are.
-        has_one_owner: whether one owner may have them all, because no other calls.
+        most: the number of units.
+        has_one_owner: whether one owner may have all units, because it is the only one.
     """
 
     def __init__(self, most: int, *, has_one_owner: bool = False) -> None:
@@ -46,15 +46,15 @@ class Shares:
 
     @property
     def free(self) -> int:
-        """Places that nobody has."""
+        """The number of free units."""
         return self._most - self._taken
 
     def taken_by(self, owner: str) -> int:
-        """Places that an owner has."""
+        """Return the number of units that an owner holds."""
         return self._of[owner]
 
     def take(self, owner: str, count: int = 1) -> bool:
-        """Take places now; False if the owner may not have so many."""
+        """Take units now; False if the owner may not have that many."""
         left = self.free - count
         if left < 0 or (not self._has_one_owner and self._of[owner] + count > _SHARE_OF_FREE * (left + 1)):
             return False
@@ -63,9 +63,9 @@ class Shares:
         return True
 
     async def wait(self, owner: str, count: int = 1) -> int:
-        """Take places as soon as the owner may have them, in the order of its calls; gives how many.
+        """Take units as soon as the owner may have them, in the order of its calls; return how many.
 
-        What can never be had is cut to what can.
+        A count above the possible maximum is reduced to it.
         """
         count = min(count, int(self._most * LARGEST_SHARE))
         waiter = _Waiter(count, asyncio.get_running_loop().create_future())
@@ -83,7 +83,7 @@ class Shares:
         return count
 
     def give_back(self, owner: str, count: int = 1) -> None:
-        """Places are free again; those who wait for them get them."""
+        """Return units, which go to waiting callers."""
         self._taken -= count
         self._of[owner] -= count
         if not self._of[owner]:
@@ -96,12 +96,12 @@ class Shares:
                 waiters.popleft().granted.set_result(None)
             del self._waiting[owner]
             if waiters:
-                # Behind the other owners the next time.
+                # The other owners come first next time.
                 self._waiting[owner] = waiters
 
 
 class Held:
-    """Places of one owner, such as bytes of memory; they are given back once."""
+    """Units of one owner, such as bytes of memory; they are returned once."""
 
     def __init__(self, shares: Shares, owner: str) -> None:
         self._shares = shares
@@ -109,7 +109,7 @@ class Held:
         self._count = 0
 
     def take(self, count: int) -> bool:
-        """Take more; False if the owner may not have so many."""
+        """Take more; False if the owner may not have that many."""
         if not self._shares.take(self._owner, count):
             return False
         self._count += count
@@ -120,24 +120,24 @@ class Held:
         self._count += await self._shares.wait(self._owner, count)
 
     def pass_on(self) -> Held:
-        """The same places for someone else to give back; this one has none any more."""
+        """Move the units to a new object, whose holder returns them; this one is empty afterwards."""
         passed = Held(self._shares, self._owner)
         passed._count, self._count = self._count, 0
         return passed
 
     def give_back(self) -> None:
-        """All of them."""
+        """Return all units."""
         count, self._count = self._count, 0
         if count:
             self._shares.give_back(self._owner, count)
 
 
 class Threads:
-    """Threads for calls that block; calls of one owner leave threads for the calls of others.
+    """Threads for blocking calls; calls of one owner leave threads for calls of others.
 
     Args:
-        most: how many threads.
-        seconds: how long a call waits for one.
+        most: the number of threads.
+        seconds: how long a call waits for a free thread.
     """
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -146,14 +146,14 @@ class Threads:
         self._executor = ThreadPoolExecutor(most, "reconsume-api-call")
 
     async def run(self, owner: str, call: Callable[[], T]) -> T:
-        """Run it; its thread is free when it has returned, whether someone waits for it or not.
+        """Run a call in a thread, which is free again when the call has returned, even if nobody waits for it.
 
         Args:
             owner: the group or topic whose call it is.
-            call: blocks.
+            call: the blocking function.
 
         Raises:
-            Problem: 503, no thread was free in time.
+            Problem: 503, no thread became free in time.
         """
         try:
             async with asyncio.timeout(self._seconds):
@@ -171,17 +171,17 @@ class Threads:
         return await asyncio.wrap_future(begun)
 
     def close(self) -> None:
-        """Begin no further call; those that have begun end by themselves."""
+        """Start no more calls; running ones end by themselves."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def too_many_waiting(why: str) -> Problem:
-    """Told to a caller for whom there is no room now."""
+    """Return the problem for a caller that finds no free place."""
     return Problem("too-many-waiting", f"{why}; make the call again later")
 
 
 def no_room(owner: str) -> Problem:
-    """Told to a caller whose body or record is not taken now."""
+    """Return the problem for a body or record without memory."""
     return too_many_waiting(
         f"no memory is left for {owner}: send-backs that wait for Kafka, and bodies in hand, have taken what "
         "sidecar.limits.memory_mib allows"
@@ -189,10 +189,10 @@ def no_room(owner: str) -> Problem:
 
 
 def record_bytes(size: int) -> int:
-    """The memory that a record of this size takes until Kafka has acknowledged its send-back."""
+    """Return the memory that a record of this size takes until its send-back is acknowledged."""
     return _WAITING_TIMES * size + _OF_EACH
 
 
 def group_owner(group: str) -> str:
-    """The owner of what the calls for a group take."""
+    """Return the owner for the calls of a group."""
     return f"group {group}"

@@ -1,1 +1,1 @@
-"""The process: its parts, its health, its end."""
+"""The sidecar process: its parts, health and end."""

@@ -1,4 +1,4 @@
-"""The API as a part of the process: what it needs from Kafka is begun, watched and ended here."""
+"""The API as a part of the process, with its Kafka clients."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _BLOCKING_CALLS: Final = 16
 _CLOCKS_APART_MS: Final = 60_000
 _ALIVE_SECONDS: Final = 5.0
 _END_SECONDS: Final = 5.0
-"""For the thread of the server, after the last request."""
+"""Wait for the server's thread after the last request."""
 _MIB: Final = 1024 * 1024
 
 
 class ApiPart:
-    """The listener is made with the object, so that an address that cannot be had is told before anything runs.
+    """The API. The constructor binds the address, so that a bad address is reported before anything runs.
 
     Args:
-        settings: of the process.
-        metrics: what it counts.
+        settings: the settings of the process.
+        metrics: the metrics to update.
 
     Raises:
-        IllegalSetting: address, token or certificates cannot be used.
+        IllegalSetting: the address, the token or a certificate cannot be used.
     """
 
     def __init__(self, settings: ProcessSettings, metrics: SidecarMetrics) -> None:
@@ -55,7 +55,7 @@ class ApiPart:
         self._ready = threading.Event()
         self._preparing = "the send-backs of the last minutes are not read yet"
         sidecar, limits, base = settings.sidecar, settings.sidecar.limits, settings.client_settings()
-        # One group may have all where no other calls.
+        # One group may have everything if no other group calls.
         has_one_owner = len(sidecar.groups) == 1
         self._earlier = EarlierSendBacks(sidecar.remember_minutes * 60_000, has_one_group=has_one_owner)
         memory = Shares(int(limits.memory_mib * _MIB), has_one_owner=has_one_owner)
@@ -85,14 +85,14 @@ class ApiPart:
         return self._server.address
 
     def start(self) -> None:
-        """Answer from now on; send-backs are answered 503 until it is known what was written before."""
+        """Start to answer; send-backs get a 503 until earlier send-backs are known."""
         self._watch.start()
         self._follower.start()
         self._server.start()
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Take no further request, finish those that have begun, and what they have left to Kafka."""
+        """Accept no more requests; finish the running ones and their writes to Kafka."""
         self._stop.set()
         self._server.end(seconds, seconds + _END_SECONDS)
         self._send_backs.close(seconds)
@@ -106,11 +106,11 @@ class ApiPart:
         return self._watch.checks() | {"earlier-send-backs": None if self._ready.is_set() else self._preparing}
 
     def is_alive(self) -> bool:
-        """Whether the event loop of the API takes turns."""
+        """Return whether the event loop of the API makes progress."""
         return self._server.is_answering(_ALIVE_SECONDS)
 
     def require_ready(self) -> None:
-        """Raises `Problem` 503 until it is known what processes before this one have written."""
+        """Raise `Problem` 503 until the send-backs of earlier processes are known."""
         if not self._ready.is_set():
             raise Problem("starting", f"{self._preparing}; make the same call again")
 
@@ -132,7 +132,7 @@ class ApiPart:
         return self._follower.groups
 
     def _prepare(self) -> None:
-        """Until Kafka has told what there is to know; a broker that is away is waited for."""
+        """Read the state in Kafka, and wait for an unreachable broker."""
         begun_ms = now_ms()
         while not self._stop.is_set():
             try:
@@ -156,7 +156,7 @@ class ApiPart:
                 logger.warning("group %s: retry topic not created: %s", group, error)
 
     def _read_earlier(self, begun_ms: float) -> None:
-        """Read earlier answers from the delay topics: callers may ask for them again."""
+        """Read earlier send-backs from the delay topics: callers may repeat them."""
         settings, sidecar = self._settings, self._settings.sidecar
         minutes = sidecar.remember_minutes
         if minutes <= 0:
@@ -164,7 +164,7 @@ class ApiPart:
         found = recent_send_backs(
             settings.client_settings(),
             settings.names,
-            # The topics are stamped by the brokers' clock, which may not be ours.
+            # The topics have the brokers' timestamps, and their clock may differ from ours.
             int(begun_ms - minutes * 60_000 - _CLOCKS_APART_MS),
             sidecar.groups or None,
             self._stop,

@@ -1,4 +1,4 @@
-"""Whether Kafka answers and has what the API needs: asked every few seconds, told at once."""
+"""Checks every few seconds whether Kafka answers and has what the API needs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _WINDOW_MS: Final = 30_000.0
 
 
 class KafkaWatch:
-    """Asks in a thread of its own.
+    """Asks Kafka in a background thread.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
-        clock: gives the time in milliseconds.
+        clock: returns milliseconds.
     """
 
     def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock) -> None:
@@ -35,22 +35,22 @@ class KafkaWatch:
         self._thread = threading.Thread(target=self._run, name="reconsume-kafka-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start to ask."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop asking; a question that waits for an answer ends by itself."""
+        """Stop asking; a request in flight ends by itself."""
         self._stop.set()
 
     def checks(self) -> dict[str, str | None]:
-        """Return the problems with Kafka, None where there is none."""
+        """Return the problems with Kafka, None for a passed check."""
         since = None if self._answered_ms is None else self._clock() - self._answered_ms
         away = since is None or since > _WINDOW_MS
         missing = f"missing: {', '.join(self._missing)}; create them: reconsume topics apply" if self._missing else None
         return {"kafka": f"no answer for {_WINDOW_MS / 1000:.0f} s: {self._error}" if away else None, "topics": missing}
 
     def ask_once(self) -> None:
-        """One question."""
+        """Ask once."""
         try:
             found = self._admin.partitions(self._needed)
         except ReconsumeError as error:

@@ -1,4 +1,4 @@
-"""The management port: probes, metrics, and how the process is told to quiesce and asked whether it has drained."""
+"""The management port: probes, metrics, quiesce, drain and log level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconsume.sidecar.settings import ProcessSettings
 
 _LONGEST_DRAIN_SECONDS: Final = 3600.0
 _MOST_DRAINS: Final = WORKERS // 2
-"""That wait at a time: the other threads answer probes."""
+"""Maximum of waiting `/drain` calls: the other threads answer probes."""
 _OK: Final = 200
 _NOT_NOW: Final = 503
 
@@ -30,19 +30,19 @@ _NOT_NOW: Final = 503
 class Management(WsgiServer):
     """The port of a sidecar.
 
-    `/startupz`, `/livez` and `/readyz` are for the probes of Kubernetes: the app beside may start when the parts have
-    begun, and that stays so; only what a restart mends is reported as dead, so Kafka that is away is not; an app that
-    fails never makes the process unready.
+    `/startupz`, `/livez` and `/readyz` are for the probes of Kubernetes. `/startupz` succeeds for good once the parts
+    have started, so the app may start. `/livez` fails only if a restart helps; an unreachable Kafka is not such a case.
+    A failing app never makes the process unready.
 
     `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them.
     `/loglevel` is a scheduler's.
 
     Args:
-        settings: of the process: where it listens, and who may quiesce it.
-        registry: of the metrics.
-        life: of the process.
-        parts: what is asked whether it is well.
-        log_level: None leaves that path out.
+        settings: the settings of the process.
+        registry: the Prometheus registry.
+        life: the life cycle of the process.
+        parts: the parts whose health is reported.
+        log_level: serves `/loglevel`; None omits that path.
 
     Raises:
         IllegalSetting: the address cannot be used.
@@ -107,7 +107,7 @@ class Management(WsgiServer):
             seconds = -1.0
         if not 0 <= seconds <= _LONGEST_DRAIN_SECONDS:
             return _json(start, 422, {"error": "wait takes seconds, from 0 to 3600, as in /drain?wait=25"})
-        # Beyond those who may wait, callers are answered at once.
+        # Callers beyond the maximum get an answer at once.
         may_wait = self._drains.acquire(blocking=False)
         try:
             drained = self._life.wait_drained(seconds if may_wait else 0)

@@ -1,4 +1,4 @@
-"""One sidecar process: its parts, the management port, and the order in which they begin and end."""
+"""The sidecar process: its parts, the management port, and their order of start and end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class Sidecar:
-    """The process of `reconsume sidecar`; addresses are taken at once, work begins with `run`.
+    """The process of `reconsume sidecar`. The constructor binds the addresses; `run` does the work.
 
     Args:
-        settings: of the process.
-        on_start: called with the addresses of the API and of the management port when both are served.
-        log_level: what `/loglevel` of the management port shows and changes; None leaves that path out.
+        settings: the settings of the process.
+        on_start: called with the addresses of the API and the management port as soon as both answer.
+        log_level: serves `/loglevel` of the management port; None omits that path.
 
     Raises:
         IllegalSetting: an address, the token or certificates, or a subscription cannot be used.
@@ -54,10 +54,10 @@ class Sidecar:
                 self._parts.append(PushSubscription(one, conf, self._life, metrics, settings.topic_prefix))
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop, then end in order: nothing new, what is in hand, what Kafka has to acknowledge.
+        """Work until told to stop; then stop new work, finish running work, and wait for acknowledgements.
 
         Raises:
-            ReconsumeError: a part cannot begin.
+            ReconsumeError: a part cannot start.
         """
         management = Management(self._settings, self._metrics.registry, self._life, self._parts, self._log_level)
         started: list[ProcessPart] = []
@@ -66,7 +66,7 @@ class Sidecar:
                 part.start()
                 started.append(part)
             self._on_start(self._api.address, management.address)
-            # The app beside starts now, whether Kafka answers or not: send-backs are answered 503 until it does.
+            # The app beside the sidecar may start now, even without Kafka: until then, send-backs get a 503.
             self._life.run()
             stop.wait()
         finally:
@@ -74,7 +74,7 @@ class Sidecar:
             deadline = time.monotonic() + self._settings.sidecar.drain_seconds
             if not self._life.wait_drained(self._settings.sidecar.drain_seconds):
                 logger.warning("%d deliveries did not end; their records are read again", self._life.in_flight)
-            # The API last: what the app is still doing may need it.
+            # The API ends last: the app's running work may need it.
             for part in reversed(started):
                 part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))
             management.close()

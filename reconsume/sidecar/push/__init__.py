@@ -1,1 +1,1 @@
-"""Push: the sidecar consumes, and delivers each message to the app by HTTP."""
+"""Push: the sidecar consumes, and delivers each message to the app over HTTP."""

@@ -1,4 +1,4 @@
-"""The meaning of an app's answer: one table with a column for each profile, and refinements in the answer."""
+"""The meaning of an app's answer: a table with a column for each profile, and refinements in the answer itself."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class AppAnswer:
 
     Attributes:
         headers: names in lower case.
-        body: its beginning, as far as anybody looks into it.
-        json: of the body, if it is an object.
-        cut_off: headers or body are not whole; the status is.
+        body: the beginning of the body, as far as it is used.
+        json: the body as JSON, if it is an object.
+        cut_off: headers or body are incomplete; the status arrived.
     """
 
     status: int
@@ -45,13 +45,13 @@ class AppAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """No status came back.
+    """No status arrived.
 
     Attributes:
-        reason: for people.
-        timed_out: the app had the request and took too long; False if it could not be asked.
+        reason: a text for people.
+        timed_out: the app got the request and took too long; False if the app was not reached.
         cut_off: the connection ended after the request was sent.
-        repeated: this request alone was cut off again and again, while others were answered.
+        repeated: this request was cut off repeatedly, while others were answered.
     """
 
     reason: str
@@ -73,7 +73,7 @@ class Meaning(enum.Enum):
 
 
 class Row(enum.Enum):
-    """The rows of the table, and what each means to a native app."""
+    """The rows of the table, and the meaning of each for a native app."""
 
     native: Meaning
 
@@ -107,7 +107,7 @@ _OTHERWISE: Final[dict[Profile, dict[Row, Meaning]]] = {
     Profile.DAPR: {Row.REFUSED: Meaning.RETRY, Row.NOT_FOUND: Meaning.DEAD_LETTER, Row.REDIRECT: Meaning.RETRY},
     Profile.KNATIVE: {Row.CUT_OFF: Meaning.ACK, Row.NOT_FOUND: Meaning.RETRY},
 }
-"""What other columns of the table have in place of the native one."""
+"""The meanings that differ in other columns of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,11 @@ class PushVerdict:
     """The action for the messages of a request.
 
     Attributes:
-        level: of a retry.
-        acknowledged: so many messages from the front are done all the same.
-        suspend_ms: of a retry in an order: try again in place after so long, -1 for the default; None to send back.
-        cause: what a dead letter shows; None for an acknowledgement alone.
-        one_by_one: the messages are delivered again at once, each alone: only one that fails alone is a dead letter.
+        level: the level of a retry.
+        acknowledged: the number of messages at the front that are done.
+        suspend_ms: of an orderly retry: the wait before the next try in place, -1 for the default; None sends back.
+        cause: the cause that a dead letter shows; None for a pure acknowledgement.
+        one_by_one: deliver the messages again at once, each alone: only one that fails alone is a dead letter.
     """
 
     row: Row
@@ -143,15 +143,15 @@ def judge(
     """Return the verdict on a request.
 
     Args:
-        answer: what came back.
-        profile: of the subscription.
-        size: messages in the request.
-        now_ms: for a `Retry-After` that is a date.
-        policy: gives the group's levels; most answers need none.
+        answer: the answer, or its absence.
+        profile: the profile of the subscription.
+        size: the number of messages in the request.
+        now_ms: the time, for a `Retry-After` with a date.
+        policy: returns the group's levels, which few answers need.
         dead_letter_on: types of errors that are not worth a retry.
     """
     if profile is Profile.KNATIVE and isinstance(answer, AppAnswer):
-        answer = replace(answer, json=None)  # such an app says nothing in its bodies
+        answer = replace(answer, json=None)  # in this profile, bodies have no meaning
     row = _row_of(answer)
     verdict = PushVerdict(row, _OTHERWISE.get(profile, {}).get(row, row.native))
     if isinstance(answer, NoAnswer):
@@ -169,7 +169,7 @@ def judge(
 
 
 def was_cut_off(answer: AppAnswer | NoAnswer) -> bool:
-    """Whether the app, as far as anybody can tell, had the request and ended without an answer; a proxy says 502."""
+    """Return whether the app seems to have got the request and ended without an answer; a proxy says 502."""
     if isinstance(answer, NoAnswer):
         return answer.cut_off
     return answer.status == _BAD_GATEWAY and not _app_spoke(answer)
@@ -198,12 +198,12 @@ def _row_of_success(answer: AppAnswer) -> Row:
 
 
 def _app_spoke(answer: AppAnswer) -> bool:
-    """A proxy knows nothing of these headers."""
+    """Return whether the app itself answered: proxies do not set these headers."""
     return "retry-after" in answer.headers or any(name.startswith("reconsume-") for name in answer.headers)
 
 
 def _acknowledged(verdict: PushVerdict, answer: AppAnswer, size: int) -> PushVerdict:
-    """A batch with an `ackIndex` may be done in part (RocketMQ: CC-06 to CC-09)."""
+    """Apply the `ackIndex` of a batch (RocketMQ: CC-06 to CC-09)."""
     index = _number(answer, "reconsume-ack-index", "ackIndex")
     if index is None or index >= size - 1:
         return verdict
@@ -234,7 +234,7 @@ def _qualified(
 
 
 def _unless_hopeless(verdict: PushVerdict, size: int, dead_letter_on: Collection[str]) -> PushVerdict:
-    """No retry for a type that is listed, unless the app wishes for one; of several messages it may be any."""
+    """Do not retry a listed error type, unless the app requests a level or a time; in a batch, try one by one."""
     kind = None if verdict.cause is None else verdict.cause.exception_class
     has_wish = verdict.level != 0 or verdict.suspend_ms is not None
     if verdict.meaning is not Meaning.RETRY or has_wish or not is_named(kind, dead_letter_on):
@@ -249,13 +249,13 @@ def _level(answer: AppAnswer) -> int | None:
 
 
 def _level_at_least(seconds: float, policy: RetryPolicy) -> int:
-    """The lowest level that waits as long; the highest one where none does."""
+    """Return the lowest level that waits at least this long; else the highest level."""
     levels = range(1, policy.max_level)
     return next((one for one in levels if policy.delay_ms(one) >= seconds * 1000), policy.max_level)
 
 
 def _retry_after(text: str | None, now_ms: float) -> float | None:
-    """Seconds; None where it is neither a number nor a date."""
+    """Return seconds; None if the text is neither a number nor a date."""
     if text is None:
         return None
     text = text.strip()
@@ -265,7 +265,7 @@ def _retry_after(text: str | None, now_ms: float) -> float | None:
         moment = parsedate_to_datetime(text)
     except ValueError:
         return None
-    # "-0000" and the old forms come without a zone; HTTP dates are in GMT.
+    # "-0000" and the old forms lack a zone; HTTP dates are in GMT.
     return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - now_ms / 1000)
 
 
@@ -276,7 +276,7 @@ def _number(answer: AppAnswer, header: str, key: str | None = None) -> int | Non
 
 
 def _whole(said: object) -> int | None:
-    """A whole number, cut to what one may be; anything else counts as not said."""
+    """Return a whole number, limited to its range; None for anything else."""
     if isinstance(said, str):
         text = said.strip()
         if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 11):  # noqa: PLR2004 - 2^31
@@ -286,7 +286,7 @@ def _whole(said: object) -> int | None:
 
 
 def _cause(answer: AppAnswer, row: Row) -> Cause:
-    """Why, as the app says it; else what it answered, with the beginning of the body."""
+    """Return the cause that the app names; else its answer, with the beginning of the body."""
     error = (answer.json or {}).get("error")
     told: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
     headers = answer.headers

@@ -1,4 +1,4 @@
-"""When a delivery waits: the app is away, a message may be what ends the app, or a route is missing."""
+"""When deliveries wait: the app is down, a message may crash the app, or a route is missing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _Place = tuple[str, int, int]
 
 
 class Entry(NamedTuple):
-    """How a delivery entered.
+    """The way a delivery entered.
 
     Attributes:
-        probe: it tries an app that is down.
-        alone: the app has no other request until it leaves.
+        probe: whether it probes an app that is down.
+        alone: whether the app gets no other request until it leaves.
     """
 
     probe: bool
@@ -36,19 +36,19 @@ class Entry(NamedTuple):
 
 
 class AppGate:
-    """While the app is not there, nothing is delivered but one probe at a time. All of it in one event loop.
+    """Blocks deliveries while the app is down, except one probe at a time. For the thread of one event loop.
 
     Guarantees:
-        1. While the app is down, one delivery at a time tries it; the pause between two doubles, up to 5 s.
-        2. Any answer of the app opens it for all.
-        3. A message that was cut off again and again is delivered alone, see `CutOffs`.
+        1. While the app is down, one delivery at a time probes it; the pause between probes doubles, up to 5 s.
+        2. Any answer of the app opens the gate.
+        3. A message that was cut off repeatedly is delivered alone, see `CutOffs`.
 
     Args:
-        group: for the log.
-        clock: gives milliseconds.
+        group: the group, for the log.
+        clock: returns milliseconds.
 
     Attributes:
-        down_since: when the app could not be asked any more, in milliseconds; None if it can.
+        down_since: since when the app is unreachable, in milliseconds; None if it is reachable.
     """
 
     def __init__(self, group: str, clock: Clock = now_ms) -> None:
@@ -65,7 +65,7 @@ class AppGate:
         self._changed = asyncio.Event()
 
     async def enter(self, message_id: str) -> Entry:
-        """Wait for a probe that is under way, or become the next one; `leave` must be told.
+        """Wait for a running probe, or become the next one; the caller must call `leave` afterwards.
 
         Args:
             message_id: the same over all retries of the message.
@@ -80,7 +80,7 @@ class AppGate:
                 return entry
 
     async def _try_to_enter(self, message_id: str) -> Entry | None:
-        """None after something has changed."""
+        """Return None after a change that requires another try."""
         is_down = self.down_since is not None
         if self._has_probe if is_down else self._has_single:
             await self._changed.wait()
@@ -101,7 +101,7 @@ class AppGate:
         return Entry(probe=True, alone=self._in_flight == 0)
 
     async def _as_the_only_one(self) -> Entry | None:
-        """Let nobody in and wait until all others have left; None if the app has gone down meanwhile."""
+        """Block others and wait until all have left; None if the app went down meanwhile."""
         self._has_single, entered = True, False
         try:
             while self._in_flight:
@@ -114,7 +114,7 @@ class AppGate:
         return Entry(probe=False, alone=True) if entered else None
 
     def leave(self, entry: Entry) -> None:
-        """A delivery that entered has ended, whatever its outcome."""
+        """Note the end of a delivery, whatever its outcome."""
         self._in_flight -= 1
         if entry.probe:
             self._has_probe = False
@@ -124,16 +124,16 @@ class AppGate:
             self._tell()
 
     def _tell(self) -> None:
-        """Wake those who wait."""
+        """Wake the waiting deliveries."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def cut_off(self, message_id: str, entry: Entry) -> bool:
-        """The app was asked for this message and ended without an answer; whether that is a failed attempt."""
+        """Note that the app ended without an answer to this message; return whether this is a failed attempt."""
         return self._cut_offs.cut_off(message_id, alone=entry.alone)
 
     def answered(self, message_id: str | None = None) -> None:
-        """The app is there: it has answered this message, or its own probe."""
+        """Note that the app has answered this message, or its own probe."""
         self._cut_offs.answered(message_id)
         if self.down_since is None or self._is_red:
             return
@@ -142,26 +142,26 @@ class AppGate:
         self.down_since, self._pause_ms = None, _FIRST_PAUSE_MS
 
     def is_away(self, reason: str, *, probe: bool) -> NotNow:
-        """The app could not be asked; gives when the message is tried again."""
+        """Note that the app could not be reached; return when the message is tried again."""
         now = self._clock()
         if self.down_since is None:
             self.down_since, self._pause_ms = now, _FIRST_PAUSE_MS
             logger.warning("group %s: the app does not answer, deliveries wait: %s", self._group, reason)
         elif probe:
             self._pause_ms = min(self._pause_ms * 2, _LONGEST_PAUSE_MS)
-        else:  # one of those that were under way when it went
+        else:  # a delivery that was running when the app went down
             return NotNow(self._next_probe)
         self._next_probe = now + self._pause_ms
         return NotNow(self._next_probe)
 
     def turned_red(self, reason: str) -> None:
-        """The app's own probe says that it is not ready; only that makes it green again."""
+        """Note that the app's own probe fails; only that probe opens the gate again."""
         self._is_red = True
         if self.down_since is None:
             self.is_away(reason, probe=False)
 
     def turned_green(self) -> None:
-        """The app's own probe says that it is ready."""
+        """Note that the app's own probe succeeds."""
         if self._is_red:
             self._is_red = False
             self.answered()
@@ -174,9 +174,9 @@ class _Seen:
     """The known facts about one message.
 
     Attributes:
-        times: how often it was cut off.
-        counted: how often alone, with another request answered since the time before.
-        answers: the app's answers until it was last cut off.
+        times: how often the message was cut off.
+        counted: how often it was cut off alone, after the app had answered another request.
+        answers: the number of the app's answers before its last cut-off.
     """
 
     times: int = 0
@@ -185,13 +185,13 @@ class _Seen:
 
 
 class CutOffs:
-    """Tells a message that ends the app from one that was with the app when it ended; one cut-off cannot. Pure.
+    """Tells messages that crash the app from messages that were there when it crashed; one cut-off cannot tell.
 
     Guarantees:
         1. A message that was cut off twice is sent alone from then on.
-        2. One that is then cut off alone twice more, each time after the app has answered another request, is a failed
-           attempt; after that each further time is one.
-        3. An app that answers nothing between two cut-offs counts against no message.
+        2. If it is then cut off alone twice more, each time after the app has answered another request, this is a
+           failed attempt; so is each further cut-off.
+        3. While the app answers nothing between two cut-offs, no message is blamed.
     Tests: tests/unit/sidecar/push/test_app_gate.py, tests/integration/test_push_poison.py.
     """
 
@@ -200,26 +200,26 @@ class CutOffs:
         self._answers = 0
 
     def goes_alone(self, message_id: str) -> bool:
-        """Whether nothing else may be with the app while this message is."""
+        """Return whether this message must be the app's only request."""
         seen = self._seen.get(message_id)
         return seen is not None and seen.times >= _SENT_ALONE_AFTER
 
     def yields(self, message_id: str) -> bool:
-        """Whether another message should try the app first: this one can tell nothing before an answer to another."""
+        """Return whether another message should go first: this one proves nothing before an answer to another."""
         return self.goes_alone(message_id) and self._seen[message_id].answers == self._answers
 
     def answered(self, message_id: str | None = None) -> None:
-        """The app has answered this message, or the probe of its own."""
+        """Note that the app has answered this message, or its own probe."""
         self._answers += 1
         if message_id is not None:
             self._seen.pop(message_id, None)
 
     def cut_off(self, message_id: str, *, alone: bool) -> bool:
-        """The app was asked and ended without an answer; whether that is a failed attempt.
+        """Note that the app ended without an answer; return whether this is a failed attempt.
 
         Args:
             message_id: the same over all retries.
-            alone: the app had no other request meanwhile.
+            alone: whether the app had no other request meanwhile.
         """
         seen = self._seen.pop(message_id, None) or _Seen(answers=self._answers)
         self._seen[message_id] = seen
@@ -230,18 +230,18 @@ class CutOffs:
         seen.answers = self._answers
         if seen.counted < _ATTEMPT_AFTER:
             return False
-        seen.counted = _ATTEMPT_AFTER - 1  # when it returns, it is known
+        seen.counted = _ATTEMPT_AFTER - 1  # when it returns, it is a known crasher
         return True
 
 
 class MissingRoutes:
-    """Tells how long a 404 is held: until the message, or its whole route, has had nothing else for the grace.
+    """How long a 404 is held: until message or route have had nothing else for the whole grace.
 
-    An app that says 404 to some messages of a route that it has must not hold those forever, and a route that stays
-    away must not hold every message for the whole grace again.
+    An existing route that answers 404 to some messages must not hold those forever, and a missing route must not hold
+    every message for the whole grace again.
 
     Args:
-        grace_ms: after this a 404 is an answer.
+        grace_ms: after this time a 404 counts as an answer.
     """
 
     def __init__(self, grace_ms: float) -> None:
@@ -250,7 +250,7 @@ class MissingRoutes:
         self._asked: dict[str | _Place, tuple[float, float]] = {}
 
     def missing(self, route: str, message: _Place, now_ms: float) -> float | None:
-        """When to try again, in milliseconds; None when the grace is over."""
+        """Return when to try again, in milliseconds; None when the grace is over."""
         waited = now_ms - min(self._since(route, now_ms), self._since(message, now_ms))
         if waited >= self._grace_ms:
             self._asked.pop(message, None)
@@ -258,12 +258,12 @@ class MissingRoutes:
         return now_ms + min(max(_FIRST_MISSING_MS, waited), _LONGEST_PAUSE_MS, self._grace_ms - waited)
 
     def found(self, route: str, message: _Place) -> None:
-        """The route gave another answer."""
+        """Note that the route gave another answer."""
         self._asked.pop(route, None)
         self._asked.pop(message, None)
 
     def _since(self, asked: str | _Place, now_ms: float) -> float:
-        """When a route or message was missing for the first time; those not asked for long are forgotten."""
+        """Return since when a route or message is missing; entries unused for long are forgotten."""
         horizon = now_ms - self._forgotten_after_ms
         for one in [one for one, (_, last) in self._asked.items() if last < horizon]:
             del self._asked[one]

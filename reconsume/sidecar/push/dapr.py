@@ -19,8 +19,8 @@ async def asked_routes(settings: PushSettings) -> dict[str, DaprRoute]:
     """Return the routes that the app of a subscription declares.
 
     Raises:
-        ConnectionError: it cannot be asked now.
-        IllegalSetting: as `routes_of`, or there is nothing to deliver.
+        ConnectionError: the app is unreachable now.
+        IllegalSetting: as `routes_of`, or the app subscribes to nothing.
     """
     client = AppClient(settings)
     try:
@@ -40,10 +40,10 @@ async def asked_routes(settings: PushSettings) -> dict[str, DaprRoute]:
 
 
 def routes_of(answer: AppAnswer, pubsub: str) -> dict[str, DaprRoute]:
-    """The subscriptions of one component, by topic; an app without `/dapr/subscribe` has none.
+    """Return the subscriptions of one component, by topic; an app without `/dapr/subscribe` has none.
 
     Raises:
-        IllegalSetting: it asks for what we would not do: routing by content, bulk delivery, a topic twice.
+        IllegalSetting: the app requests an unsupported feature: routing by content, bulk delivery, a topic twice.
     """
     if answer.status == 404:  # noqa: PLR2004 - as HTTP numbers its answers
         return {}

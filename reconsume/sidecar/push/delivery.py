@@ -38,28 +38,28 @@ from reconsume.sidecar.push.trace import current_trace
 logger = logging.getLogger(__name__)
 
 _NEVER_MS: Final = 86_400_000.0
-"""A process that quiesces lives no day longer."""
+"""Longer than the life of a quiescing process."""
 _PROBE_EVERY_SECONDS: Final = 5.0
 _PROBE_SECONDS: Final = 0.5
 _PROBE_FAILURES: Final = 3
 
 
 class PushDelivery:
-    """A listener that delivers: one try of the messages of a batch, in the event loop of its consumer.
+    """A listener that delivers a batch of messages once, in the event loop of its consumer.
 
     Guarantees:
-        1. Whether the app could not be asked or the process quiesces: a message that did not get an answer then is
-           held, never counted, never dead-lettered. Sent back is one that ends the app whenever it is alone with it.
-        2. A success counts whenever it comes.
+        1. If the app is unreachable or the process quiesces, a message without an answer is held, never counted, never
+           dead-lettered. Only a message that crashes the app whenever it is alone with it is sent back.
+        2. A success counts whenever it arrives.
 
     Args:
-        settings: of the subscription.
-        client: to the app.
-        requests: of the profile.
-        life: of the process.
-        policy: gives the group's levels as they stand now.
-        metrics: are told.
-        clock: gives milliseconds.
+        settings: the settings of the subscription.
+        client: the HTTP client.
+        requests: makes the requests of the profile.
+        life: the life cycle of the process.
+        policy: returns the group's current levels.
+        metrics: the metrics to update.
+        clock: returns milliseconds.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class PushDelivery:
     async def __call__(
         self, messages: Sequence[Message], context: ConsumeConcurrentlyContext | ConsumeOrderlyContext
     ) -> Any:
-        """Deliver, and say what the app's answer means as a listener of the context's kind does.
+        """Deliver, and return or raise the meaning of the app's answer for this kind of listener.
 
         Raises:
-            NotNow: there is no outcome; try again later.
-            SendBack: the messages are sent back.
+            NotNow: without an outcome; try again later.
+            SendBack: send the messages back.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -123,7 +123,7 @@ class PushDelivery:
         entry = await self._gate.enter(messages[0].msg_id)
         try:
             with self._life.delivery():
-                # Asked inside, so that a thread that waits for deliveries sees all that began.
+                # Checked inside, so that a thread that waits for deliveries sees all started ones.
                 if self._life.is_quiescing:
                     raise self._quiescing()
                 request = self._requests.of(messages, current_trace())
@@ -143,15 +143,15 @@ class PushDelivery:
         self._down_since.set((self._gate.down_since or 0) / 1000)
 
     def is_alive(self, seconds: float) -> bool:
-        """Whether its event loop takes turns, within so long; asked from any other thread."""
+        """Return whether its event loop makes progress within `seconds`; for other threads."""
         loop = self._loop
         return loop is None or takes_turns(loop, seconds)
 
     def give_up(self) -> None:
-        """Cut off what the app still has, from any thread; that is no outcome."""
+        """Cut off running requests, from any thread; this is not an outcome."""
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and all requests with it
                 loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
@@ -159,14 +159,14 @@ class PushDelivery:
             cut_off(task)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """For the deliveries of one life of the consumer: uvloop's costs a third of asyncio's, see docs/sizing.md."""
+        """Make the loop for one start of the consumer: uvloop costs a third of asyncio, see docs/sizing.md."""
         self._loop = uvloop.new_event_loop()
         if self._settings.probe_route is not None:
             self._probing = self._loop.create_task(self._probe(self._settings.probe_route))
         return self._loop
 
     async def aclose(self) -> None:
-        """End with this life of the consumer."""
+        """Close the client with this start of the consumer."""
         self._loop = None
         if self._probing is not None:
             self._probing.cancel()
@@ -194,19 +194,19 @@ class PushDelivery:
         return verdict
 
     def _held(self, answer: AppAnswer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> PushVerdict:
-        """The verdict on a message that ends the app; any other waits.
+        """Return the verdict on a message that crashes the app; any other waits.
 
         Raises:
-            NotNow: the app could not be asked.
+            NotNow: the app was unreachable.
         """
         reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"
         away = self._gate.is_away(reason, probe=entry.probe)
         if was_cut_off(answer) and self._gate.cut_off(messages[0].msg_id, entry):
             logger.warning(
-                "group %s: the app ends with one message and answers others; sending that message back: %s/%d/%d",
+                "group %s: the app crashes on one message and answers others; sending that message back: %s/%d/%d",
                 *(self._settings.group, *messages[0].kafka[:3]),
             )
-            reason = f"the app ended again and again when it had this message alone, and answered others: {reason}"
+            reason = f"the app crashed repeatedly when it had only this message, and answered others: {reason}"
             return self._judge(NoAnswer(reason, repeated=True), size=len(messages), now_ms=now)
         self._outcomes[Meaning.HOLD].inc()
         raise self._quiescing() if self._life.is_quiescing else away
@@ -215,7 +215,7 @@ class PushDelivery:
         return NotNow(self._clock() + _NEVER_MS, acknowledged)
 
     def _warn(self, row: Row) -> None:
-        """Log a problem of the app or the settings once; the counters go on. No payload goes into the log."""
+        """Log a problem of the app or the settings once; counters go on. The log never has payloads."""
         counters = {Row.UNKNOWN: self._metrics.unknown_statuses, Row.REDIRECT: self._metrics.redirects}
         if row not in counters:
             return

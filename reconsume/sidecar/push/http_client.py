@@ -1,4 +1,4 @@
-"""HTTP/1.1 to the app, with keep-alive, over TCP, TLS or a Unix socket; answers are read by httptools."""
+"""An HTTP/1.1 client for the app, with keep-alive, over TCP, TLS or a Unix socket, on httptools."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from reconsume.sidecar.push.requests.requests import AppRequest, HttpHeaders
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
 _CONNECT_SECONDS: Final = 5.0
-"""At most half of the time for an answer, or a dead host would look like a slow app."""
+"""At most half of the time for an answer; otherwise a dead host would look like a slow app."""
 _KEEP_ALIVE_SECONDS: Final = 4.0
-"""Less than the 5 s after which common servers hang up, which a request on its way would meet."""
+"""Less than the 5 s after which common servers close connections, which might hit a request in flight."""
 _IN_A_PATH: Final = "%/:;,@&=+$!*'()?~#[]"
 BODY_LIMIT: Final = 64 * 1024
-"""Nobody looks further into an app's answer; the rest of a longer one is not read."""
+"""The maximum that is read of an answer; more is never used."""
 _HEAD_LIMIT: Final = 64 * 1024
 _FIRST_FINAL: Final = 200
 
 
 class AppClient:
-    """Asks the app, in one event loop. Connections are made as they are needed, and used again while they are young.
+    """Sends requests in one event loop. Connections are opened on demand and reused while they are young.
 
-    On httptools alone, because a request costs a tenth of the CPU that it costs with aiohttp: docs/sizing.md.
+    It uses only httptools, because a request then costs a tenth of the CPU of one with aiohttp: docs/sizing.md.
     """
 
     def __init__(self, settings: PushSettings) -> None:
-        # A knative app is asked at the URL as it is, unless there is a route.
+        # The URL of a knative app is used as it is, unless it has a route.
         self._base = settings.url.rstrip("/") if settings.route_template else settings.url
         self._url = urlsplit(self._base)
         host = self._url.netloc.encode("idna").decode()
@@ -48,9 +48,9 @@ class AppClient:
         self._idle: deque[Http1Connection] = deque()
 
     async def send(self, method: str, request: AppRequest, seconds: float) -> AppAnswer | NoAnswer:
-        """The app's answer, or why there is none within so long; redirects are answers. Raises nothing.
+        """Return the app's answer, or why none arrived within `seconds`; redirects are answers. Raises nothing.
 
-        Once a status has come it is the answer, whatever becomes of the rest.
+        Once a status has arrived it is the answer, even if the rest is cut off.
         """
         connection: Http1Connection | None = None
         try:
@@ -73,12 +73,12 @@ class AppClient:
                 connection.close()
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         while self._idle:
             self._idle.pop().close()
 
     def _take(self) -> Http1Connection | None:
-        """The youngest; those that nobody needed for long are closed."""
+        """Take the youngest connection; connections that were idle for long are closed."""
         oldest = asyncio.get_running_loop().time() - _KEEP_ALIVE_SECONDS
         while self._idle and (self._idle[0].idle_since < oldest or not self._idle[0].reusable):
             self._idle.popleft().close()
@@ -109,12 +109,12 @@ class AppClient:
         return connection
 
     def _head(self, method: str, request: AppRequest) -> bytes:
-        """The request line and headers.
+        """Return the request line and headers.
 
         Raises:
-            ConnectionEnded: a header would break out of its line; its maker has not encoded it.
+            ConnectionEnded: a header contains a line break or other illegal characters.
         """
-        target = quote(self._url.path + request.path, safe=_IN_A_PATH) or "/"
+        target = quote(self._url.path + request.path, safe=_IN_A_PATH, errors="replace") or "/"
         headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
         lines = [f"{name}: {value}\r\n" for name, value in headers]
         if method != "GET":
@@ -126,7 +126,7 @@ class AppClient:
 
 
 class ConnectionEnded(ConnectionError):
-    """There is no answer; the text says why, and never what was sent instead of one.
+    """No answer; the text gives the reason, and never received data.
 
     Attributes:
         asked: whether the request was sent.
@@ -138,10 +138,10 @@ class ConnectionEnded(ConnectionError):
 
 
 class Http1Connection(asyncio.Protocol):
-    """All of it in one event loop.
+    """A connection, for the thread of one event loop.
 
     Attributes:
-        idle_since: of the loop's clock, when the last answer was complete.
+        idle_since: when the last answer was complete, by the loop's clock.
         reusable: whether another request may be sent.
     """
 
@@ -153,10 +153,10 @@ class Http1Connection(asyncio.Protocol):
         self._answer: asyncio.Future[AppAnswer] | None = None
 
     async def ask(self, head: bytes, body: bytes) -> AppAnswer:
-        """Send a request and wait for the answer; once its status is there, it is one, also if the rest is cut off.
+        """Send a request and wait for the answer; with a status it counts, even if the rest is cut off.
 
         Raises:
-            ConnectionEnded: no status came.
+            ConnectionEnded: no status arrived.
         """
         self._answer = self._loop.create_future()
         self._parser = HttpResponseParser(self)
@@ -165,7 +165,7 @@ class Http1Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_is_complete = False
         if self._transport.is_closing():
-            raise ConnectionEnded("the app has hung up", asked=False)
+            raise ConnectionEnded("the app has closed the connection", asked=False)
         self._transport.write(head + body)
         return await self._answer
 
@@ -175,7 +175,7 @@ class Http1Connection(asyncio.Protocol):
         return None if status < _FIRST_FINAL else answer_of(status, self._headers, self._body, cut_off=True)
 
     def close(self) -> None:
-        """At once."""
+        """Close at once."""
         self.reusable = False
         self._transport.abort()
 
@@ -186,7 +186,7 @@ class Http1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by asyncio."""
         if self._answer is None or self._answer.done():
-            self.close()  # nobody has asked for it
+            self.close()  # unsolicited data
             return
         if not self._head_is_complete:
             self._head_bytes += len(data)
@@ -207,7 +207,7 @@ class Http1Connection(asyncio.Protocol):
             return
         length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
         if self._head_is_complete and exc is None and length is None and coding is None:
-            self._complete()  # such a body ends with its connection
+            self._complete()  # a body without a length ends with its connection
         else:
             self._fail("cut off" if exc is None else f"cut off ({type(exc).__name__})")
 
@@ -233,12 +233,12 @@ class Http1Connection(asyncio.Protocol):
             if not self._parser.should_keep_alive():
                 self.close()
             self._complete()
-        else:  # 100 and the like come before the answer
+        else:  # 100 and the like precede the answer
             self._headers = {}
 
     def _complete(self) -> None:
         if self._transport.get_write_buffer_size():
-            self.reusable = False  # the app has answered before it has read the request
+            self.reusable = False  # the app answered before it had read the request
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer_of(self._parser.get_status_code(), self._headers, self._body))
         self.idle_since = self._loop.time()
@@ -254,23 +254,23 @@ class Http1Connection(asyncio.Protocol):
 
 
 def answer_of(status: int, headers: Mapping[str, str], body: bytes, *, cut_off: bool = False) -> AppAnswer:
-    """An answer; a body that is a JSON object counts, whatever its type is said to be, as with Dapr.
+    """Return an answer; a body that is a JSON object counts, whatever its declared type, as with Dapr.
 
     Args:
-        status: of HTTP.
+        status: the HTTP status.
         headers: names in lower case.
-        body: its beginning.
-        cut_off: the rest of it did not come.
+        body: the beginning of the body.
+        cut_off: whether the rest is missing.
     """
     value = parsed(body) if body.lstrip()[:1] == b"{" and len(body) < BODY_LIMIT else None
     return AppAnswer(status, headers, body, value if isinstance(value, dict) else None, cut_off)
 
 
 class Token:
-    """The text of a file, read again when the file changes; an unreadable one keeps what was read.
+    """The text of a file, read again when the file changes; if that fails, the old text stays.
 
     Raises:
-        IllegalSetting: it cannot be read, or no HTTP header could carry it.
+        IllegalSetting: the file cannot be read, or its text is illegal in an HTTP header.
     """
 
     def __init__(self, file: Path, profile: Profile) -> None:
@@ -284,8 +284,8 @@ class Token:
             raise IllegalSetting(f"token_file {file}: {error}") from None
 
     def headers(self) -> HttpHeaders:
-        """For each request."""
-        with suppress(OSError, ValueError):  # a file that is just being replaced is read at the next request
+        """Return the headers with the current token."""
+        with suppress(OSError, ValueError):  # a file that is being replaced is read at the next request
             self._read()
         return self._headers
 
@@ -301,7 +301,7 @@ class Token:
 
 
 def _tls_of(settings: PushSettings) -> ssl.SSLContext | None:
-    """For https URLs, None for others.
+    """Return the TLS context for https URLs, None for others.
 
     Raises:
         IllegalSetting: a file cannot be used.

@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
@@ -24,11 +24,19 @@ _ROUTES: Final = {
 _TEXT: Final = {"type": "string"}
 _TOPICS: Final = {"anyOf": [{"type": "object", "additionalProperties": _TEXT}, {"type": "array", "items": _TEXT}]}
 ErrorTypes = tuple[Annotated[str, Field(min_length=1)], ...]
-"""Names of types of errors, such as `java.lang.IllegalArgumentException`."""
+"""Names of error types, such as `java.lang.IllegalArgumentException`."""
+
+
+def _port_of(url: SplitResult) -> int | None:
+    """Return the port; None without one, 0 for an illegal one."""
+    try:
+        return url.port
+    except ValueError:
+        return 0
 
 
 class Profile(StrEnum):
-    """The contract with the app: what a request looks like, and what its answers mean."""
+    """The contract with the app: the form of requests and the meaning of answers."""
 
     NATIVE = "native"
     DAPR = "dapr"
@@ -37,7 +45,7 @@ class Profile(StrEnum):
 
 
 class Order(StrEnum):
-    """The messages that are delivered one after the other."""
+    """Which messages are delivered one after the other."""
 
     NONE = "none"
     KEY = "key"
@@ -52,37 +60,37 @@ class Drop(StrEnum):
 
 
 class PushSettings(BaseModel):
-    """One subscription: which messages go to which app, and how.
+    """One subscription: the messages, the app, and the way of delivery.
 
     Attributes:
         group: the consumer group.
         topics: a list, or a table of topic and tags such as `"TagA || TagB"`; may be empty with `dapr`, where the app
-            says what it wants.
-        url: of the app, without a route (with `knative`: of the target itself).
+            declares its subscriptions.
+        url: the URL of the app, without a route (with `knative`: the target itself).
         consume_from_where: where a partition without a committed offset starts; None uses `auto.offset.reset` of
             `kafka`, else the last offset. Topics and partitions that appear later are read from their beginning.
-        unix_socket: where the app listens instead; the URL then only gives the `Host` header.
-        allow_remote_app: a URL that is not loopback must be allowed.
-        profile: the contract.
-        route: path of the app; `{topic}` and `{pubsub}` are filled in. None takes the profile's own.
-        order: what is delivered one after the other.
-        max_in_flight: deliveries at once.
-        consume_timeout_seconds: for an answer; None takes 30, with `rocketmq-batch` 900 (RocketMQ: EX-01).
-        max_reconsume_times: None takes the group's.
-        dead_letter_on: types of errors that are not worth a retry: an answer that asks for one, names such a type and
-            wishes neither a level nor a time makes a dead letter.
-        exactly_once: a message is sent back and done in one transaction: no crash sends it back twice.
-        message_model: BROADCASTING delivers all messages to the app of each sidecar; what fails is logged and dropped
+        unix_socket: a socket where the app listens; the URL then only sets the `Host` header.
+        allow_remote_app: allow a URL that is not a loopback address.
+        profile: the contract with the app.
+        route: the app's path; `{topic}` and `{pubsub}` are filled in. None uses the profile's own.
+        order: which messages are delivered one after the other.
+        max_in_flight: maximum of simultaneous deliveries.
+        consume_timeout_seconds: time for an answer; None means 30, with `rocketmq-batch` 900 (RocketMQ: EX-01).
+        max_reconsume_times: how often a message may be sent back; None uses the group's maximum.
+        dead_letter_on: error types that are not worth a retry: an answer that names such a type and requests neither a
+            level nor a time makes a dead letter.
+        exactly_once: one transaction sends a message back and commits its offset, so no crash sends it back twice.
+        message_model: BROADCASTING delivers all messages to the app of each sidecar; failed ones are logged and dropped
             (RocketMQ: BP-01).
         offset_store: the directory for the offsets of a broadcasting subscription, `~/.reconsume/offsets` by default.
-        missing_route_grace_seconds: so long a 404 of a `native` app is not held against the message.
-        drop: what DROP means.
+        missing_route_grace_seconds: how long a message is held while a `native` app answers 404.
+        drop: the meaning of DROP.
         consume_message_batch_max_size: messages in one request, `rocketmq-batch` only.
-        pubsub: with `dapr`: the name of the component that the app's subscriptions must name.
-        probe_route: is asked every 5 s with GET; while it fails nothing is delivered. None asks nothing.
-        token_file: its text goes with each request, as a bearer token or as `dapr-api-token`; read when it changes too.
-        ca_file: signs the app's certificate; None takes the system's.
-        cert_file: our own certificate, for mTLS.
+        pubsub: with `dapr`: the component that the app's subscriptions must name.
+        probe_route: a path that gets a GET every 5 s; nothing is delivered while it fails. None disables the probe.
+        token_file: a token for each request, as bearer token or `dapr-api-token`; read again when the file changes.
+        ca_file: the authority of the app's certificate; None uses the system's.
+        cert_file: the sidecar's own certificate, for mTLS.
         key_file: its key.
     """
 
@@ -117,6 +125,8 @@ class PushSettings(BaseModel):
     @field_validator("topics", mode="before")
     @classmethod
     def _topics_from_a_list(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"topics are a list or a table; write [{value!r}]")  # noqa: TRY004 - pydantic takes no TypeError
         return dict.fromkeys(value, "*") if isinstance(value, list | tuple) else value
 
     @field_validator("route", "probe_route")
@@ -136,7 +146,9 @@ class PushSettings(BaseModel):
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"url {self.url!r} must be http:// or https:// with a host, without query and fragment")
-        parts.netloc.encode("idna")  # raises ValueError for what no host can be called
+        if _port_of(parts) == 0:
+            raise ValueError(f"url {self.url!r}: the port must be a number from 1 to 65535")
+        parts.netloc.encode("idna")  # raises ValueError for an illegal host name
         if parts.username is not None or parts.password is not None:
             raise ValueError("url must not hold a password; use token_file")
         is_here = is_loopback(parts.hostname) or parts.hostname.endswith(".localhost")
@@ -174,12 +186,12 @@ class PushSettings(BaseModel):
 
     @property
     def timeout(self) -> timedelta:
-        """For an answer."""
+        """The time for an answer."""
         if self.consume_timeout_seconds is not None:
             return timedelta(seconds=self.consume_timeout_seconds)
         return timedelta(minutes=15) if self.profile is Profile.ROCKETMQ_BATCH else timedelta(seconds=30)
 
     @property
     def route_template(self) -> str:
-        """The route in force; an app of Dapr may name others."""
+        """The route in force; a Dapr app may declare others."""
         return _ROUTES[self.profile] if self.route is None else self.route

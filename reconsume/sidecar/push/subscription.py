@@ -1,4 +1,4 @@
-"""One push subscription as a part of the process: a PushConsumer that delivers to the app."""
+"""A push subscription as a part of the process: a PushConsumer that delivers to the app."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 logger = logging.getLogger(__name__)
 
 _FOR_EVER: Final = timedelta(days=3_650)
-"""Delivery has a timeout of its own, which does not run while a message is held."""
+"""Unlimited: deliveries have their own timeout, which does not run while a message is held."""
 _QUEUE_MIB: Final = 16
 _READ_AHEAD: Final[dict[str, Any]] = {"queued.min.messages": 10_000, "queued.max.messages.kbytes": 16_384}
-"""librdkafka's own 64 MiB are half of what a sidecar has; a second of deliveries is enough."""
+"""librdkafka's own 64 MiB are half of a sidecar's memory; this holds a second of deliveries."""
 _ASK_AGAIN_SECONDS: Final = 1.0
 _TAKEN_SECONDS: Final = 1.0
 _ALIVE_SECONDS: Final = 5.0
 
 
 class PushSubscription:
-    """Starts in a thread of its own: it waits for Kafka, and an app of Dapr starts after its sidecar.
+    """A subscription. It starts in a background thread, because Kafka or a Dapr app may come later.
 
     Args:
-        settings: of the subscription.
-        kafka_conf: librdkafka's, `bootstrap.servers` among them.
-        life: of the process.
-        metrics: one of these serves all subscriptions of a process.
+        settings: the settings of the subscription.
+        kafka_conf: librdkafka settings, including `bootstrap.servers`.
+        life: the life cycle of the process.
+        metrics: the metrics of all subscriptions of the process.
         topic_prefix: the prefix of the installation's topics.
 
     Raises:
-        IllegalSetting: an invalid one, or an unreadable file.
+        IllegalSetting: an invalid setting, or an unreadable file.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class PushSubscription:
         self._thread = threading.Thread(target=self._run, name=f"reconsume-push-{settings.group}", daemon=True)
 
     def start(self) -> None:
-        """Begin to start; `checks` tells when it is done."""
+        """Start in the background; `checks` reports when it is done."""
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Stop; the app has so long for what it has. What it does not answer by then stays uncommitted."""
+        """Stop within `seconds`; messages without an answer by then stay uncommitted."""
         self._stop.set()
         late = threading.Timer(seconds, self._delivery.give_up)
         late.daemon = True
@@ -100,7 +100,7 @@ class PushSubscription:
         try:
             self._consumer.shutdown()
             if self._thread.ident is not None:
-                # It may have been about to start, and to make what has to be closed.
+                # The background thread may have been about to create parts that must be closed.
                 self._thread.join()
                 self._consumer.shutdown()
         except ReconsumeError as error:
@@ -109,16 +109,16 @@ class PushSubscription:
             late.cancel()
 
     def checks(self) -> dict[str, str | None]:
-        """Whether it consumes; an app that is away is nothing wrong here."""
+        """Return whether it consumes; an unreachable app is not a problem here."""
         wrong = self._wrong
         if wrong is None and not self._consumer.running:
             wrong = "its consumer has ended, see the log"
         return {f"push {self._settings.group}": wrong}
 
     def is_alive(self) -> bool:
-        """False once its consumer has ended by an error or could not begin, or its event loop hangs.
+        """Return False once its consumer has failed or could not start, or its event loop hangs.
 
-        None of these mends itself.
+        Only a restart helps then.
         """
         if self._stop.is_set() or (self._wrong is not None and not self._cannot_start):
             return True
@@ -134,7 +134,7 @@ class PushSubscription:
             self._consumer.start()
             self._wrong = None
         except Exception as error:
-            own = isinstance(error, ReconsumeError)  # which says all
+            own = isinstance(error, ReconsumeError)  # its text is complete
             logger.error("group %s: push cannot start: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
             self._wrong, self._cannot_start = str(error) if own else repr(error), True
 
@@ -148,7 +148,7 @@ class PushSubscription:
             self._consumer.register_message_listener(self._delivery, orderly=True, per_key=order is Order.KEY)
 
     def _config(self) -> SubscriptionGroupConfig:
-        """The group's; one that is not registered has the defaults, and the scheduler decides."""
+        """Return the group's configuration; an unregistered group has the defaults, and the scheduler decides."""
         try:
             return self._consumer.groups.find(self._settings.group)
         except ReconsumeError:
@@ -159,7 +159,7 @@ class PushSubscription:
         return self._config().retry_max_times if own is None else own
 
     def _ask_routes(self) -> None:
-        """Learn what an app of Dapr subscribes to; asked until it is there, and until it is what we can do."""
+        """Ask a Dapr app for its subscriptions, until it answers with supported ones."""
         while not self._stop.is_set():
             try:
                 self._routes.update(asyncio.run(asked_routes(self._settings)))

@@ -1,4 +1,4 @@
-"""The current span, for the headers of a request; without OpenTelemetry there is none."""
+"""Headers of the current span; none without OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ try:
 except ImportError:  # pragma: no cover - an extra
 
     def current_trace() -> list[tuple[str, str]]:
-        """No span."""
+        """Return no headers."""
         return []
 
 else:
 
     def current_trace() -> list[tuple[str, str]]:
-        """Headers of the span that we are in; none outside of one."""
+        """Return the headers of the current span; none outside of one."""
         if not trace.get_current_span().get_span_context().is_valid:
             return []
         carrier: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Reconcile: does every failed message end in exactly one state?"""
+"""Reconcile: whether every failed message ended in exactly one state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measures for attempts: the moments, the tolerances, the level tables, the schedulers' progress."""
+"""The measures for judging attempts: times, tolerances, level tables, the schedulers' progress."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from reconsume.spark_connectors.session import looked_up
 from reconsume.spark_connectors.source import TopicSource
 
 Committed = Mapping[str, Mapping[Partition, int]]
-"""By consumer group: the offset that it will read next on each (Kafka topic, partition)."""
+"""By consumer group: the next offset to read on each (Kafka topic, partition)."""
 
 SETTLED_MS: Final = 30_000
-"""Twice the longest transaction: whatever was written in one before is visible, or never will be."""
+"""Twice the longest transaction: a record of an earlier transaction is visible by now, or never will be."""
 _FOLLOWED_MS: Final = 60_000
-"""Everybody has read a changed table by then."""
+"""After this time every process has read a changed level table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Tolerances:
     """The tolerances of a judgement.
 
     Attributes:
-        late: a delivery is late, and a waiting record overdue, by more than this.
+        late: a delivery or a waiting record may exceed its due time by this much.
     """
 
     late: dt.timedelta = dt.timedelta(minutes=1)
@@ -46,18 +46,18 @@ class Tolerances:
 
     @property
     def late_ms(self) -> int:
-        """In milliseconds."""
+        """Return `late` in milliseconds."""
         return self.late // dt.timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTables:
-    """How long each level lasts, and since when that holds.
+    """The duration of each level, and since when it holds.
 
     Attributes:
-        table: of all groups.
-        since_ms: when it was set, 0 forever.
-        of_group: policy of the groups that have their own, and since when.
+        table: the table of all groups.
+        since_ms: when it was set; 0 means always.
+        of_group: groups with their own retry policy: the policy, and since when.
         without_retries: groups whose send-backs are dropped (`retryQueueNums` ≤ 0).
     """
 
@@ -68,12 +68,12 @@ class LevelTables:
 
     @property
     def longest_ms(self) -> int:
-        """The longest wait there is."""
+        """Return the longest duration."""
         policies = [self.table, *(policy for policy, _ in self.of_group.values())]
         return max(max(policy.distinct_delays_ms()) for policy in policies)
 
     def wanted_ms(self, group: Column, level: Column, sent: Column) -> Column:
-        """Return the duration of the level; null if it is unknown, or was perhaps changed since then."""
+        """Return the duration of the level; null if it is unknown, or may have changed since then."""
         found = _wanted(self.table, self.since_ms, level, sent)
         for name, (policy, since_ms) in self.of_group.items():
             found = F.when(group == name, _wanted(policy, since_ms, level, sent)).otherwise(found)
@@ -82,17 +82,17 @@ class LevelTables:
 
 def _wanted(policy: RetryPolicy, since_ms: int, level: Column, sent: Column) -> Column:
     delays = F.array(*(F.lit(policy.delay_ms(one)) for one in range(1, policy.max_level + 1)))
-    # A level that no table has lasts -1 ms, so no topic is right for it.
+    # An unknown level lasts -1 ms, so every topic is wrong for it.
     lasts = F.coalesce(F.get(delays, level - 1), F.lit(-1)).cast("bigint")
     return F.when(F.unix_millis(sent) >= (since_ms + _FOLLOWED_MS if since_ms else 0), lasts)
 
 
 def read_level_tables(source: TopicSource, own: str | None) -> LevelTables:
-    """Return the current contents of the GROUPS topic; RocketMQ's own table where it has none.
+    """Return the current contents of GROUPS; RocketMQ's table if the topic has none.
 
     Args:
-        source: what is read.
-        own: the level table in place of all that the topic says of levels; None takes that.
+        source: the topics.
+        own: a level table that replaces all levels in the topic; None uses the topic's.
     """
     # One task: the topic is small.
     raw = source.of_clients().with_options(minPartitions="1").raw(pattern=source.names.groups.replace(".", r"\."))
@@ -120,21 +120,21 @@ def _tables(newest: Mapping[str, Any]) -> LevelTables:
             if settings.get("retryQueueNums", 1) <= 0:
                 without.append(name)
         except (ValueError, TypeError, AttributeError):
-            continue  # the defaults hold; `reconsume doctor` names it
+            continue  # the defaults apply; `reconsume doctor` names the record
     return LevelTables(table, since_ms, of_group, tuple(without))
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """The facts of one reading.
+    """Facts from one reading of the topics.
 
     Attributes:
-        handled: for each partition that schedulers read, the offset before which all was handled.
-        surplus: deliveries that no send-back explains.
-        releases: marks of records that were released from the quarantine.
-        firsts: the first record that was read of each partition of the delay topics.
-        quarantined: records in the quarantine.
-        lanes: until when deliveries may have lost their send-back.
+        handled: for each partition that schedulers read, the offset before which all records were handled.
+        surplus: number of deliveries without a send-back.
+        releases: number of marks of records that were released from the quarantine.
+        firsts: the first record read of each partition of the delay topics.
+        quarantined: number of records in the quarantine.
+        lanes: times until which retention may have deleted the send-back of a delivery.
     """
 
     handled: Mapping[Partition, int]
@@ -145,23 +145,23 @@ class AttemptFacts:
     lanes: ExpiredLanes = field(default_factory=ExpiredLanes)
 
     def with_handled(self, marks: Mapping[Partition, int]) -> AttemptFacts:
-        """With what is known from elsewhere."""
+        """Return the facts with additional progress from elsewhere."""
         known = {place: max(mark, self.handled.get(place, 0)) for place, mark in marks.items()}
         return replace(self, handled={**self.handled, **known})
 
     def is_handled(self, place: Column) -> Column:
-        """Whether a scheduler has gone past a record, by its `<topic>/<partition>/<offset>`."""
+        """Return whether a scheduler has passed a record, by its `<topic>/<partition>/<offset>`."""
         marks = {f"{topic}/{partition}": mark for (topic, partition), mark in self.handled.items()}
         mark = looked_up(marks, F.substring_index(place, "/", 2))
         return F.coalesce(F.substring_index(place, "/", -1).cast("bigint") < mark, F.lit(False))
 
 
 def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_ms: int) -> AttemptFacts:
-    """One look at all pairs.
+    """Gather the facts in one pass over all pairs.
 
-    All before the offset that the schedulers have committed was handled. Where that is not known a delivery says so of
-    what is before it, unless it was one that overtook a flood. It has to be older than a transaction may last: of one
-    that has just ended not everything may be visible.
+    All records before the schedulers' committed offset were handled. If that offset is unknown, a delivery proves it
+    for the records before it, unless it overtook a flood. The delivery must be older than the longest transaction: the
+    records of a transaction that has just ended may not all be visible.
     """
     handled: dict[Partition, int] = {}
     firsts: dict[Partition, First] = {}
@@ -180,13 +180,13 @@ def gather_facts(pairs: DataFrame, topic_prefix: str, committed: Committed, now_
             place = row.sent_topic, row.sent_partition
             first = First(row.first_offset, row.first_ms)
             firsts[place] = min(first, firsts.get(place, first))
-    # In place of what deliveries say: where records overtake, one of those says nothing of what is before it.
+    # Replaces the deliveries: where records overtake, a delivery proves nothing about earlier records.
     handled.update(committed.get(topic_prefix + "scheduler", {}))
     return AttemptFacts(handled, surplus, releases, firsts, quarantined)
 
 
 def _collect(pairs: DataFrame, now_ms: int) -> list[Any]:
-    """One row for each pair of partitions, of the inbox and of a delay topic, that attempts went through."""
+    """Return a row for each pair of partitions, of the inbox and of a delay topic, that attempts went through."""
     settled = F.timestamp_millis(F.lit(now_ms - SETTLED_MS))
     kind, is_sent = F.col("arrived_kind"), F.col("sent_offset").isNotNull()
     arrived_settled = (F.col("arrived_appended") < settled) & ~F.col("arrived_by_producer")

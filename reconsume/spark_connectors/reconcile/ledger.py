@@ -1,4 +1,4 @@
-"""The columns that people see: ledger and findings."""
+"""The columns that people see in ledger and findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACE: Final = ("topic", "partition", "offset")
 
 
 def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> DataFrame:
-    """One row an attempt."""
+    """Return the ledger with one row for each attempt."""
     columns = {
         "group": F.col("group"),
         "origin_message_id": F.col("origin_message_id"),
@@ -50,7 +50,7 @@ def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> Dat
 
 
 def _consumed(committed: Committed, retry_topics: str) -> Column:
-    """Whether the group has gone past a retry; null where it does not say so."""
+    """Return whether the group has passed a retry; null if its offset is unknown."""
     marks: dict[str, int] = {}
     for group, places in committed.items():
         retries = {place: offset for place, offset in places.items() if place[0].startswith(retry_topics)}
@@ -61,12 +61,12 @@ def _consumed(committed: Committed, retry_topics: str) -> Column:
 
 
 def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataFrame:
-    """One row for each finding, or note: what, which, where, when, and the commands that show the records.
+    """Return one row for each finding or note: kind, group, place, time, and commands that show the records.
 
     Args:
-        ledger: of `as_ledger`.
+        ledger: the result of `as_ledger`.
         column: `findings` or `notes`.
-        bootstrap_servers: for the commands.
+        bootstrap_servers: the brokers in the commands.
     """
     shown = ("group", "origin_message_id", "replay_times", "attempt", "level", "outcome", "lateness_ms")
     sides = [[F.col(f"{side}_{name}") for name in _PLACE] for side in ("inbox", "sent", "target")]
@@ -83,7 +83,7 @@ def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataF
 
 
 def _command(bootstrap_servers: str, topic: Column, partition: Column, offset: Column) -> Column:
-    """For kcat, in a shell; none for a place that no record of Kafka has: where a mark says so, anybody may have."""
+    """Return a kcat command for a shell; none for places that Kafka cannot have, because anyone may write a mark."""
     command = F.concat(
         F.lit(f"kcat -C -e -b {shlex.quote(bootstrap_servers)} -t "),
         topic,

@@ -1,6 +1,6 @@
-"""The fate of records that a person released from the quarantine: their send-back goes on, as one attempt.
+"""Follows records that a person released from the quarantine: their send-back continues as one attempt.
 
-Such a record may have another name than it had, for its headers are mended. The mark of the release says where it went.
+Repaired headers may give such a record a new identity. The mark of its release names its destination.
 Test: tests/spark/test_released.py.
 """
 
@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.spark_connectors.names import POSITION, place_of
 from reconsume.spark_connectors.reconcile.judged import SETTLED_MS
 from reconsume.spark_connectors.session import local_rows
@@ -25,19 +26,19 @@ _AS_SENT_BACK: Final = {
     "sent": ("topic", "partition", "offset", "appended", "level", "delay_ms"),
     "inbox": ("topic", "partition", "offset", "appended"),
 }
-"""What the row of a released record tells of the record that was sent back, not of the one that was written again."""
+"""The columns that a released record takes from its send-back, not from its new copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A mark in the quarantine, and the record that it names; places are `<topic>/<partition>/<offset>`.
+    """A mark in the quarantine and its record; places are `<topic>/<partition>/<offset>`.
 
     Attributes:
-        held: where that record is in the quarantine.
-        source: where its send-back is; None where that, or the record itself, is not read.
-        went_to: where it was written again.
-        at_ms: when it was marked.
-        stamp: of its key and value; None where it is not read.
+        held: the record's place in the quarantine.
+        source: the place of its send-back; None if the send-back or the record was not read.
+        went_to: the place of the new copy.
+        at_ms: the time of the mark.
+        stamp: the stamp of its key and value; None if it was not read.
     """
 
     held: str
@@ -52,15 +53,15 @@ class Standing:
     """The records at their places.
 
     Attributes:
-        stamps: of key and value, by `<topic>/<partition>/<offset>`.
-        begins: the first offset that there is, by `<topic>/<partition>`.
+        stamps: stamps of key and value, by `<topic>/<partition>/<offset>`.
+        begins: the first existing offset, by `<topic>/<partition>`.
     """
 
     stamps: Mapping[str, int]
     begins: Mapping[str, int]
 
     def is_missing(self, place: str, stamp: int | None) -> bool:
-        """Whether a record should be there and is not; False if it may have been deleted by retention."""
+        """Return whether an expected record is absent; False if retention may have deleted it."""
         if place in self.stamps:
             return stamp is not None and self.stamps[place] != stamp
         partition, _, offset = place.rpartition("/")
@@ -69,13 +70,13 @@ class Standing:
 
 @dataclass(slots=True)
 class Fates:
-    """The actions for the rows.
+    """The changes to the rows.
 
     Attributes:
-        moves: where a send-back was first, None if that is not known, and where it is now.
-        passed: places in the quarantine that do not count any more.
-        missing: those whose record was written again and is not there, and where that should be.
-        stale: those that a ledger has seen go on before.
+        moves: the first and the current place of each send-back; the first is None if unknown.
+        passed: places in the quarantine that no longer count.
+        missing: places of records whose new copy is missing, and its expected place.
+        stale: places that an earlier run has followed already.
     """
 
     moves: list[tuple[str | None, str]] = field(default_factory=list)
@@ -85,17 +86,18 @@ class Fates:
 
 
 def follow_releases(pairs: DataFrame, now_ms: int, source: TopicSource, settled: Collection[str] = ()) -> DataFrame:
-    """`pairs` without marks: a released record takes the row of its send-back with it, so that it has one state.
+    """Return `pairs` without marks: a released record gets the row of its send-back, so that it has one state.
 
-    That row then has the identity, the due time and the delivery of the record that was written again, place, level
-    and time of the one that was sent back, and in `…_released` where it went. A record that was marked and is nowhere
-    leaves its send-back with the place of the quarantine as `arrived_…`, but no `arrived_kind`.
+    That row has the identity, due time and delivery of the record that was written again; place, level and time of the
+    one that was sent back; and in `…_released` where it went. If a released record is missing, its send-back has the
+    place in the quarantine as `arrived_…`, but no `arrived_kind`. A record that a person resolved has the
+    `arrived_kind` `resolved`.
 
     Args:
-        pairs: of `pair_attempts`.
-        now_ms: marks that are younger than a transaction may last are not missed yet.
-        source: asked what stands where something is missed, which should be nowhere.
-        settled: where released records went whose attempts a ledger has settled.
+        pairs: the result of `pair_attempts`.
+        now_ms: the current time; a mark younger than the longest transaction is never missing.
+        source: the topics; read again only if something is missing.
+        settled: destinations of released records whose attempts a ledger has settled.
     """
     releases = _releases(pairs)
     found = _found(pairs)
@@ -106,25 +108,25 @@ def follow_releases(pairs: DataFrame, now_ms: int, source: TopicSource, settled:
     )
     missing = {one.went_to for one in missed if there.is_missing(one.went_to, one.stamp)}
     fates = fates_of(releases, found, missing, settled)
-    return _apply(pairs.where(~F.col("arrived_kind").eqNullSafe("released")), fates)
+    return _apply(pairs, fates)
 
 
 def fates_of(
     releases: Iterable[Release], found: Mapping[str, int], missing: Collection[str], settled: Collection[str] = ()
 ) -> Fates:
-    """Follow each send-back from release to release; pure.
+    """Follow each send-back from release to release.
 
     Args:
-        releases: all that are known.
-        found: stamps of the records that were read, by where they are.
-        missing: where something should be, and is not.
-        settled: where those went whose attempts a ledger has settled.
+        releases: all known releases.
+        found: stamps of the read records, by place.
+        missing: expected places without a record.
+        settled: destinations of records whose attempts a ledger has settled.
     """
     fates = Fates()
     known = list(releases)
     fates.stale = [one.held for one in known if one.source == one.went_to]
     moving = [one for one in known if one.source != one.went_to]
-    # What of their way is read a second time says nothing new.
+    # Parts of their way that are read again say nothing new.
     told = _leading_to(settled, moving)
     fates.passed = [one.held for one in moving if one.went_to in told]
     moving = [one for one in moving if one.went_to not in told]
@@ -141,14 +143,14 @@ def fates_of(
         if place != head.source and place is not None:
             fates.moves.append((head.source, place))
         if step is not None and place is None:
-            fates.passed.append(step.held)  # nobody sent it back, as far as is known, so nothing is missing
+            fates.passed.append(step.held)  # no send-back is known, so nothing is missing
         elif step is not None and step.went_to in missing:
             fates.missing.append((step.held, step.went_to))
     return fates
 
 
 def _standing(source: TopicSource, places: Collection[str]) -> Standing:
-    """Return the records at these places; it reads their topics whole."""
+    """Return the records at these places; it reads their topics from the beginning."""
     topics = sorted({place.split("/")[0] for place in places})
     raw = source.of_clients().raw(pattern="|".join(map(re.escape, topics)))
     place = place_of("topic", "partition", "offset")
@@ -163,16 +165,16 @@ def _standing(source: TopicSource, places: Collection[str]) -> Standing:
 
 
 def _leading_to(settled: Collection[str], moving: Sequence[Release]) -> set[str]:
-    """These places, and those from which records went there."""
+    """Return these places, and those from which records went there."""
     places = set(settled)
-    for one in reversed(moving):  # they come in the order of time
+    for one in reversed(moving):  # they are in the order of time
         if one.went_to in places and one.source is not None:
             places.add(one.source)
     return places
 
 
 def place_now(side: str) -> Column:
-    """Where the record of a side is that schedulers have to handle."""
+    """Return the place of the record that schedulers must handle next, on this side."""
     return F.coalesce(F.col(f"{side}_released"), place_of(*(f"{side}_{name}" for name in _PLACE)))
 
 
@@ -206,20 +208,24 @@ def _found(pairs: DataFrame) -> dict[str, int]:
 
 
 def _apply(pairs: DataFrame, fates: Fates) -> DataFrame:
-    rows, firsts = pairs, _firsts(pairs, fates)
+    rows, firsts = pairs.where(~F.col("arrived_kind").eqNullSafe("released")), _firsts(pairs, fates)
     for side in _SIDES:
         rows = _moved(rows, firsts, side)
+    resolved = pairs.where((F.col("arrived_kind") == "released") & (F.col("arrived_cause") == RESOLVED))
+    resolved = resolved.withColumnRenamed("origin_message_id", "held")
     marks = [
         *({"held": held, "fate": "passed"} for held in fates.passed),
         *({"held": held, "fate": "missing", "went_to": went_to} for held, went_to in fates.missing),
         *({"held": held, "fate": "stale"} for held in fates.stale),
+        *({"held": row.held, "fate": "resolved"} for row in resolved.select("held").distinct().collect()),
     ]
     known = local_rows(pairs.sparkSession, marks, "held STRING, fate STRING, went_to STRING")
     rows = rows.join(F.broadcast(known), _held() == F.col("held"), "left").where("fate IS NULL OR fate != 'passed'")
     stale, missing = (F.coalesce(F.col("fate") == fate, F.lit(False)) for fate in ("stale", "missing"))
     in_lane = F.col("sent_offset").isNotNull()
     changed = {name: F.when(~stale, F.col(name)) for name in pairs.columns if name.startswith("arrived_")}
-    changed["arrived_kind"] = F.when(~(stale | missing), F.col("arrived_kind"))
+    kind = F.when(F.col("fate") == "resolved", "resolved").otherwise(F.col("arrived_kind"))
+    changed["arrived_kind"] = F.when(~(stale | missing), kind)
     for side, is_there in (("sent", in_lane), ("inbox", ~in_lane)):
         name = f"{side}_released"
         changed[name] = F.when(missing & is_there, F.col("went_to")).otherwise(F.col(name))
@@ -227,7 +233,7 @@ def _apply(pairs: DataFrame, fates: Fates) -> DataFrame:
 
 
 def _firsts(pairs: DataFrame, fates: Fates) -> DataFrame:
-    """The rows of the send-backs that go on elsewhere, by where that is."""
+    """Return the rows of send-backs that continue elsewhere, by their new place."""
     moved = [{"source": source, "moved_to": now} for source, now in fates.moves]
     moves = local_rows(pairs.sparkSession, moved, "source STRING, moved_to STRING")
     quarantined = pairs.where(F.col("arrived_kind") == "quarantine")
@@ -238,7 +244,7 @@ def _firsts(pairs: DataFrame, fates: Fates) -> DataFrame:
 
 
 def _moved(rows: DataFrame, firsts: DataFrame, side: str) -> DataFrame:
-    """The rows whose record on this side was written anew, with what was sent back first."""
+    """Return the rows whose record on this side was written anew, with the values of the first send-back."""
     moved, known = F.col("moved_to").isNotNull(), F.col(f"first_{side}_offset").isNotNull()
     changed = {
         f"{side}_{name}": F.when(known, F.col(f"first_{side}_{name}")).otherwise(F.col(f"{side}_{name}"))

@@ -1,7 +1,7 @@
-"""Dead letters that are marked as sent again: each must have its resend in `DELAY.0s`.
+"""Dead letters with the state "resent": each must have its resend in `DELAY.0s`.
 
-Guarantees: only a mark that is younger than the retention of `DELAY.0s` is judged, and only where its dead letter was
-read. Test: tests/spark/test_resend_agrees.py.
+Guarantees: judges only marks younger than the retention of `DELAY.0s`, and only if the dead letter was read. Test:
+tests/spark/test_resend_agrees.py.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PLACE: Final = ("target_topic", "target_partition", "target_offset")
 
 
 def note_missing_resends(source: TopicSource, rows: DataFrame, now_ms: int) -> DataFrame:
-    """Adds the finding `NOT_RESENT` to dead letters that are marked as sent again and were not.
+    """Add the finding `NOT_RESENT` to dead letters that are marked as resent and were not.
 
     Args:
-        source: asked for the marks, and where there are any for the resends.
-        rows: of `as_ledger`.
-        now_ms: of the run.
+        source: read for marks, and for resends if marks exist.
+        rows: the result of `as_ledger`.
+        now_ms: the time of the run.
     """
     marked = (F.col("state") == RESENT) & F.col("at").between(now_ms - _KEPT_MS, now_ms - SETTLED_MS)
     marks = read_states(source).where(marked)

@@ -1,10 +1,9 @@
-"""Reconcile: prove that every failed message ended in exactly one state, or say which did not."""
+"""Reconcile: prove that every failed message ended in exactly one state, or name those that did not."""
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -42,25 +41,25 @@ from reconsume.spark_connectors.reconcile.records.second_look import (
 from reconsume.spark_connectors.reconcile.releases import follow_releases
 from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
-from reconsume.spark_connectors.session import broadcast_if_few, small_methods, spread
+from reconsume.spark_connectors.session import broadcast_if_few, check_folder, small_methods, spread
 from reconsume.spark_connectors.source import TopicSource
 
 logger = logging.getLogger(__name__)
 
 _LOOK_BACK_MS: Final = 3_600_000
-"""What was sent back before a window may be delivered in it, so much late at most."""
+"""A send-back from before a window may be delivered in it, at most this late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The result of a reconcile; its DataFrames are kept in Spark until `close`.
+    """The result of a reconcile; Spark caches its DataFrames until `close`.
 
     Attributes:
         ledger: one row for each attempt.
-        findings: one row for each thing that is wrong.
-        notes: one row for each thing that is good to know.
-        now: up to when send-backs were read.
-        since: from when on, None for all that there is.
+        findings: one row for each error.
+        notes: one row for each remark that is not an error.
+        now: send-backs before this time were judged.
+        since: the beginning of the window; None without one.
     """
 
     ledger: DataFrame
@@ -71,7 +70,7 @@ class Reconciliation:
     _kept: ExitStack = field(repr=False, compare=False)
 
     def close(self) -> None:
-        """Let Spark forget the tables, and those that they are made of."""
+        """Release Spark's cached tables."""
         self._kept.close()
 
 
@@ -92,50 +91,53 @@ def reconcile(
     options: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Reconciliation:
-    """Compare what was sent back with what was delivered, in one pass over our topics.
+    """Compare send-backs with deliveries, in one pass over reconsume's topics.
 
     Guarantees: a running system gives no finding. Only send-backs before `until` are judged, and deliveries are read to
-    the end of their topics, which is found later. Test: tests/spark/test_reconcile.py.
+    the end of their topics, which is looked up later. Test: tests/spark/test_reconcile.py.
 
     Args:
         spark: a session with the Kafka connector, see `configure`.
-        bootstrap_servers: host:port of Kafka, several with commas.
-        topic_prefix: of the installation.
-        since: judge only what was sent back or delivered from then on; by default all that the topics hold.
-        until: judge only what was sent back before; by default now.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        topic_prefix: the prefix of the installation's topics.
+        since: judge only send-backs and deliveries from then on; by default all in the topics.
+        until: judge only earlier send-backs; by default now.
         committed: committed offsets by consumer group, read before this call. Those of the schedulers' group
             (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one; those of the
             groups fill `consumed`.
-        extents: asked what the partitions of our topics hold, after they were read. Without it a partition that has
-            lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
+        extents: called after the topics were read; returns the extents of their partitions. Without it a partition that
+            lost all its records is not noticed, nor are records that were deleted between two runs of a ledger.
         delay_levels: the level table, in place of what the GROUPS topic says.
-        tolerances: what is still taken for right.
+        tolerances: deviations that are not findings.
         origins: read the origin topics too, and note messages that are gone.
-        ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
-            judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
-            may write to it.
-        ledger_keep: runs of the ledger that are older are removed; by default none.
-        options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
-        progress: told what is being done.
+        ledger: a folder, created by the first call. Later calls read from Kafka only what is new, and judge that and
+            what was left open; settled attempts are in the folder, see `read_ledger`. Only one run at a time may
+            write to it.
+        ledger_keep: older runs of the ledger are removed, except those of the two days before the last one; by
+            default none.
+        options: options of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
+        progress: called with the current step.
 
     Raises:
-        IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
-            of another installation.
+        IllegalSetting: an empty window; a time without a zone; a window together with a ledger; a ledger of another
+            installation, or one that already judged until this time.
         LedgerTaken: another run writes to the ledger.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
     check_types(locals(), since=(dt.datetime, NoneType), until=(dt.datetime, NoneType), delay_levels=(str, NoneType))
-    check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool, ledger=(str, os.PathLike, NoneType))
+    check_types(locals(), tolerances=(Tolerances, NoneType), origins=bool)
+    check_types(locals(), ledger_keep=(dt.timedelta, NoneType))
+    if ledger is not None:
+        check_folder("ledger", ledger)
     now, since = _window(since, until, ledger)
+    keep_ms = _keep_ms(ledger_keep)
     now_ms, since_ms = _ms(now), None if since is None else _ms(since)
     with small_methods(spark), ExitStack() as kept:
         progress("reading the level table")
         tables = read_level_tables(source, delay_levels)
         log, grown = None, None
         if ledger is not None:
-            keep_ms = 0 if ledger_keep is None else ledger_keep // dt.timedelta(milliseconds=1)
-            log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms, keep_ms)
-            log.begin(now_ms, topic_prefix)
+            log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms)
         progress("reading the topics")
         run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, grown, kept, progress)
         ends = None if ledger is None or extents is None else extents(0)
@@ -157,10 +159,10 @@ class _Run:
     """The common data of the steps of a reconcile.
 
     Attributes:
-        now_ms: send-backs before it are judged.
-        since_ms: of a window; None judges all that is read.
-        grown: earlier runs of the ledger that the run is added to; what they have settled is not read and judged again.
-        kept: closed, it lets Spark forget what the run keeps.
+        now_ms: earlier send-backs are judged.
+        since_ms: the beginning of the window; None judges everything.
+        grown: earlier runs of the ledger; their settled attempts are not read and judged again.
+        kept: releases the run's cached frames when it is closed.
     """
 
     source: TopicSource
@@ -174,11 +176,11 @@ class _Run:
     progress: Callable[[str], None]
 
     def keep(self, frame: DataFrame, kept: ExitStack | None = None) -> DataFrame:
-        """Have Spark keep it until `kept` is closed, by default that of the run."""
+        """Cache a frame in Spark until `kept` is closed, by default that of the run."""
         try:
             frame = frame.persist()
         except PySparkException as error:
-            # As serverless Spark. Records that come meanwhile are deliveries, which take nothing away.
+            # On serverless Spark. Records that arrive meanwhile are deliveries, which change nothing.
             logger.warning("this Spark keeps no tables, so topics are read several times: %s", error.getCondition())
             return frame
         (kept or self.kept).callback(frame.unpersist)
@@ -186,19 +188,19 @@ class _Run:
 
     @property
     def _from_ms(self) -> int | None:
-        """From when on topics are read; None from their beginning."""
+        """Return the moment from which topics are read; None from their beginning."""
         if self.grown is not None:
             return self.grown.from_ms
         return None if self.since_ms is None else self.since_ms - _LOOK_BACK_MS - self.tables.longest_ms
 
     def pairs(self, kept: ExitStack) -> DataFrame:
-        """Send-backs before `now_ms` and all deliveries, brought together, which Spark keeps until `kept` is closed."""
+        """Return send-backs before `now_ms` and all deliveries in pairs, cached until `kept` is closed."""
         source = self.source if self._from_ms is None else self.source.since(self._from_ms)
         records = read_records(source)
         size = records_to_read(source)
         if self.grown is not None:
             records = self.grown.with_open(records)
-        # What a producer's clock says tells nothing of what came later.
+        # The time of a producer's clock does not order records.
         upstream = (F.col("side") == "arrived") | F.col("by_producer") | (F.unix_millis("appended") < self.now_ms)
         together = spread(records.where(upstream), size, "origin_message_id")
         attempts = self.keep(gather_attempts(together), kept)
@@ -222,11 +224,11 @@ class _Run:
         )
 
     def judged(self, pairs: DataFrame, deletions: DeletedRecords, tolerances: Tolerances) -> DataFrame:
-        """The ledger's rows, with what one look at the topics tells."""
+        """Return the ledger's rows after one pass over the topics."""
         facts = gather_facts(pairs, self.source.names.prefix, self.committed, self.now_ms)
         if self.grown is not None:
             deletions.tell_gaps(self.grown.log.folder)
-            # What was lost stays so.
+            # Lost attempts stay lost.
             facts = facts.with_handled(self.grown.handled())
             pairs = self.grown.name_repeats(pairs, facts.surplus) if facts.surplus else pairs
         if facts.surplus:
@@ -253,7 +255,7 @@ class _Run:
         return rows if self.since_ms is None else _seen_since(rows, self.since_ms)
 
     def looked_again(self, rows: DataFrame, pairs: DataFrame, deletions: DeletedRecords, *, origins: bool) -> DataFrame:
-        """The rows, after a second look at what seems lost, and at the origin topics if that is wanted."""
+        """Return the rows after a second look at seemingly lost attempts, and at the origin topics if requested."""
         nowhere = _nowhere(scheduler_is_known=bool(self.committed.get(self.source.names.scheduler_group)))
         lost = _has(rows, nowhere)
         if lost:
@@ -268,13 +270,13 @@ class _Run:
 
 
 def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
-    """Without the attempts that ended before then."""
+    """Drop attempts that ended before then."""
     seen = F.greatest("asked", "appended", "delivered")
     return rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
 
 
 def _nowhere(*, scheduler_is_known: bool) -> Column:
-    """Whether an attempt may be lost; an overdue one cannot be judged without the scheduler's offsets."""
+    """Return whether an attempt may be lost; overdue ones need the scheduler's offsets."""
     lost = F.col("outcome") == "lost"
     return lost if scheduler_is_known else lost | F.array_contains("findings", "OVERDUE")
 
@@ -282,23 +284,34 @@ def _nowhere(*, scheduler_is_known: bool) -> Column:
 def _window(
     since: dt.datetime | None, until: dt.datetime | None, ledger: str | None
 ) -> tuple[dt.datetime, dt.datetime | None]:
-    now = _moment("until", until) or dt.datetime.now(dt.UTC)
-    since = _moment("since", since)
+    here = dt.datetime.now(dt.UTC)
+    now, since = _moment("until", until) or here, _moment("since", since)
     if since is not None and since >= now:
         raise IllegalSetting(f"the window is empty: since {since.isoformat()}, until {now.isoformat()}")
     if since is not None and ledger is not None:
         raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
+    if ledger is not None and now > here:
+        raise IllegalSetting(
+            f"until {now.isoformat()} is in the future; the next run of a ledger would begin there and skip records"
+        )
     return now, since
 
 
+def _keep_ms(ledger_keep: dt.timedelta | None) -> int:
+    keep_ms = 0 if ledger_keep is None else ledger_keep // dt.timedelta(milliseconds=1)
+    if ledger_keep is not None and keep_ms <= 0:
+        raise IllegalSetting(f"ledger_keep {ledger_keep}: must be more than 0; leave it out to keep all runs")
+    return keep_ms
+
+
 def _has(ledger: DataFrame, wanted: Column) -> bool:
-    """Also fills the cache, which a filter alone would not."""
+    """Return whether a row matches; this also fills the cache, which a filter alone would not."""
     (row,) = ledger.agg(F.count_if(wanted).alias("found")).collect()
     return bool(row.found)
 
 
 def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Partition, int] | None) -> Mapping[Partition, Extent]:
-    """Return the extents of the partitions; records deleted before the ledger's progress do not count."""
+    """Return the extents of the partitions, without records deleted before the ledger's progress."""
     if ends is None:
         return extents(from_ms)
     return {place: one if one.first > ends.get(place, 0) else Extent(0, one.end) for place, one in extents(0).items()}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from types import NoneType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.reconcile.judged import Committed, Tolerances
 from reconsume.spark_connectors.reconcile.records.deleted import ExtentsSince
 from reconsume.spark_connectors.reconcile.run import reconcile
+from reconsume.spark_connectors.session import check_folder, check_session
 
 
 def reconcile_stream(
@@ -27,33 +30,36 @@ def reconcile_stream(
     tolerances: Tolerances | None = None,
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Start a query that adds a run to the ledger again and again; `read_ledger` tells what they found.
+    """Start a query that adds runs to the ledger; `read_ledger` returns their results.
 
-    The ledger itself knows what was read and what is open, so a run that is interrupted is simply made again. Runs are
-    driven by the clock and not by records, because what is overdue or lost is seen when nothing comes any more. The
-    checkpoint, in the ledger's folder, counts the runs.
+    The ledger stores its progress and open attempts, so an interrupted run is simply repeated. The clock starts runs,
+    not new records, because overdue and lost attempts show when nothing arrives any more. The checkpoint, in the
+    ledger's folder, counts the runs.
 
     Args:
         spark: a session with the Kafka connector, see `configure`.
-        bootstrap_servers: host:port of Kafka, several with commas.
-        ledger: its folder; a first run makes it. Only one query may write to it.
-        every: from the start of a run to that of the next one; a run that takes longer is followed at once. By
-            default there is one run, and the query ends (`availableNow`).
-        topic_prefix: of the installation.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        ledger: the ledger's folder, which the first run creates. Only one query may write to it.
+        every: the interval between starts of runs; after a longer run the next one starts at once. By default there is
+            one run, and the query ends (`availableNow`).
+        topic_prefix: the prefix of the installation's topics.
         committed: called before each run, see `reconcile`.
         extents: see `reconcile`.
-        delay_levels: the level table, in place of what the GROUPS topic says.
-        tolerances: what is still taken for right.
-        options: of Spark's Kafka source.
+        delay_levels: a level table that replaces the one in the GROUPS topic.
+        tolerances: deviations that are not findings.
+        options: options of Spark's Kafka source.
 
     Raises:
         IllegalSetting: `every` is not positive, or the session is one of Spark Connect.
     """
+    check_session(spark)
     if type(spark).__module__.startswith("pyspark.sql.connect."):
-        # It keeps plans by numbers that begin anew in the process of each batch: a run would see the files of another.
+        # Spark Connect caches plans by ids that restart in each batch's process: a run would see another run's files.
         raise IllegalSetting(
             "a stream of reconcile needs a Spark of its own; over Spark Connect call reconcile(ledger=…)"
         )
+    check_folder("ledger", ledger)
+    check_types(locals(), every=(dt.timedelta, NoneType))
     if every is not None and every <= dt.timedelta(0):
         raise IllegalSetting(f"every {every}: must be more than 0")
 

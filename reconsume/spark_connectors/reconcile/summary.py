@@ -1,4 +1,4 @@
-"""Figures of a reconciliation, as plain values: for JSON, for the report, for people."""
+"""Figures of a reconciliation as plain values, for JSON and the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES
 
 LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 600_000)
-"""Upper ends of the bars of a distribution; one more holds what is beyond."""
+"""Upper ends of the bars of a distribution; one more bar has the rest."""
 _STATES: Final = ("waiting", "moved", "dead", "quarantined", "dropped", "expired", "lost")
 _CAUSES: Final = 10
 _NUMBERS: Final = r"\b[0-9a-fA-F]{8}[0-9a-fA-F-]*|[0-9]+"
@@ -22,9 +22,9 @@ _MOST_BARS: Final = 100
 
 
 def conservation(ledger: DataFrame) -> DataFrame:
-    """Per group and hour of the send-back: sent back, and the states it must add up to.
+    """Count by group and hour the send-backs and the states they must add up to.
 
-    `missing` is what is in no state: `sent_back - waiting - moved - dead - quarantined - dropped - expired`.
+    `missing` has those without a state: `sent_back - waiting - moved - dead - quarantined - dropped - expired`.
     """
     sent = F.col("sent_offset").isNotNull() | F.col("inbox_offset").isNotNull()
     hour = F.date_trunc("hour", F.coalesce("appended", "asked")).alias("hour")
@@ -43,10 +43,10 @@ def conservation(ledger: DataFrame) -> DataFrame:
 
 
 def summarise(ledger: DataFrame, now: dt.datetime, since: dt.datetime | None) -> dict[str, Any]:
-    """`verdict`, `attempts`, a count for each outcome, `findings` and `notes` by kind, and what the report shows.
+    """Return `verdict`, `attempts`, a count for each outcome, `findings` and `notes` by kind, and the report's figures.
 
-    Keys: `since`, `until`, `groups` (conservation), `levels` (with lateness), `times` (by minute, hour or day), `tries`
-    (how many messages came back how often and were not sent back again), `causes` (of dead letters).
+    Further keys: `since`, `until`, `groups` (conservation), `levels` (with lateness), `times` (by minute, hour or day),
+    `tries` (successes by number of retries), `causes` (of dead letters).
     """
     counts = _counts(ledger)
     groups = _groups(counts)
@@ -69,7 +69,7 @@ def summarise(ledger: DataFrame, now: dt.datetime, since: dt.datetime | None) ->
 
 
 def _counts(ledger: DataFrame) -> list[Row]:
-    """How many rows of each sort there are; all that follows adds these up."""
+    """Count the rows of each sort; the other figures are sums of these."""
     counted = F.col("sent_offset").isNotNull() | F.col("inbox_offset").isNotNull()
     keys = ("group", "replay_times", "attempt", "level", "delay_ms", "dead", "outcome")
     return (
@@ -100,7 +100,7 @@ def _groups(counts: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def _levels(ledger: DataFrame, counts: Iterable[Row]) -> list[dict[str, Any]]:
-    """By duration: how many were sent back, and how late they were delivered."""
+    """Count by duration the send-backs and their lateness."""
     sent: Counter[int] = Counter()
     for row in counts:
         if row.counted and row.delay_ms is not None:
@@ -128,7 +128,7 @@ def _levels(ledger: DataFrame, counts: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def _times(ledger: DataFrame, counts: Iterable[Row]) -> dict[str, Any]:
-    """Send-backs by the time they were made at, dead letters among them; each step as long as makes a good picture."""
+    """Count send-backs, and dead letters among them, by time, in steps that suit a chart."""
     known = [(row.begin_ms, row.end_ms) for row in counts if row.begin_ms is not None]
     if not known:
         return {"step_ms": _MINUTE_MS, "bars": []}
@@ -150,7 +150,7 @@ def _sent_ms() -> Column:
 
 
 def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:
-    """Return the successes by try: messages that were sent back once more after their k-th return did not succeed."""
+    """Return the successes by try: messages with another send-back after their k-th return did not succeed."""
     came_back: Counter[int] = Counter()
     again: Counter[int] = Counter()
     for row in counts:
@@ -168,7 +168,7 @@ def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:
 
 
 def _causes(ledger: DataFrame) -> list[dict[str, Any]]:
-    """Each cause once, whatever numbers and ids its text has."""
+    """Return each cause once, regardless of numbers and ids in its text."""
     rows = (
         ledger.where((F.col("outcome") == "dead") & F.col("cause").isNotNull())
         .groupBy(F.regexp_replace("cause", _NUMBERS, "…").alias("cause"))
@@ -188,7 +188,7 @@ def _kinds(ledger: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def first_findings(findings: DataFrame, notes: DataFrame, of_a_kind: int) -> list[dict[str, Any]]:
-    """Rows of findings and notes as dictionaries, at most so many of each kind, in the order of time."""
+    """Return findings and notes as dictionaries, a limited number of each kind, in the order of time."""
     order = Window.partitionBy("kind").orderBy(
         F.coalesce("appended", "asked", "delivered"), "origin_message_id", "attempt"
     )

@@ -1,4 +1,4 @@
-"""Judge each attempt: its outcome, and what is wrong with it."""
+"""Judges each attempt: its outcome and its errors."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ FINDINGS: Final = (
     *("LOST", "DUPLICATE", "EARLY", "LATE", "WRONG_LEVEL", "WRONG_GROUP", "WRONG_TOPIC", "WRONG_COUNT", "ORPHAN"),
     *("OVERDUE", "DAMAGED", "NOT_RESENT"),
 )
-"""What can be wrong; docs/reconcile.md says what each one means."""
+"""The possible errors; docs/reconcile.md explains each."""
 NOTES: Final = ("REPEATED", "EXPIRED", "PRODUCERS_TIME", "QUARANTINED", "DROPPED", "ORIGIN_GONE")
-"""What a person may want to know though nothing is wrong with the retries."""
+"""Remarks that are not errors of the retries."""
 _AN_HOUR_MS: Final = 3_600_000
 _CLOCK_SKEW_MS: Final = 50
-"""Leaders of two partitions may have two clocks."""
+"""The leaders of two partitions may have different clocks."""
 _SIDES: Final = ("inbox", "sent", "arrived")
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptJudge:
-    """Holds what the columns of `judge` are made with.
+    """The values that the columns of `judge` are made with.
 
     Args:
-        now_ms: what was sent back later is left for the next time.
-        tables: how long each level lasts.
-        tolerances: what is still taken for right.
-        facts: what all attempts together tell.
-        since_ms: of a window; before it send-backs may be missing.
+        now_ms: later send-backs are left for the next run.
+        tables: the duration of each level.
+        tolerances: deviations that are not findings.
+        facts: facts from all attempts together.
+        since_ms: the beginning of the window; earlier send-backs may be missing.
     """
 
     now_ms: int
@@ -45,12 +45,12 @@ class AttemptJudge:
     since_ms: int = 0
 
     def judge(self, pairs: DataFrame) -> DataFrame:
-        """Adds `outcome`, `lateness_ms`, `findings` and `notes`; takes away what cannot be judged yet.
+        """Add `outcome`, `lateness_ms`, `findings` and `notes`; remove attempts that cannot be judged yet.
 
-        What is in the quarantine may be written again before the mark of its release is seen: `is_held` tells whether
-        an attempt has key and value of a record there.
+        A quarantined record may be written again before the mark of its release is visible: `is_held` is whether an
+        attempt has key and value of a record there.
 
-        A delivery after `now_ms` that no send-back explains belongs to a send-back after it.
+        A delivery after `now_ms` without a send-back belongs to a later send-back.
         """
         now = F.timestamp_millis(F.lit(self.now_ms))
         later = _delivered() & ~_has("sent") & (F.col("arrived_appended") >= now)
@@ -66,7 +66,7 @@ class AttemptJudge:
         let_go = self.facts.is_handled(place_of("arrived_topic", "arrived_partition", "arrived_offset"))
         dropped = F.col("group").isin(list(self.tables.without_retries))
         return (
-            F.when(arrived == "quarantine", "quarantined")
+            F.when(arrived.isin("quarantine", "resolved"), "quarantined")
             .when(arrived == "parked", F.when(let_go, "lost").otherwise("waiting"))
             .when(_delivered() & ~(_has("sent") | _has("inbox") | F.col("parked")), "unexplained")
             .when(arrived == "retry", "moved")
@@ -106,32 +106,32 @@ class AttemptJudge:
             "REPEATED": (F.col("copy") > 0) & _has("sent"),
             "EXPIRED": _delivered() & ~_has("sent") & self._expired(),
             "PRODUCERS_TIME": _untimed(),
-            "QUARANTINED": F.col("outcome") == "quarantined",
+            "QUARANTINED": F.coalesce(F.col("arrived_kind") == "quarantine", F.lit(False)),
             "DROPPED": F.col("outcome") == "dropped",
         }
 
     def _wrong_level(self) -> Column:
-        """Another duration than the level's, or another level than it was sent back with."""
+        """Return whether the duration is not the level's, or the level is not that of the send-back."""
         sent = F.when(~F.col("sent_by_producer"), F.col("sent_appended"))
         wanted = self.tables.wanted_ms(F.col("group"), F.col("sent_level"), sent)
         at_once = F.col("sent_dead") | (F.col("sent_replayed") & (F.col("sent_delay_ms") == 0))
         lane = F.when(at_once, F.col("sent_delay_ms") != 0).otherwise(F.col("sent_delay_ms") != wanted)
         changed = _delivered() & (F.col("sent_level") != F.col("arrived_level"))
         released = F.col("sent_released").isNotNull()
-        # What is just being released from the quarantine may be seen before its mark is.
+        # A record may be visible at its destination before the mark of its release.
         young = (_ms("sent_appended") >= self.now_ms - SETTLED_MS) & (F.lit(self.since_ms > 0) | F.col("is_held"))
         mended = (released & F.col("sent_dead")) | ((released | young) & (F.col("sent_delay_ms") == 0))
         lane_is_wrong = F.coalesce(lane & ~mended, F.lit(False))
         return lane_is_wrong | F.coalesce(changed & ~released, F.lit(False))
 
     def _expired(self) -> Column:
-        """Whether the send-back may have been deleted, or stands before the window."""
+        """Return whether the send-back may have been deleted, or is before the window."""
         if not (self.since_ms or self.facts.lanes.latest_ms):
             return F.lit(False)
-        # Long before any table that it may have been sent back by was changed.
+        # Much older than any change of the level table that it may have been sent back by.
         sent = F.timestamp_millis(_ms("arrived_appended") - self.tables.longest_ms - _AN_HOUR_MS)
         wanted = self.tables.wanted_ms(F.col("group"), F.col("arrived_level"), sent)
-        # Dead letters, replays, and what was released from the quarantine, do not wait for their level.
+        # Dead letters, replays and released records do not wait for their level.
         at_once = F.col("arrived_dead") | (F.col("attempt") == 0) | F.col("is_held")
         lane = F.when(at_once, F.lit(0)).otherwise(F.when(wanted >= 0, wanted)).cast("bigint")
         return _ms("arrived_appended") < F.greatest(self.facts.lanes.of(lane), F.lit(self.since_ms))
@@ -141,7 +141,7 @@ class AttemptJudge:
 
 
 def _wrong_count() -> Column:
-    """A dead letter that tells of fewer deliveries than there were."""
+    """Return whether a dead letter counts fewer deliveries than there were."""
     retried = F.col("retried")
     after = (retried["attempt"] >= F.col("attempt")) & (retried["appended"] < F.col("sent_appended"))
     told = (F.col("arrived_kind") == "dead_letter") & (F.col("arrived_deliveries") != F.col("attempt"))
@@ -154,7 +154,7 @@ def _has(side: str) -> Column:
 
 
 def _untimed() -> Column:
-    """Whether the time of one of its records is its producer's, by which nothing can be judged."""
+    """Return whether the time of one of its records is from a producer's clock, which allows no judgement."""
     return F.coalesce(*(F.when(F.col(f"{side}_by_producer"), F.lit(True)) for side in _SIDES), F.lit(False))
 
 
@@ -163,7 +163,7 @@ def _delivered() -> Column:
 
 
 def _released_to_nowhere() -> Column:
-    """The record is in the quarantine, and nowhere else; only `follow_releases` leaves a place without its kind."""
+    """Return whether the record is only in the quarantine; only `follow_releases` leaves a place without its kind."""
     return F.col("arrived_kind").isNull() & F.col("arrived_offset").isNotNull()
 
 

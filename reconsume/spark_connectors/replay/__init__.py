@@ -1,4 +1,4 @@
-"""Replay dead letters: plan, look, run, report."""
+"""Replays of dead letters: plan, check, run, report."""
 
 from __future__ import annotations
 

@@ -1,11 +1,16 @@
-"""How a run is cut into chunks and paced; pure."""
+"""Splits a run into chunks, and paces them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from reconsume.delay_levels.errors import IllegalSetting
+
 _LARGEST: Final = 200_000
+_SLOWEST: Final = 1e-5
+"""One record a day is faster."""
 
 
 class ReplayChunk(NamedTuple):
@@ -16,24 +21,34 @@ class ReplayChunk(NamedTuple):
     size: int
 
 
+def check_rate(rate: float | None) -> None:
+    """Check the records per second that a user asks for.
+
+    Raises:
+        IllegalSetting: the rate is not possible.
+    """
+    if rate is not None and not _SLOWEST <= rate < math.inf:
+        raise IllegalSetting(f"rate {rate}: use a number of records per second, {_SLOWEST:f} or more")
+
+
 def chunk_size(rate: float | None) -> int:
-    """Return the number of records to send at once: one second of the rate, at most 200,000."""
+    """Return the number of records to send at once: one second at the rate, at most 200,000."""
     return _LARGEST if rate is None else max(1, min(_LARGEST, int(rate)))
 
 
 def pause_seconds(rate: float | None) -> float:
-    """How long after the end of a chunk the next one begins, so that no second has more records than the rate.
+    """Return the pause between chunks, so that no second has more records than the rate.
 
-    It is unknown when within a chunk its records were stored, so a second without any follows each.
+    It is unknown when within a chunk its records are stored, so an empty second follows each chunk.
     """
     if rate is None:
         return 0.0
-    # Below one record a second, and beyond the largest chunk, the period of one chunk is another.
+    # Below one record per second, and beyond the largest chunk, a chunk has another period.
     return 1.0 if 1 <= rate <= _LARGEST else chunk_size(rate) / rate
 
 
 def chunks_of(runs: Iterable[range], size: int) -> Iterator[ReplayChunk]:
-    """Cut ascending runs of numbers into chunks of `size` numbers; the last chunk has the rest."""
+    """Split ascending runs of numbers into chunks of `size` numbers; the last chunk has the rest."""
     pieces: list[range] = []
     count = 0
     for run in runs:

@@ -1,9 +1,9 @@
-"""Run a plan: send its unsent records, chunk by chunk.
+"""Runs a plan: sends its unsent records, chunk by chunk.
 
 Guarantees:
-    1. What was sent is read back from `DELAY.0s`, never remembered: the topic is the only truth that survives a kill.
-       Uncommitted records too: Spark writes without transactions, and behind a scheduler's open transaction a committed
-       reader would miss it, and it would be sent again. Test: tests/spark/test_replay_runs.py.
+    1. Sent records are read back from `DELAY.0s`, never remembered: only the topic survives a kill. The read includes
+       uncommitted records: Spark writes without transactions, and behind a scheduler's open transaction a reader of
+       committed records would miss them, and send them again. Test: tests/spark/test_replay_runs.py.
     2. A replay's own copy is the one with `RECONSUME_TIME` 0. A send-back of a replayed message carries `REPLAY_ID`
        too, also through `DELAY.0s` when it dies, but never 0. Test: tests/spark/test_replay_listener.py.
 """
@@ -26,26 +26,26 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.names import group_of_name
-from reconsume.spark_connectors.replay.chunks import chunk_size, chunks_of, pause_seconds
+from reconsume.spark_connectors.replay.chunks import check_rate, chunk_size, chunks_of, pause_seconds
 from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, read_replays, records, write_in_order
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import state_records
-from reconsume.spark_connectors.session import local_rows, rows_if_there, runs_tasks_once
+from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there, runs_tasks_once
 from reconsume.spark_connectors.source import TopicSource
 
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
-"""`DELAY.0s` keeps seven days: later nobody could tell what an interrupted run has sent."""
+"""`DELAY.0s` keeps seven days: later nothing shows which records an interrupted run has sent."""
 
 _EVENT: Final = "at BIGINT, run STRING, what STRING"
 
 
 class ReplayInterrupted(ReconsumeError):
-    """A run ended before its time; the same plan run again goes on where it stopped."""
+    """A run ended early; running the same plan again continues it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a run is: records sent by this run, by earlier ones, and all that the plan sends."""
+    """The progress of a run: records sent by this run, by earlier ones, and in the whole plan."""
 
     sent: int
     before: int
@@ -57,8 +57,8 @@ class ReplayResult:
     """The result of a run.
 
     Attributes:
-        sent: by this run.
-        before: were sent already, by an interrupted run or by another plan.
+        sent: records sent by this run.
+        before: records sent before, by an interrupted run or another plan.
     """
 
     plan_id: str
@@ -67,7 +67,7 @@ class ReplayResult:
 
 
 class RunEvent(NamedTuple):
-    """A run of a plan `started` or `finished`; `at` in milliseconds by its driver's clock."""
+    """The start or end of a run (`started`, `finished`); `at` in milliseconds by its driver's clock."""
 
     at: int
     run: str
@@ -86,28 +86,27 @@ def run_replay(
     bulk_partitions: Sequence[int] = (),
     options: Mapping[str, str] | None = None,
 ) -> ReplayResult:
-    """Send what the plan sends and is not sent yet; nothing, if it was run to its end before.
+    """Send the unsent records of a plan; nothing, if it was run to its end before.
 
     Args:
         spark: a session with the Kafka connector.
-        bootstrap_servers: host:port of Kafka.
-        plan: from `plan_replay` or `open_plan`.
-        rate: records at most in any second; None for as fast as it goes.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        plan: a plan of `plan_replay` or `open_plan`.
+        rate: the maximum of records in any second; None for no limit.
         progress: called after each chunk.
-        at_least_once: also run where Spark may start a failed task a second time, which sends its records twice.
-        settle_seconds: after an interrupted run, nothing may come from it for so long before this one begins.
-        bulk_partitions: partitions of `DELAY.0s` for floods, which a replay is; of these each group has its own. By
+        at_least_once: also run if Spark may restart a failed task, which sends its records twice.
+        settle_seconds: after an interrupted run, wait until no record arrived from it for this time.
+        bulk_partitions: the partitions of `DELAY.0s` for floods, as a replay is one; each group uses one of them. By
             default records go by their keys.
-        options: Kafka's settings as Spark takes them (`kafka.…`).
+        options: Kafka settings for Spark (`kafka.…`).
 
     Raises:
-        IllegalSetting: an argument cannot work, Spark retries tasks, or the plan lay still for too long.
+        IllegalSetting: an invalid argument, Spark retries tasks, or the plan is too old.
         ReplayInterrupted: Spark failed, or another run of the plan began.
     """
     check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
-    if rate is not None and not rate > 0:
-        raise IllegalSetting(f"rate {rate}: use a number of records per second above 0")
+    check_rate(rate)
     if not at_least_once:
         _check_retries(spark)
     events = _events(spark, plan)
@@ -142,31 +141,33 @@ def run_replay(
 
 @contextmanager
 def _interrupted(plan: ReplayPlan, done: int) -> Iterator[None]:
-    """Say of an error how a run goes on."""
+    """Add to an error how to continue the run."""
     try:
         with explained("a chunk could not be sent"):
             yield
     except ReconsumeError as error:
         raise ReplayInterrupted(
-            f"plan {plan.plan_id} stopped after {done} records of this run; run it again, it goes on with what is "
-            f"missing: {error}"
+            f"plan {plan.plan_id} stopped after {done} records of this run; run it again to send the rest: {error}"
         ) from error
 
 
 def is_overtaken(events: Sequence[RunEvent], run: str) -> bool:
-    """Whether another run of the plan started after this one."""
+    """Return whether another run of the plan started after this one."""
     started = [event for event in events if event.what == "started"]
     return bool(started) and started[-1].run != run
 
 
 def _add_event(spark: SparkSession, plan: ReplayPlan, run: str, what: str) -> None:
-    line = {"at": time.time_ns() // 1_000_000, "run": run, "what": what}
+    events = _events(spark, plan)
+    # Later than all others, even if the clock of an earlier run was ahead.
+    at = max(time.time_ns() // 1_000_000, events[-1].at + 1 if events else 0)
+    line = {"at": at, "run": run, "what": what}
     local_rows(spark, [line], _EVENT).write.mode("append").json(f"{plan.folder}/events")
 
 
 def _events(spark: SparkSession, plan: ReplayPlan) -> list[RunEvent]:
-    """The plan's runs, from lines that are only ever added to its folder."""
-    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(f"{plan.folder}/events"))
+    """Return the events of the plan's runs, from files that are only added to its folder."""
+    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(literal_path(f"{plan.folder}/events")).dropna())
     return sorted(RunEvent(row["at"], row["run"], row["what"]) for row in rows or ())
 
 
@@ -174,18 +175,18 @@ def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
     """Return the records that neither this plan nor another one has sent since the plan was made."""
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
     sent = read_replays(source, plan.since_ms)
-    # A replay before this dead letter was one of the message's earlier lives.
+    # A replay before this dead letter belongs to an earlier life of the message.
     same = [rows[name] == sent[name] for name in ("message_id", "real_topic")] + [
         sent["replayed_at"] >= rows["appended"]
     ]
     if rows.join(sent, same, "left_semi").isEmpty():
         return rows
     write_in_order(rows.join(sent, same, "left_anti"), f"{plan.folder}/left/{run}")
-    return source.spark.read.parquet(f"{plan.folder}/left/{run}")
+    return source.spark.read.parquet(literal_path(f"{plan.folder}/left/{run}"))
 
 
 def _mark_sent(source: TopicSource, plan: ReplayPlan) -> None:
-    """Write the states of all that the plan has sent, as `DELAY.0s` tells; again after a run that was interrupted."""
+    """Write the states of all sent records, from `DELAY.0s`; also after an interrupted run."""
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
     sent = read_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id)
     marked = rows.join(sent, ["message_id", "real_topic"], "left_semi")
@@ -210,7 +211,7 @@ def _runs(rows: DataFrame) -> list[range]:
 def _write(rows: DataFrame, source: TopicSource, bulk_partitions: Sequence[int] = ()) -> None:
     columns = ["key", "value", "headers"]
     if bulk_partitions:
-        # As `LanePartitions` chooses: by the group, or by the topic where it is sent to all.
+        # As in `LanePartitions`: by the group, or by the topic for the origin topic.
         hashed = F.crc32(F.encode(F.coalesce(group_of_name(F.col("real_topic")), "real_topic"), "UTF-8"))
         places = F.array(*map(F.lit, bulk_partitions))
         rows = rows.withColumn("partition", F.get(places, (hashed % len(bulk_partitions)).cast("int")))
@@ -219,7 +220,7 @@ def _write(rows: DataFrame, source: TopicSource, bulk_partitions: Sequence[int] 
 
 
 def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> None:
-    """Wait until nothing comes any more from a run that was interrupted: its executors may outlive its driver."""
+    """Wait until no more records arrive from an interrupted run: its executors may outlive its driver."""
     last = -1
     while (count := read_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id).count()) != last:
         last = count
@@ -227,7 +228,7 @@ def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> Non
 
 
 def _check_retries(spark: SparkSession) -> None:
-    """Refuse a Spark that runs a failed task again: what the first attempt has sent would be sent twice."""
+    """Refuse a Spark that restarts failed tasks: records of the first attempt would be sent twice."""
     once = runs_tasks_once(spark.conf.get("spark.master", "") or "")
     tries = spark.conf.get("spark.task.maxFailures", "1" if once else "4")
     if tries != "1":

@@ -1,23 +1,22 @@
-"""A plan of a replay: a folder with a table of dead letters, what is sent for each, and why some are left out."""
+"""The plan of a replay: a folder with a table of dead letters, the records to send, and the reasons for omissions."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import NoneType
-from typing import Final
+from typing import Any, Final, Self
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import check_types
+from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.foreign_values import check_types, of_type, texts
 from reconsume.delay_levels.wire.names import check_group
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.readers import dead_letters
@@ -30,17 +29,34 @@ from reconsume.spark_connectors.replay.selection import (
 )
 from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.schema import typed
-from reconsume.spark_connectors.session import local_rows, rows_if_there, rows_to_read, small_methods, spread
+from reconsume.spark_connectors.session import (
+    check_folder,
+    literal_path,
+    local_rows,
+    rows_if_there,
+    rows_to_read,
+    small_methods,
+    spread,
+)
 from reconsume.spark_connectors.source import TopicSource
 
 _TARGETS: Final = ("retry", "origin")
 PARTITION: Final = 1 << 33
-"""So far apart are the first numbers of two partitions that Spark has numbered."""
+"""Spark numbers the rows of each partition from multiples of this."""
 _LARGEST: Final = 20
 """Rows of a histogram."""
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CLOCKS_DIFFER_MS: Final = 3_600_000
-"""At most, of two brokers."""
+"""The largest difference between the clocks of two brokers."""
+PLAN_OPTIONS: Final = {
+    "where": "--where",
+    "target": "--to",
+    "groups": "--group",
+    "topics": "--topic",
+    "group": "--for-group",
+    "max_replays": "--max-replays",
+}
+"""The names of `plan_replay`'s arguments on the command line."""
 _PLAN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}", re.ASCII)
 _KEPT: Final = (
     *("status", "group", "real_topic", "message_id", "kafka_topic", "partition", "offset", "appended", "attempt"),
@@ -50,16 +66,19 @@ _KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The description in a plan's folder.
+    """A plan, as described in its folder.
 
     Attributes:
-        folder: any path that Spark writes to.
-        plan_id: becomes the header `REPLAY_ID`.
-        created_ms: by the clock of the driver.
-        since_ms: before anything that the plan sends, by the clock of the brokers.
+        folder: any path that Spark can write to.
+        plan_id: the header `REPLAY_ID` of the copies.
+        created_ms: the time of creation by the driver's clock.
+        since_ms: a time before any record of the plan is sent, by the brokers' clock.
         where: the filter, an SQL expression over the readers' schema.
         target: `retry` or `origin`.
         counts: dead letters by status.
+        groups: the groups of the dead letters; None for all groups.
+        topics: the dead-letter topics that were read instead of groups.
+        group: the group of dead letters without a header that names it.
     """
 
     folder: str
@@ -71,10 +90,32 @@ class ReplayPlan:
     max_replays: int
     since_ms: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    groups: Sequence[str] | None = None
+    topics: Sequence[str] | None = None
+    group: str | None = None
+
+    def check_same(self, chosen: Mapping[str, Any], options: Mapping[str, str]) -> None:
+        """Raise unless the options of a command line match the plan.
+
+        Args:
+            chosen: the given arguments of `plan_replay`.
+            options: the options of the command line by argument, for messages.
+
+        Raises:
+            IllegalSetting: an option differs from the plan.
+        """
+        for name, option in options.items():
+            made = getattr(self, name)
+            said = chosen.get(name, made)
+            if said != made:
+                raise IllegalSetting(
+                    f"{option} {said!r}: the plan in {self.folder} was made with {made!r}; "
+                    f"leave {option} out to continue that plan, or choose another folder with --plan"
+                )
 
     @property
     def to_send(self) -> int:
-        """How many dead letters a run sends."""
+        """The number of dead letters that a run sends."""
         return self.counts.get(SEND, 0)
 
 
@@ -84,6 +125,44 @@ class Histogram:
 
     column: str
     rows: list[tuple[str, str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """Which dead letters a plan sends, and where to, as given to `plan_replay`."""
+
+    where: str
+    target: str
+    group: str | None
+    max_replays: int
+    groups: list[str] | None
+    topics: list[str] | None
+
+    @classmethod
+    def of(
+        cls,
+        where: str,
+        target: str,
+        group: str | None,
+        max_replays: int,
+        groups: Iterable[str] | None,
+        topics: Iterable[str] | None,
+    ) -> Self:
+        """Check the arguments of a user.
+
+        Raises:
+            IllegalSetting: an argument is illegal.
+        """
+        check_types(locals(), where=str, target=str, group=(str, NoneType), max_replays=int)
+        if target not in _TARGETS:
+            raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
+        if max_replays < 1:
+            raise IllegalSetting(f"max_replays must be 1 or more, not {max_replays}")
+        if group is not None:
+            check_group(group)
+        groups = None if groups is None else texts(groups, "groups", "['departures']")
+        topics = None if topics is None else texts(topics, "topics")
+        return cls(where, target, group, max_replays, groups, topics)
 
 
 def plan_replay(
@@ -105,30 +184,29 @@ def plan_replay(
 
     Args:
         spark: a session with the Kafka connector.
-        bootstrap_servers: host:port of Kafka.
-        folder: for the plan; there must be none in it yet.
-        where: which dead letters, an SQL expression over the readers' schema.
-        groups: whose dead letters; by default those of all groups.
-        topics: dead-letter topics to read in their place, also of other systems.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        folder: the folder of the plan; it must not have one yet.
+        where: an SQL expression over the readers' schema that selects dead letters.
+        groups: the consumer groups; by default all.
+        topics: dead-letter topics to read instead, also of other systems.
         target: `retry` sends to the group's retry topic, `origin` to the origin topic, where every group sees it.
-        group: for dead letters that do not tell their group.
-        max_replays: a message that was replayed so often is refused.
+        group: the group of dead letters that do not name one.
+        max_replays: a message that was replayed this often is refused.
         plan_id: by default a new one.
-        topic_prefix: of the installation.
-        options: of Spark's Kafka source, such as `kafka.security.protocol` or `startingTimestamp`.
+        topic_prefix: the prefix of the installation's topics.
+        options: options of Spark's Kafka source, such as `kafka.security.protocol` or `startingTimestamp`.
 
     Raises:
-        IllegalSetting: an argument cannot work, or the folder has a plan already.
+        IllegalSetting: an invalid argument, or the folder has a plan already.
         ReconsumeError: Spark failed; see `failures`.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
-    check_types(locals(), folder=(str, os.PathLike), where=str, target=str, max_replays=int)
-    check_types(locals(), group=(str, NoneType), plan_id=(str, NoneType))
-    dead, plan_id = dead_letters(source, groups, topics), plan_id or f"replay-{uuid.uuid4().hex[:12]}"
+    check_folder("folder", folder)
+    check_types(locals(), plan_id=(str, NoneType))
+    which = PlanChoice.of(where, target, group, max_replays, groups, topics)
+    dead, plan_id = dead_letters(source, which.groups, which.topics), plan_id or f"replay-{uuid.uuid4().hex[:12]}"
     with explained(f"plan {plan_id} cannot be made"):
-        return plan_from(
-            source, folder, plan_id, dead, where=where, target=target, group=group, max_replays=max_replays
-        )
+        return plan_from(source, folder, plan_id, dead, which)
 
 
 def plan_from(
@@ -136,81 +214,86 @@ def plan_from(
     folder: str,
     plan_id: str,
     candidates: DataFrame,
+    which: PlanChoice,
     others: DataFrame | None = None,
-    *,
-    where: str,
-    target: str,
-    group: str | None,
-    max_replays: int,
 ) -> ReplayPlan:
-    """Write a plan for candidates; the rest is as in `plan_replay`.
+    """Write a plan for the candidates.
 
-    Other dead letters, which the filter may not choose, tell whether a candidate is superseded; candidates may be among
-    them.
+    The other dead letters, which the filter need not select, tell whether a candidate is superseded. They may include
+    the candidates.
     """
     created_ms = time.time_ns() // 1_000_000
-    _check(source.spark, folder, plan_id, target, group, max_replays)
+    if not _PLAN_ID.fullmatch(plan_id):
+        raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
+    if open_plan(source.spark, folder) is not None:
+        raise IllegalSetting(f"{folder} already has a plan; run that one, or choose another folder")
     size = rows_to_read(candidates)
-    dead = candidates.withColumn("chosen", _filter(candidates, where))
+    dead = candidates.withColumn("chosen", filter_of(candidates, which.where))
     if others is not None:
         dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
-    # Unsent records are listed without their contents.
-    dead = with_identity(_contents_where(dead, F.col("chosen")), target, group)
+    # Records that are not sent are listed without key and value.
+    dead = with_identity(_contents_where(dead, F.col("chosen")), which.target, which.group)
     with small_methods(source.spark):
-        judged = with_status(dead, read_replays(source), read_states(source), max_replays, size)
+        judged = with_status(dead, read_replays(source), read_states(source), which.max_replays, size)
         planned = _contents_where(judged, F.col("status") == SEND)
-        write_in_order(with_message(planned, plan_id, target).select(*_KEPT), f"{folder}/records", size)
+        write_in_order(with_message(planned, plan_id, which.target).select(*_KEPT), f"{folder}/records", size)
         written = records(source.spark, folder).groupBy("status")
         rows = written.agg(F.count("*").alias("count"), F.unix_millis(F.max("appended")).alias("last_ms")).collect()
     counts = {row["status"]: row["count"] for row in rows}
     since_ms = _since_ms([row.last_ms for row in rows], created_ms)
-    prefix = source.names.prefix
-    plan = ReplayPlan(folder, plan_id, created_ms, where, target, prefix, max_replays, since_ms, counts)
+    known = asdict(which) | {"topic_prefix": source.names.prefix, "since_ms": since_ms, "counts": counts}
+    plan = ReplayPlan(folder, plan_id, created_ms, **known)
     facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
     local_rows(source.spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{folder}/plan")
     return plan
 
 
 def write_in_order(rows: DataFrame, path: str, size: int | None = None) -> None:
-    """Write records of a plan by partition and offset, those that are sent first.
+    """Write records of a plan by partition and offset, those to send first.
 
-    The column `number` tells the order: in each partition of Spark it begins at a multiple of `PARTITION` and grows by
-    one. A run reads one range of numbers after the other, and little more than that.
+    The column `number` has the order: in each Spark partition it begins at a multiple of `PARTITION` and increases by
+    one. A run reads one range of numbers after the other, and little more.
 
     Args:
-        rows: to be written.
-        path: of the table.
-        size: about so many rows; None if that is unknown.
+        rows: the rows to write.
+        path: the path of the table.
+        size: the approximate number of rows; None if unknown.
     """
     order = (F.col("status") != SEND, F.col("kafka_topic"), F.col("partition"), F.col("offset"))
     rows = spread(rows, size, *order, in_order=True).sortWithinPartitions(*order)
     rows = rows.withColumn("number", F.monotonically_increasing_id())
-    # Small row groups, so that a chunk is read by several tasks and little else with it.
+    # Small row groups, so that several tasks read a chunk and little else.
     rows.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES).parquet(path)
 
 
 def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
-    """The plan of a folder, None if there is none.
+    """Return the plan in a folder; None if there is none.
 
     Raises:
-        IllegalSetting: another version of reconsume made it.
+        IllegalSetting: another version of reconsume made it, or its file was changed.
     """
-    lines = rows_if_there(lambda: spark.read.text(f"{folder}/plan"))
+    lines = rows_if_there(lambda: spark.read.text(literal_path(f"{folder}/plan"), wholetext=True))
     if not lines:
         return None
-    facts = json.loads(lines[0]["value"])
-    if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
-        raise IllegalSetting(f"{folder} has a plan of another version of reconsume: make a new one in another folder")
+    try:
+        facts = of_type(json.loads("".join(row["value"] for row in lines)), "the plan", dict)
+        if facts.keys() | {"folder"} != {field.name for field in fields(ReplayPlan)}:
+            raise ValueError("another version of reconsume made it")  # noqa: TRY301 - with the words below
+        check_types(facts, plan_id=str, created_ms=int, topic_prefix=str, since_ms=int, counts=dict)
+        check_types(facts["counts"], **dict.fromkeys(facts["counts"], int))
+        PlanChoice.of(**{name.name: facts[name.name] for name in fields(PlanChoice)})
+    except (ValueError, ReconsumeError) as error:
+        raise IllegalSetting(f"{folder}/plan cannot be read ({error}): make a new plan in another folder") from error
     return ReplayPlan(folder=folder, **facts)
 
 
 def records(spark: SparkSession, folder: str) -> DataFrame:
-    """The plan's table: one row for each dead letter that the filter took."""
-    return spark.read.parquet(f"{folder}/records")
+    """Return the plan's table: one row for each dead letter that matches the filter."""
+    return spark.read.parquet(literal_path(f"{folder}/records"))
 
 
 def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
-    """How many dead letters by `cause`, `group`, `hour` or any column of the plan, for a person to look at."""
+    """Return counts of dead letters by `cause`, `group`, `hour` or any column of the plan, for people."""
     table = records(spark, plan.folder).withColumn(
         "hour", F.date_format(F.date_trunc("hour", "appended"), "yyyy-MM-dd HH:mm")
     )
@@ -222,11 +305,11 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
 
 
 def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """Return replays' records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
+    """Return replayed records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
-    not see it while a scheduler has a transaction open before it. A send-back of a replayed message has its headers
-    too; its count tells it apart, for a replay begins at 0.
+    not see it behind a scheduler's open transaction. A send-back of a replayed message has the same headers, but not
+    the count 0 of a replay.
     """
     starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
     more = {name: value for name, value in source.options.items() if name.lower() not in starts}
@@ -244,23 +327,11 @@ def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
     )
 
 
-def _check(spark: SparkSession, folder: str, plan_id: str, target: str, group: str | None, max_replays: int) -> None:
-    if target not in _TARGETS:
-        raise IllegalSetting(f"target {target!r}: use {' or '.join(_TARGETS)}")
-    if max_replays < 1:
-        raise IllegalSetting(f"max_replays must be 1 or more, not {max_replays}")
-    if not _PLAN_ID.fullmatch(plan_id):
-        raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
-    if group is not None:
-        check_group(group)
-    if open_plan(spark, folder) is not None:
-        raise IllegalSetting(f"{folder} already has a plan; run that one, or choose another folder")
-
-
-def _filter(dead: DataFrame, where: str) -> Column:
+def filter_of(dead: DataFrame, where: str) -> Column:
+    """Return a user's filter as a column; raises `IllegalSetting`."""
     try:
         wanted = F.expr(where)
-        _ = dead.where(wanted).schema  # Spark Connect looks at an expression only when it must
+        _ = dead.where(wanted).schema  # Spark Connect analyses an expression only when it must
     except (ParseException, AnalysisException) as error:
         raise IllegalSetting(f"the filter {where!r} is not an SQL expression over the dead letters: {error}") from error
     return wanted
@@ -271,5 +342,5 @@ def _contents_where(rows: DataFrame, wanted: Column) -> DataFrame:
 
 
 def _since_ms(last_ms: Iterable[int], created_ms: int) -> int:
-    """Before the plan was made, by the brokers' clock: they stored its dead letters then; the driver's may be ahead."""
+    """Return a moment before the plan was made, by the brokers' clock; the driver's may be ahead."""
     return max(0, min(created_ms, max(last_ms, default=created_ms)) - _CLOCKS_DIFFER_MS)

@@ -19,10 +19,10 @@ from reconsume.spark_connectors.source import TopicSource
 def replay_report(
     spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, *, options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """One row for each dead letter of the plan, with its `outcome` as the topics are now.
+    """Return one row for each dead letter of the plan, with its current `outcome`.
 
-    `sent` waits for the scheduler; `delivered` is on its target; `dead_again` has failed there once more; `replayed`
-    was sent by another plan in the meantime; `copies` above 1 tells that Spark sent it more than once.
+    `sent` waits for the scheduler; `delivered` is on its target; `dead_again` has failed there again; `replayed` was
+    sent by another plan meanwhile; `copies` above 1 means that Spark sent it more than once.
     """
     table = records(spark, plan.folder).drop("key", "value", "headers", "number")
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
@@ -54,7 +54,7 @@ def replay_report(
 
 
 def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
-    """Where messages of this plan were seen beyond `DELAY.0s`."""
+    """Return the places where messages of this plan were seen beyond `DELAY.0s`."""
     at, more = (source.spark, source.bootstrap_servers), source.since(plan.since_ms).options
     ours = read_kinds(*at, ("retry", "dead_letter", "quarantine"), topic_prefix=plan.topic_prefix, options=more)
     of_group = F.when(F.col("kind") == "quarantine", F.col("target")).otherwise(
@@ -63,7 +63,7 @@ def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     identity = F.col("origin_message_id").alias("message_id")
     found = ours.select("kind", "replay_id", identity, of_group.alias("real_topic"))
     if plan.target == "origin" and (topics := _targets(source.spark, plan)):
-        # There the copy is a message of its own; the identity that the plan gave it stands in its headers.
+        # There the copy is a message of its own; its headers have the identity from the plan.
         copies = read_messages(*at, topics, options=more)
         given = HeaderColumns.of(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
         found = found.unionByName(copies.select("kind", "replay_id", given, F.col("topic").alias("real_topic")))

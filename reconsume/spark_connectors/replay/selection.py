@@ -1,4 +1,4 @@
-"""Which dead letters a plan sends, what it writes for each, and why it leaves the others out."""
+"""The dead letters that a plan sends, the copies, and the reasons for omissions."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ STATUSES: Final = {
     "resolved": "someone has resolved it",
     "capped": "it was replayed as often as is allowed",
 }
-"""What a plan says of each dead letter."""
+"""The statuses of dead letters in a plan."""
 _NEEDED: Final = (p.ORIGIN_MESSAGE_ID, p.RETRY_TOPIC, p.REPLAY_TIMES)
 _REPLACED: Final = (*sorted(p.OUR_PROPERTIES), p.REPLAY_ID, p.REPLAY_TIMES)
 
 
 def with_identity(dead: DataFrame, target: str, group: str | None) -> DataFrame:
-    """Adds `message_id` (the origin message id, else where the dead letter stands) and `real_topic`, its target.
+    """Add `message_id` (the origin message id, else the dead letter's place) and `real_topic`, its target.
 
     Args:
         dead: dead letters in the readers' schema.
         target: `retry` or `origin`.
-        group: for those that do not tell theirs.
+        group: the group of dead letters that do not name one.
     """
     groups = F.coalesce(F.col("group"), F.lit(group).cast("string"))
     real_topic = F.concat(F.lit(RETRY_PREFIX), groups) if target == "retry" else F.col("origin_topic")
@@ -47,16 +47,16 @@ def with_identity(dead: DataFrame, target: str, group: str | None) -> DataFrame:
 def with_status(
     dead: DataFrame, replays: DataFrame, states: DataFrame, max_replays: int, size: int | None = None
 ) -> DataFrame:
-    """The chosen dead letters with `status` (see `STATUSES`) and `replay_times` as high as any topic tells.
+    """Return the selected dead letters with `status` (see `STATUSES`) and the highest known `replay_times`.
 
-    All that is known of a message is brought together once; rows of `replays` have no `chosen`.
+    All facts about a message are gathered in one shuffle; rows of `replays` have no `chosen`.
 
     Args:
-        dead: all dead letters with their identity, and whether each one is `chosen`.
-        replays: of `read_replays`.
-        states: of `read_states`.
-        max_replays: a message that was replayed so often is not sent again.
-        size: about so many dead letters; None if that is unknown.
+        dead: all dead letters with their identity, and whether each is `chosen`.
+        replays: the result of `read_replays`.
+        states: the result of `read_states`.
+        max_replays: a message that was replayed this often is not sent again.
+        size: the approximate number of dead letters; None if unknown.
     """
     to_group = F.col("real_topic").startswith(RETRY_PREFIX)
     earlier = replays.select(
@@ -68,7 +68,7 @@ def with_status(
         F.when(~to_group, F.col("replay_times")).alias("all_times"),
     )
     dead = dead.withColumn("retry_name", F.concat(F.lit(RETRY_PREFIX), "group"))
-    # Of a replay's row it is null, for it has no topic.
+    # Null for a replay's row, which has no topic.
     place = F.when(F.col("kafka_topic").isNotNull(), F.struct("appended", "kafka_topic", "partition", "offset"))
     message, to_target = Window.partitionBy("message_id"), Window.partitionBy("message_id", "real_topic")
     own = Window.partitionBy("message_id", "retry_name")
@@ -104,11 +104,11 @@ def with_status(
 
 
 def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:
-    """Replaces `headers` by those that are sent: the user's as they were, then ours."""
+    """Replace `headers` by those to send: the user's unchanged, then reconsume's."""
     stored = HeaderColumns.of(F.col("headers"))
 
     def is_ours(header: Column) -> Column:
-        # Of a null key nothing is known, and the header would be lost.
+        # A null key has unknown headers, which would be lost.
         known = header["key"].isin(*_REPLACED) | header["key"].startswith(p.DLQ_ERRORS)
         return F.coalesce(known, F.lit(False))
 

@@ -1,4 +1,4 @@
-"""The states of dead letters, as Spark reads and writes the DEAD_LETTERS topic."""
+"""States of dead letters: reads and writes of the DEAD_LETTERS topic in Spark."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _KEY: Final = r"^([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,18})/([0-9]{1,18})$"
 
 
 def read_states(source: TopicSource) -> DataFrame:
-    """The last state of each dead letter: `kafka_topic`, `partition`, `offset`, `stored_ms`, `state`, `at`, `job`.
+    """Return each dead letter's last state: `kafka_topic`, `partition`, `offset`, `stored_ms`, `state`, `at`, `job`.
 
-    Dead letters that were opened again, and records that are malformed, are left out.
+    Reopened dead letters and malformed records are left out.
     """
     written = source.of_clients().raw(pattern=re.escape(source.names.dead_letter_states))
     key = F.col("key").cast("string")
@@ -28,22 +28,22 @@ def read_states(source: TopicSource) -> DataFrame:
 
     return last.where(F.col("key").rlike(_KEY) & F.col("value").isNotNull()).select(
         part(1).alias("kafka_topic"),
-        part(2).cast("int").alias("partition"),
+        part(2).try_cast("int").alias("partition"),
         part(3).cast("long").alias("offset"),
         part(4).cast("long").alias("stored_ms"),
         F.get_json_object("value", "$.state").alias("state"),
-        F.get_json_object("value", "$.at").cast("long").alias("at"),
+        F.get_json_object("value", "$.at").try_cast("long").alias("at"),
         F.get_json_object("value", "$.job").alias("job"),
     )
 
 
 def state_records(sent: DataFrame, plan_id: str, at_ms: int) -> DataFrame:
-    """Keys and values of the records that mark dead letters as sent again.
+    """Return keys and values of the records that mark dead letters as resent.
 
     Args:
         sent: rows of a plan.
-        plan_id: of the plan.
-        at_ms: when.
+        plan_id: the id of the plan.
+        at_ms: the time.
     """
     key = F.concat_ws("/", "kafka_topic", "partition", "offset", F.unix_millis("appended"))
     state = {"state": F.lit(RESENT), "at": F.lit(at_ms), "by": F.lit("replay"), "job": F.lit(plan_id)}

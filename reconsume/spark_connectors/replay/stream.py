@@ -1,8 +1,7 @@
-"""Replay as a stream: each run takes the dead letters that came since the last one."""
+"""Replays as a stream: each run handles the dead letters since the last one."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
@@ -11,10 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from reconsume.delay_levels.foreign_values import check_types, texts
+from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.readers import dead_letters
+from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.execution import run_replay
-from reconsume.spark_connectors.replay.plan import open_plan, plan_from
+from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
+from reconsume.spark_connectors.session import check_folder
 from reconsume.spark_connectors.source import TopicSource
 
 
@@ -37,36 +38,34 @@ def replay_stream(
     topic_prefix: str = "reconsume.",
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Start a query that replays what is there and was not looked at before, then ends (`availableNow`).
+    """Start a query that replays all new dead letters, then ends (`availableNow`).
 
-    Each micro-batch is a plan of its own, `<name>-<batch>`, under `<folder>/plans`; Spark repeats a batch that was
-    interrupted with the same dead letters, and its plan goes on where it stopped. So nothing is sent twice.
+    Each micro-batch is a plan, `<name>-<batch>`, under `<folder>/plans`. Spark repeats an interrupted batch with the
+    same dead letters, and its plan continues where it stopped. So nothing is sent twice.
 
     Args:
         spark: a session with the Kafka connector.
-        bootstrap_servers: host:port of Kafka.
-        folder: for the checkpoint and the plans; it belongs to this name and these topics.
-        name: of this stream, in every `REPLAY_ID`.
-        where: which dead letters, an SQL expression over the readers' schema.
-        groups: whose dead letters; by default those of all groups.
-        topics: dead-letter topics to read in their place.
+        bootstrap_servers: `host:port` of Kafka, comma-separated.
+        folder: the folder for checkpoint and plans, for this name and these topics only.
+        name: the name of this stream, part of every `REPLAY_ID`.
+        where: an SQL expression over the readers' schema that selects dead letters.
+        groups: the consumer groups; by default all.
+        topics: dead-letter topics to read instead.
         target: `retry` or `origin`.
-        group: for dead letters that do not tell their group.
-        max_replays: a message that was replayed so often is refused.
-        rate: records per second at most.
+        group: the group of dead letters that do not name one.
+        max_replays: a message that was replayed this often is refused.
+        rate: the maximum of records per second.
         at_least_once: see `run_replay`.
         settle_seconds: see `run_replay`.
         bulk_partitions: see `run_replay`.
-        topic_prefix: of the installation.
-        options: of Spark's Kafka source; `maxOffsetsPerTrigger` bounds a batch.
+        topic_prefix: the prefix of the installation's topics.
+        options: options of Spark's Kafka source; `maxOffsetsPerTrigger` limits a batch.
     """
-    check_types(
-        locals(), folder=(str, os.PathLike), name=str, where=str, target=str, group=(str, NoneType), max_replays=int
-    )
-    check_types(locals(), rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
-    groups = None if groups is None else texts(groups, "groups", "['departures']")
-    topics = None if topics is None else texts(topics, "topics")
-    which: dict[str, Any] = {"where": where, "target": target, "group": group, "max_replays": max_replays}
+    check_folder("folder", folder)
+    check_types(locals(), name=str, rate=(int, float, NoneType))
+    check_types(locals(), at_least_once=bool, settle_seconds=(int, float))
+    check_rate(rate)
+    which = PlanChoice.of(where, target, group, max_replays, groups, topics)
     how: dict[str, Any] = {"rate": rate, "at_least_once": at_least_once, "settle_seconds": settle_seconds}
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
 
@@ -74,9 +73,10 @@ def replay_stream(
         here, at = replace(source.of_clients(), spark=batch.sparkSession), f"{folder}/plans/{number}"
         plan = open_plan(here.spark, at)
         if plan is None:
-            plan = plan_from(here, at, f"{name}-{number}", batch, dead_letters(here, groups, topics), **which)
+            plan = plan_from(here, at, f"{name}-{number}", batch, which, dead_letters(here, which.groups, which.topics))
         run_replay(here.spark, bootstrap_servers, plan, bulk_partitions=bulk_partitions, options=here.options, **how)
 
-    stream = dead_letters(source, groups, topics, streaming=True)
+    stream = dead_letters(source, which.groups, which.topics, streaming=True)
+    filter_of(stream, where)
     writer = stream.writeStream.foreachBatch(replay_batch).option("checkpointLocation", f"{folder}/checkpoint")
     return writer.trigger(availableNow=True).start()

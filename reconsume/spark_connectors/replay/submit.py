@@ -1,6 +1,6 @@
-"""For `spark-submit`: make a plan and, with `--yes`, run it; one line of JSON tells what was done.
+"""For `spark-submit`: make a plan and, with `--yes`, run it; prints one line of JSON.
 
-Needs nothing on the driver but pyspark and this package. The session's settings come from spark-submit.
+The driver needs only pyspark and this package. spark-submit provides the session's settings.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.human_text import json_text, visible
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import open_plan, plan_replay, replay_report, replay_stream, run_replay
+from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
 
 
 def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
-    """Carry out what the arguments say; gives what is printed.
+    """Carry out the arguments; return the result to print.
 
     Raises:
-        ReconsumeError: an argument cannot work, or Spark failed.
+        ReconsumeError: an invalid argument, or Spark failed.
     """
     said = _parser().parse_args(arguments)
     options = _options(said.option)
-    choice: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "where": said.where,
         "groups": said.group,
         "topics": said.topic,
@@ -34,17 +35,22 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
         "group": said.for_group,
         "max_replays": said.max_replays,
         "topic_prefix": said.topic_prefix,
-        "options": options,
     }
+    chosen = {name: value for name, value in chosen.items() if value is not None}
     how: dict[str, Any] = {"rate": said.rate, "bulk_partitions": said.bulk_partition}
     if said.stream is not None:
         if not said.yes:
-            raise IllegalSetting("--stream sends what it finds: pass --yes")
+            raise IllegalSetting("--stream sends without asking: pass --yes")
         with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
-            query = replay_stream(spark, said.bootstrap_servers, said.plan, said.stream, **how, **choice)
+            query = replay_stream(
+                spark, said.bootstrap_servers, said.plan, said.stream, options=options, **how, **chosen
+            )
             query.awaitTermination()
         return {"stream": said.stream, "records": sum(one.numInputRows for one in query.recentProgress)}
-    plan = open_plan(spark, said.plan) or plan_replay(spark, said.bootstrap_servers, said.plan, **choice)
+    plan = open_plan(spark, said.plan)
+    if plan is None:
+        plan = plan_replay(spark, said.bootstrap_servers, said.plan, options=options, **chosen)
+    plan.check_same(chosen, {**PLAN_OPTIONS, "topic_prefix": "--topic-prefix"})
     result: dict[str, Any] = {"plan_id": plan.plan_id, "where": plan.where, "counts": dict(plan.counts)}
     if said.yes:
         ran = run_replay(spark, said.bootstrap_servers, plan, options=options, **how)
@@ -56,7 +62,7 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run in the session that spark-submit prepared."""
+    """Run in the session that spark-submit has prepared."""
     spark = SparkSession.builder.appName("reconsume replay").getOrCreate()
     try:
         result = submit(spark, sys.argv[1:])
@@ -71,18 +77,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="submit.py", description="Replay dead letters.")
     parser.add_argument("--bootstrap-servers", required=True, help="host:port of Kafka")
     parser.add_argument("--plan", required=True, metavar="FOLDER", help="made there, or gone on with")
-    parser.add_argument("--where", default="true", metavar="SQL", help="which dead letters")
+    parser.add_argument("--where", metavar="SQL", help="which dead letters")
     parser.add_argument("--group", action="append", help="consumer group; may be given several times")
     parser.add_argument("--topic", action="append", help="a dead-letter topic to read in place of the groups'")
-    parser.add_argument("--to", default="retry", choices=("retry", "origin"))
+    parser.add_argument("--to", choices=("retry", "origin"))
     parser.add_argument("--for-group", help="group of dead letters that do not name one")
-    parser.add_argument("--max-replays", type=int, default=2, help="leave out messages that were replayed this often")
+    parser.add_argument("--max-replays", type=int, help="leave out messages that were replayed this often (2)")
     parser.add_argument("--rate", type=float, help="maximum records per second")
     parser.add_argument(
         "--bulk-partition", type=int, action="append", default=[], help="of DELAY.0s, behind the normal ones; several"
     )
     parser.add_argument("--stream", metavar="NAME", help="replay what came since this name's last run")
-    parser.add_argument("--topic-prefix", default="reconsume.")
+    parser.add_argument("--topic-prefix", help="of the installation (reconsume.)")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of Spark's Kafka source")
     parser.add_argument("--yes", action="store_true", help="send; without it only the plan is made")
     return parser

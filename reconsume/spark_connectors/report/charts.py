@@ -1,4 +1,4 @@
-"""Bars as inline SVG: colours come from the page's style sheet, so that print and dark mode follow."""
+"""Bar charts as inline SVG; their colours come from the page's style sheet, also for print and dark mode."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 200, 56, 26, 12
 _LETTER: Final = 6.5
-"""How wide one is, about, in the labels below the bars."""
+"""The approximate width of a character in labels."""
 
 
 def columns(labels: Sequence[str], values: Sequence[int], title: str, *, width: int = _WIDTH) -> str:
-    """One bar for each label."""
+    """Draw one bar for each label."""
     return stacked_columns(labels, [("a", title, values)], title, width=width)
 
 
 def stacked_columns(
     labels: Sequence[str], series: Sequence[tuple[str, str, Sequence[int]]], title: str, *, width: int = _WIDTH
 ) -> str:
-    """Bars of several parts.
+    """Draw bars of several parts.
 
     Args:
         labels: one for each bar.
-        series: for each part its class in the style sheet, its name, and a value for each bar; from the bottom up.
-        title: for people who cannot see it.
-        width: in the units of the drawing.
+        series: for each part, from the bottom up: its style class, its name, and a value for each bar.
+        title: the text for screen readers.
+        width: the width in units of the drawing.
     """
     totals = [sum(values[number] for _, _, values in series) for number in range(len(labels))]
     top = _nice(max(totals, default=0))
@@ -73,7 +73,7 @@ def _grid(top: int, width: int) -> str:
 
 
 def _nice(highest: int) -> int:
-    """A round number at or above."""
+    """Return a round number at or above."""
     if highest <= 2:  # noqa: PLR2004 - an axis of whole numbers with a middle
         return 2
     power: int = 10 ** (len(str(highest)) - 1)

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else. Whatever comes from records is text, never markup."""
+"""The report: a self-contained HTML file. Contents of records are text, never markup."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from reconsume.spark_connectors.report.charts import columns, stacked_columns
 from reconsume.spark_connectors.report.words import LANGUAGES, WORDS
 
 SHOWN_OF_A_KIND: Final = 50
-"""Findings of one kind that a page shows in full."""
+"""Maximum of findings of one kind on a page."""
 _BESIDE: Final = ("QUARANTINED", "EXPIRED")
-"""Notes that stand beside the verdict."""
+"""Notes that appear beside the verdict."""
 _SELDOM: Final = ("quarantined", "dropped", "expired")
 _FIGURES: Final = ("waiting", "moved", "dead", *_SELDOM, "lost")
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -37,20 +37,20 @@ def render_report(
     topic_prefix: str,
     language: str = "en",
 ) -> str:
-    """The page as text.
+    """Return the page as text.
 
     Args:
-        summary: of `summarise`.
+        summary: the result of `summarise`.
         findings: rows of findings and notes; at most `SHOWN_OF_A_KIND` of each kind are shown.
-        bootstrap_servers: where the topics are.
-        topic_prefix: of the installation.
+        bootstrap_servers: the brokers of the topics.
+        topic_prefix: the prefix of the installation's topics.
         language: `en` or `zh`.
 
     Raises:
         IllegalSetting: another language.
     """
     if language not in LANGUAGES:
-        raise IllegalSetting(f"language {language!r} is unknown; there are: {', '.join(LANGUAGES)}")
+        raise IllegalSetting(f"language {language!r} is unknown; use one of: {', '.join(LANGUAGES)}")
     words = WORDS[language]
     style = files("reconsume.spark_connectors.report").joinpath("page.css").read_text(encoding="utf-8")
     body = [
@@ -97,7 +97,7 @@ def _head(summary: Mapping[str, Any], words: Words, servers: str, prefix: str) -
 
 
 def _open_questions(summary: Mapping[str, Any], words: Words) -> str:
-    """Return the questions that the verdict leaves open: records that wait for a person, or were not judged."""
+    """Return what the verdict leaves open: records that wait for a person, or were not judged."""
     notes = summary["notes"]
     told = [words[f"beside_{kind}"].format(count=f"{notes[kind]:,}") for kind in _BESIDE if notes.get(kind)]
     return "".join(f'<p class="verdict open">{_text(one)}</p>\n' for one in told)
@@ -126,7 +126,7 @@ def _times(times: Mapping[str, Any], words: Words) -> str:
     bars, step = times["bars"], times["step_ms"]
     if not bars:
         return ""
-    # A step in which nothing was sent back is a gap, not left out.
+    # A step without send-backs is a gap, not left out.
     found = dict.fromkeys(range(bars[0]["at_ms"], bars[-1]["at_ms"] + 1, step), (0, 0))
     found |= {bar["at_ms"]: (bar["sent_back"] - bar["dead"], bar["dead"]) for bar in bars}
     pattern = next(pattern for limit, pattern in _PATTERNS if step <= limit)
@@ -216,14 +216,14 @@ def _section(title: str, text: str, content: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells of rows are markup already."""
+    """Return a table; cells of rows are already markup."""
     head = "".join(f"<th>{_text(name)}</th>" for name in header)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _text(value: object) -> str:
-    """Text that no browser takes for markup, and that no control character rearranges."""
+    """Return text as harmless HTML, without control characters that rearrange it."""
     return escape(visible(str(value)))
 
 
@@ -240,5 +240,5 @@ def _iso(moment: str) -> str:
 
 
 def _utc(moment: dt.datetime) -> str:
-    """Spark hands out local times without a zone."""
+    """Format a moment; Spark returns local times without a zone."""
     return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"

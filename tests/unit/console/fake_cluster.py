@@ -11,13 +11,13 @@ from typing import Any
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
-from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.cluster import ConsoleCluster, HourCounts
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.resend import SEND, DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
@@ -30,9 +30,8 @@ from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.lives.group_hours import RetryHours
 from reconsume.operations.lives.group_waits import GroupWaits
 from reconsume.operations.lives.message_life import LifeStep, MessageLife
-from reconsume.operations.quarantine import QuarantineRecord
+from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
-from reconsume.operations.resend import SEND
 from reconsume.operations.resolve import Changed
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 from tests.support.consoles import Browser, console_settings, running_console
@@ -42,6 +41,7 @@ __all__ = ["LETTERS", "NOW", "TOKEN", "FakeCluster", "letter", "running_over", "
 LETTERS = "/groups/departures/dead-letters"
 TOKEN = "0123456789abcdef0123456789abcdef"
 NOW = 1_795_377_600_000
+FIRST_MS = (NOW // 3_600_000 - 71) * 3_600_000
 """2026-11-22 20:00:00 UTC."""
 
 
@@ -103,6 +103,7 @@ class FakeCluster(ConsoleCluster):
 
     jobs: dict[str, Job] = field(default_factory=dict)
     held: list[QuarantineRecord] = field(default_factory=list)
+    closed: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.snapshots = Snapshots(self.latest)
@@ -172,7 +173,7 @@ class FakeCluster(ConsoleCluster):
 
     def retry_hours(self, group: str) -> RetryHours:
         self._letters(group)
-        return RetryHours([0] * 70 + [3, 4], is_exact=False, since_ms=NOW - 86_400_000)
+        return RetryHours(FIRST_MS, [0] * 70 + [3, 4], is_exact=False, since_ms=NOW - 86_400_000)
 
     def pause_retries(self, group: str, *, is_paused: bool) -> None:
         if self.error is not None:
@@ -188,8 +189,10 @@ class FakeCluster(ConsoleCluster):
         ]
         return MessageLife(steps, 99, is_whole=False)
 
-    def hours(self, group: str) -> list[int] | None:
-        return None if self.store is None else [0] * 71 + [self.store.count(LetterFilter(group=group))]
+    def hours(self, group: str) -> HourCounts | None:
+        if self.store is None:
+            return None
+        return HourCounts(FIRST_MS, [0] * 71 + [self.store.count(LetterFilter(group=group))])
 
     def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
         wanted = LetterFilter(group=group, message_id=message_id)
@@ -204,6 +207,10 @@ class FakeCluster(ConsoleCluster):
     def release(self, places: Collection[RecordAddress]) -> int:
         self.held = [one for one in self.held if one.place not in places]
         return len(places)
+
+    def resolve_quarantined(self, places: Collection[RecordAddress], by: str, why: str) -> int:
+        self.closed.append((by, why))
+        return self.release(places)
 
     def left_to_index(self) -> int | None:
         return self.left

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from dataclasses import replace
 
 import pytest
 
+from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Count
 from reconsume.console import cluster
 from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.record_address import RecordAddress
+from reconsume.operations.status import Status
+from tests.support.waiting import wait_until
 
 
 def test_a_change_that_waits_for_another_one_for_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +43,45 @@ def test_a_change_that_waits_for_another_one_for_too_long_is_refused(monkeypatch
     go_on.set()
     first.join(60)
     assert console.resolve("arrivals", place, "bob", "x") == []
+
+
+def test_an_index_that_fails_leaves_the_last_reading_and_is_tried_again() -> None:
+    status = Status(1, [], [], Count(0, exact=True))
+    answers: list[Snapshot | Exception] = [Snapshot(status, Groups()), sqlite3.DatabaseError("malformed")]
+    stop = threading.Event()
+
+    def read() -> Snapshot:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    snapshots = Snapshots(read)
+    thread = threading.Thread(target=snapshots.run, args=(stop,))
+    thread.start()
+    try:
+        wait_until(lambda: (one := snapshots.latest()) is not None and "malformed" in one.trouble, 60, "it fails")
+        answers[:] = [Snapshot(replace(status, at_ms=2), Groups())]
+        wait_until(lambda: (one := snapshots.latest()) is not None and one.status.at_ms == 2, 60, "it works again")
+        assert thread.is_alive()
+    finally:
+        stop.set()
+        snapshots.wake()
+        thread.join(60)
+
+
+def test_an_index_whose_file_is_damaged_is_not_asked_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, looks = threading.Event(), list[bool]()
+    with DeadLetterStore() as store:
+        index = DeadLetterIndex(Cluster(Settings(bootstrap_servers="127.0.0.1:9")), store, CauseLabels())
+        index.is_complete = True
+
+        def look(_stop: threading.Event | None = None) -> None:
+            looks.append(index.is_complete)
+            if len(looks) == 1:
+                raise sqlite3.DatabaseError("malformed")
+            stop.set()
+
+        monkeypatch.setattr(index, "look", look)
+        index.run(stop)
+    assert looks == [True, False]

@@ -38,13 +38,15 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("[console]\ntoken = 'short'", "setting console.token: a token needs at least 16 characters, this one has 5"),
+        ("[console]\ntoken = 'sixteen or möre characters'", "setting console.token: a token must be one line of"),
+        ('[console]\ntoken = "two lines of a\\ntoken"', "setting console.token: a token must be one line of"),
         ("[console]\ntoken_file = '/nowhere'", "setting console.token_file: /nowhere cannot be read"),
         ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
         (
             "[console]\nreadonly = true",
             "unknown setting; known here: access, allowed_hosts, cause_labels, hide_values,",
         ),
-        ("[console.listen]\nhost = '::'", "there is no token; name a file that holds one with --token-file"),
+        ("[console.listen]\nhost = '::'", "so it needs a token; name a file with one by --token-file"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, why: str) -> None:

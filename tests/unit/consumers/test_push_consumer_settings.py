@@ -112,8 +112,8 @@ def test_a_bad_level_table_is_refused(table: str) -> None:
         ({"auto.offset.reset": "none"}, r"auto\.offset\.reset 'none': use earliest or latest"),
         ({"isolation.level": "read_uncommitted"}, r"isolation\.level must be read_committed"),
         ({"partition.assignment.strategy": "range"}, r"'range': only cooperative-sticky, or group\.protocol"),
-        ({"group.id": "other"}, r"group\.id is decided by the consumer itself"),
-        ({"enable.auto.commit": True}, r"enable\.auto\.commit is decided by the consumer itself"),
+        ({"group.id": "other"}, r"group\.id is set by the consumer itself"),
+        ({"enable.auto.commit": True}, r"enable\.auto\.commit is set by the consumer itself"),
     ],
 )
 def test_a_kafka_setting_that_would_break_a_guarantee_is_refused(conf: dict[str, Any], why: str) -> None:

@@ -19,7 +19,7 @@ from reconsume.delay_levels.rules.retry_policies import parse_retry_policy
 from reconsume.delay_levels.wire.inbox import inbox_request
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import OUR_PROPERTIES, Header
-from reconsume.delay_levels.wire.quarantine import Quarantined, quarantine_headers, released_offset
+from reconsume.delay_levels.wire.quarantine import Quarantined, mark_of, quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position, Stored, send_back_copy
 from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of
 
@@ -74,8 +74,16 @@ def test_what_is_quarantined_comes_out_as_it_was(headers: list[Header], reason: 
 def test_what_no_scheduler_has_quarantined_is_malformed(headers: list[Header]) -> None:
     with pytest.raises(MalformedProperty):
         Quarantined.of(headers)
-    offset = released_offset(headers)
-    assert offset is None or offset >= 0
+    mark = mark_of(headers)
+    assert mark is None or mark.offset >= 0
+
+
+@pytest.mark.parametrize("number", [b"9" * 5_000, "²".encode(), b"-1", b""])
+def test_a_number_that_is_none_is_malformed(number: bytes) -> None:
+    ours = ("QUARANTINE_REASON", b"r"), ("QUARANTINE_ORIGIN", b"o/0/1"), ("QUARANTINE_TIMESTAMP", number)
+    with pytest.raises(MalformedProperty):
+        Quarantined.of(ours)
+    assert mark_of([("QUARANTINE_RELEASED", number)]) is None
 
 
 @given(st.text())

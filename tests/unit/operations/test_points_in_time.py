@@ -24,6 +24,12 @@ def test_a_time_or_how_long_ago(text: str, before_now_ms: int) -> None:
     assert parse_point_in_time("--since", text, NOW) == int(NOW) - before_now_ms
 
 
+@pytest.mark.parametrize("text", ["1960-01-01", "1969-12-31 23:59:59.999"])
+def test_before_1970_is_the_beginning(text: str) -> None:
+    """Kafka takes a negative time for a mistake, and -1 for the end."""
+    assert parse_point_in_time("--since", text, NOW) == 0
+
+
 @pytest.mark.parametrize("text", ["", "yesterday", "2", "-2h", "9999-99-99"])
 def test_anything_else_is_refused_with_the_way_out(text: str) -> None:
     with pytest.raises(IllegalSetting, match=r"--since .* such as 2h"):

@@ -9,12 +9,14 @@ import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Count
 from reconsume.bridge.reading.range_reader import ReadRecord
+from reconsume.delay_levels.wire.dead_letter_states import RESOLVED, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.delay_levels.wire.quarantine import quarantine_headers, release_marker
+from reconsume.delay_levels.wire.quarantine import RELEASED, QuarantineMark, quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations import quarantine
-from reconsume.operations.quarantine import count_quarantined, find_quarantined, read_quarantine
+from reconsume.operations.quarantine import changes, records
+from reconsume.operations.quarantine.records import QuarantineCounter, find_quarantined, read_quarantine
 from reconsume.operations.record_address import RecordAddress
 
 TOPIC = "reconsume.QUARANTINE"
@@ -26,60 +28,88 @@ def message(offset: int, headers: list[Header], value: bytes = b"") -> ReadRecor
     return ReadRecord(TOPIC, 0, offset, None, value, headers, 1_000)
 
 
-def records(start: int) -> Iterator[ReadRecord]:
-    """Two offsets apart, as transactions of one record leave them; of the first ten every other one was released."""
+def there(start: int) -> Iterator[ReadRecord]:
+    """Two offsets apart, as transactions of one record leave them; five were released, one resolved."""
     headers = quarantine_headers([], "why", Position("reconsume.DELAY.1s", 0, 7), 5)
     for offset in range(0, 2 * COUNT, 2):
         if offset >= start:
             yield message(offset, headers, bytes(VALUE_BYTES))
-    behind: list[list[Header]] = [[("written by", b"a stranger")], *map(release_marker, range(0, 20, 4))]
+    behind: list[list[Header]] = [[("written by", b"a stranger")], [("QUARANTINE_RELEASED", b"9" * 5_000)]]
+    behind += [QuarantineMark(offset, RELEASED).headers() for offset in range(0, 20, 4)]
+    behind += [QuarantineMark(2, RESOLVED).headers()]
+    value = encode_state(DeadLetterState(RESOLVED, 7, "alice", "known")).encode()
     for offset, told in enumerate(behind, start=2 * COUNT):
         if offset >= start:
-            yield message(offset, told)
+            yield message(offset, told, value)
 
 
 @pytest.fixture(autouse=True)
 def topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans = {(TOPIC, 0): (0, 2 * COUNT + 6)}
-    monkeypatch.setattr(quarantine, "_spans", lambda _cluster, **_: spans)
+    spans = {(TOPIC, 0): (0, 2 * COUNT + 8)}
+    monkeypatch.setattr(records, "find_spans", lambda _cluster, **_: spans)
     monkeypatch.setattr(
-        quarantine,
-        "_read",
-        lambda _cluster, spans: records(min((first for first, _ in spans.values()), default=1 << 62)),
+        records,
+        "read_spans",
+        lambda _cluster, spans: (one for first, end in spans.values() for one in there(first) if one.offset < end),
     )
 
 
 def test_reading_it_takes_the_memory_of_one_record() -> None:
     tracemalloc.start()
     try:
-        waiting = sum(not one.is_released for one in read_quarantine(CLUSTER))
-        counted = count_quarantined(CLUSTER)
+        waiting = sum(one.state == "OPEN" for one in read_quarantine(CLUSTER))
+        counted = QuarantineCounter().look(CLUSTER)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert waiting == counted == COUNT - 5
+    assert (waiting, counted) == (COUNT - 6, Count(COUNT - 6, exact=True))
     assert most < 10 * VALUE_BYTES, f"{COUNT * VALUE_BYTES:,} bytes are there"
 
 
 @pytest.mark.parametrize(
-    ("place", "is_released"),
+    ("place", "state"),
     [
-        (RecordAddress(0, 0), True),
-        (RecordAddress(0, 2), False),
-        (RecordAddress(0, 16), True),
+        (RecordAddress(0, 0), "RELEASED"),
+        (RecordAddress(0, 2), "RESOLVED"),
+        (RecordAddress(0, 6), "OPEN"),
+        (RecordAddress(0, 16), "RELEASED"),
         (RecordAddress(0, 1), None),
         (RecordAddress(0, 2 * COUNT), None),
         (RecordAddress(0, 2 * COUNT + 1), None),
-        (RecordAddress(0, 2 * COUNT + 6), None),
+        (RecordAddress(0, 2 * COUNT + 8), None),
         (RecordAddress(1, 0), None),
     ],
 )
-def test_one_is_found_by_its_place_with_what_became_of_it(place: RecordAddress, is_released: bool | None) -> None:
+def test_one_is_found_by_its_place_with_what_became_of_it(place: RecordAddress, state: str | None) -> None:
     found = find_quarantined(CLUSTER, place)
-    assert (None if found is None else found.is_released) == is_released
+    assert (None if found is None else found.state) == state
+    resolution = None if found is None else found.resolution
+    assert (None if resolution is None else (resolution.by, resolution.why)) == (
+        ("alice", "known") if state == "RESOLVED" else None
+    )
 
 
 def test_what_is_given_back_together_is_bounded_in_records_and_in_bytes() -> None:
-    parts = list(quarantine._parts(read_quarantine(CLUSTER)))
+    parts = list(changes._parts(read_quarantine(CLUSTER)))
     assert sum(map(len, parts)) == COUNT
     assert max(sum(len(one.value or b"") for one in part) for part in parts) < 8 * 1024 * 1024 + VALUE_BYTES
+
+
+def test_a_large_one_is_counted_step_by_step_and_its_marks_are_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_COUNTED_AT_ONCE", COUNT)
+    counter = QuarantineCounter()
+    assert [counter.look(CLUSTER) for _ in range(4)] == [
+        Count(COUNT // 2 + COUNT + 8, exact=False),
+        Count(COUNT + 8, exact=False),
+        *[Count(COUNT - 6, exact=True)] * 2,
+    ]
+    # The first ten are deleted.
+    monkeypatch.setattr(records, "_COUNTED_AT_ONCE", 1 << 62)
+    monkeypatch.setattr(records, "find_spans", lambda _cluster, **_: {(TOPIC, 0): (20, 2 * COUNT + 8)})
+    assert counter.look(CLUSTER) == Count(COUNT - 10, exact=True)
+
+
+@pytest.mark.parametrize("stored", ["²", "9" * 5_000, "", "-1"])
+def test_a_record_with_an_odd_time_was_written_by_no_scheduler(stored: str) -> None:
+    headers = quarantine_headers([], "why", Position("reconsume.DELAY.1s", 0, 7), 5)
+    assert not records.is_quarantined([*headers[:-1], (headers[-1][0], stored.encode())])

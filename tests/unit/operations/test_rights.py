@@ -50,6 +50,16 @@ def test_a_consumer_may_read_no_group_but_its_own() -> None:
     assert not any(name.startswith("reconsume.DLQ") for name in names)
 
 
+@pytest.mark.parametrize("role", [Role.CONSUMER, Role.SIDECAR])
+def test_a_member_of_a_group_with_a_limit_counts_its_parked_records(role: Role) -> None:
+    usual = rights_of(role, NAMES, group="a b", topics=["flights"])
+    limited = rights_of(role, NAMES, group="a b", topics=["flights"], max_waiting=True)
+    assert [(right.resource, right.name, right.operations) for right in limited[len(usual) :]] == [
+        ("topic", NAMES.parked("a b"), ("Describe",)),
+        ("group", "reconsume.scheduler", ("Describe",)),
+    ]
+
+
 def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_withdraws_and_pauses() -> None:
     looks, resends = rights_of(Role.CONSOLE, NAMES), rights_of(Role.RESENDER, NAMES)
     assert {operation for right in looks for operation in right.operations} == {"Read", "Describe"}
@@ -61,6 +71,9 @@ def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_withdraws_a
         ("transactional-id", "reconsume.deliver-now", ("Write",), False),
         ("topic", "reconsume.JOBS", ("Write",), False),
         ("transactional-id", "reconsume.dlq-resend.", ("Write",), True),
+        ("topic", "reconsume.QUARANTINE", ("Write",), False),
+        ("topic", "reconsume.SEND_BACK", ("Write",), False),
+        ("transactional-id", "reconsume.quarantine-release", ("Write",), False),
         ("topic", "reconsume.GROUPS", ("Write",), False),
         ("topic", "reconsume.PARKED.", ("Create",), True),
         ("cluster", "kafka-cluster", ("DescribeConfigs",), False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.execution import _check_break, _check_retries
-from reconsume.spark_connectors.replay.plan import ReplayPlan
+from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS, ReplayPlan
+from reconsume.spark_connectors.session import shuffle_partitions
 
 DAY_MS = 86_400_000
 
 
-def session(**settings: str) -> Any:
+def session(**settings: str | None) -> Any:
     said = {name.replace("__", "."): value for name, value in settings.items()}
     return SimpleNamespace(conf=SimpleNamespace(get=lambda name, default=None: said.get(name, default)))
 
@@ -44,6 +47,32 @@ def test_a_spark_that_runs_no_task_twice_may_replay(settings: dict[str, str]) ->
 def test_a_spark_that_may_run_a_task_twice_is_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(IllegalSetting, match=message.replace(".", r"\.")):
         _check_retries(session(**settings))
+
+
+@pytest.mark.parametrize(("said", "partitions"), [("8", 8), ("auto", 200), (None, 200)])
+def test_the_partitions_of_a_shuffle_are_a_number_also_where_databricks_chooses(
+    said: str | None, partitions: int
+) -> None:
+    assert shuffle_partitions(session(spark__sql__shuffle__partitions=said)) == partitions
+
+
+def test_a_plan_goes_on_only_as_it_was_made() -> None:
+    plan = ReplayPlan("folder", "friday", 0, "true", "retry", "reconsume.", 2, groups=["departures"])
+    options = {**PLAN_OPTIONS, "topic_prefix": "--topic-prefix"}
+    for fine in ({}, {"groups": ["departures"], "max_replays": 2}, {"where": "true", "topic_prefix": "reconsume."}):
+        plan.check_same(fine, options)
+    others: dict[str, Any] = {"where": "false", "target": "origin", "groups": ["arrivals"], "topics": ["orders-dlt"]}
+    others |= {"group": "arrivals", "max_replays": 3, "topic_prefix": "test."}
+    for name, value in others.items():
+        with pytest.raises(IllegalSetting, match=f"{options[name]} .* the plan in folder was made with"):
+            plan.check_same({name: value}, options)
+    assert others.keys() == options.keys()
+
+
+@pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan, 1e-300])
+def test_a_rate_that_no_run_has_is_refused(rate: float) -> None:
+    with pytest.raises(IllegalSetting, match=f"rate {rate}: use a number of records per second"):
+        check_rate(rate)
 
 
 def test_a_run_that_was_interrupted_long_ago_does_not_go_on() -> None:

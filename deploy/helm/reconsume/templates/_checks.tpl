@@ -23,6 +23,13 @@
 {{- if hasKey (default (dict) $values.config.scheduler) "instance_id" -}}
 {{- $wrong = append $wrong "config.scheduler.instance_id would be the same for all workers, and each takes its pod's name; leave it out, or set scheduler.instanceIdPrefix" -}}
 {{- end -}}
+{{- range $key := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" -}}
+{{- range $name, $labels := dict "commonLabels" $values.commonLabels "scheduler.podLabels" $values.scheduler.podLabels "console.podLabels" $values.console.podLabels -}}
+{{- if hasKey (default (dict) $labels) $key -}}
+{{- $wrong = append $wrong (printf "%s has %s, by which this chart selects its pods: leave it out, or set nameOverride" $name $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and $values.existingConfigMap (or $values.config $values.kafka.properties) -}}
 {{- $wrong = append $wrong "existingConfigMap replaces config and kafka.properties: leave those empty" -}}
 {{- end -}}
@@ -91,6 +98,9 @@
 {{- if .enabled -}}
 {{- if not (or .auth.existingSecret .auth.proxy) -}}
 {{- $wrong = append $wrong "console.enabled is set: name the Secret with its token in console.auth.existingSecret; create one with kubectl create secret generic reconsume-console --from-literal=token=$(openssl rand -hex 32)" -}}
+{{- end -}}
+{{- if and (or .auth.tokensKey .auth.clientSecretKey .auth.sessionKey) (not .auth.existingSecret) -}}
+{{- $wrong = append $wrong "console.auth.tokensKey, clientSecretKey and sessionKey are keys of a Secret: name it in console.auth.existingSecret" -}}
 {{- end -}}
 {{- if and (or .auth.proxy .auth.oidc) (not .auth.access) -}}
 {{- $wrong = append $wrong "console.auth.proxy or console.auth.oidc is set: say who may do what in console.auth.access, such as [{role: viewer, people: ['*']}]" -}}

@@ -18,10 +18,12 @@
 {{- default $made .Values.serviceAccount.name -}}
 {{- end -}}
 
+{{- /* Names that a user gives are quoted, here and elsewhere: 1234 and 12e4 are legal, and numbers of YAML. */ -}}
+
 {{- /* What selects pods; never changed, because selectors of workloads cannot be. */ -}}
 {{- define "reconsume.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "reconsume.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "reconsume.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
@@ -38,8 +40,8 @@ app.kubernetes.io/part-of: reconsume
 
 {{- /* metadata of an object. root, component; name, namespace, labels, annotations where they differ. */ -}}
 {{- define "reconsume.metadata" -}}
-name: {{ default (printf "%s-%s" (include "reconsume.fullname" .root) .component) .name }}
-namespace: {{ default .root.Release.Namespace .namespace }}
+name: {{ default (printf "%s-%s" (include "reconsume.fullname" .root) .component) .name | quote }}
+namespace: {{ default .root.Release.Namespace .namespace | quote }}
 labels:
   {{- include "reconsume.labels" . | nindent 2 }}
   {{- with .labels }}
@@ -68,7 +70,7 @@ annotations:
 {{- with concat (default (list) $global.imagePullSecrets) .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ ternary . (get (ternary (dict) . (kindIs "string" .)) "name") (kindIs "string" .) }}
+  - name: {{ ternary . (get (ternary (dict) . (kindIs "string" .)) "name") (kindIs "string" .) | quote }}
   {{- end }}
 {{- end }}
 {{- end -}}

@@ -14,7 +14,7 @@ hostUsers: {{ .root.Values.scheduler.hostUsers }}
 {{- define "reconsume.placement" -}}
 {{- with .Values.scheduler }}
 {{- with .priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .nodeSelector }}
 nodeSelector:

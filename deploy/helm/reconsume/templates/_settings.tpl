@@ -120,12 +120,12 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
 {{- if and (hasPrefix "SASL" $security.protocol) $security.sasl.existingSecret }}
 - name: reconsume-sasl
   secret:
-    secretName: {{ $security.sasl.existingSecret }}
+    secretName: {{ $security.sasl.existingSecret | quote }}
 {{- end }}
 {{- if $security.tls.existingSecret }}
 - name: reconsume-tls
   secret:
-    secretName: {{ $security.tls.existingSecret }}
+    secretName: {{ $security.tls.existingSecret | quote }}
 {{- end }}
 {{- end -}}
 
@@ -146,7 +146,7 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
 {{- define "reconsume.volumes" -}}
 - name: settings
   configMap:
-    name: {{ default .configMap .root.Values.existingConfigMap }}
+    name: {{ default .configMap .root.Values.existingConfigMap | quote }}
 {{- include "reconsume.secretVolumes" .root }}
 {{- end -}}
 

@@ -3,12 +3,12 @@ Also for charts that depend on this one; the context is then .Subcharts.reconsum
 it runs in any namespace; a Secret with the login must be there under the same name. */ -}}
 {{- define "reconsume.sidecar.container" -}}
 {{- $sidecar := .Values.sidecar -}}
-{{- $user := pick .Values.scheduler.podSecurityContext "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" -}}
+{{- $user := pick (default (dict) .Values.scheduler.podSecurityContext) "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" -}}
 name: reconsume
 image: {{ include "reconsume.image" (dict "root" . "image" .Values.image) }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
-  {{- toYaml (merge (dict) .Values.scheduler.securityContext $user) | nindent 2 }}
+  {{- toYaml (merge (dict) (default (dict) .Values.scheduler.securityContext) $user) | nindent 2 }}
 restartPolicy: Always
 args:
   - sidecar

@@ -1,1 +1,1 @@
-"""Writing due records, and what brokers refuse."""
+"""Writes of due records, and refusals by brokers."""

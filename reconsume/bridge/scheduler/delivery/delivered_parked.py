@@ -1,4 +1,4 @@
-"""Records of parked topics that were delivered: they are kept as long as those of delay topics, then deleted."""
+"""Deletion of delivered records from parked topics, after the retention time of delay topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVERY_MS: Final = 600_000.0
 
 
 class ParkedOffsets(Protocol):
-    """Questions and requests about parked partitions, as `KafkaAdmin` has them."""
+    """The part of `KafkaAdmin` that deletes parked records."""
 
     def committed(self, group: str, partitions: Iterable[Partition], /) -> dict[Partition, int]:
         """Return the committed offsets."""
@@ -33,17 +33,17 @@ class ParkedOffsets(Protocol):
 class DeliveredParked:
     """Deletes delivered records of parked topics, because their retention is unlimited.
 
-    A record of a paused group must outlive any retention, so the brokers cannot delete by age alone.
+    A record of a paused group must outlive any retention, so brokers must not delete by age.
 
     Guarantees: no record is deleted before the schedulers have committed its offset.
     Test: tests/unit/bridge/scheduler/delivery/test_delivered_parked.py.
 
     Args:
-        admin: is asked, and deletes.
-        names: of the topics.
-        kept_ms: gives how long delivered records stay.
-        clock: the brokers' time.
-        elapsed: milliseconds that only grow.
+        admin: looks offsets up and deletes records.
+        names: the installation's topics.
+        kept_ms: returns how long delivered records stay.
+        clock: the brokers' clock.
+        elapsed: monotonic milliseconds.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class DeliveredParked:
         self._again_at = float("-inf")
 
     def delete(self, partitions: Iterable[Partition]) -> None:
-        """Delete what is due for it in these partitions, at most every ten minutes.
+        """Delete old delivered records in these partitions, at most every ten minutes.
 
         Raises:
             KafkaNotReachable: a later call tries again.

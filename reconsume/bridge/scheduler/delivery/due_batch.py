@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.process.polled_records import offset_of
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 
 PART: Final = 250
-"""Records whose headers are decoded before the first of them is handed over. More of them leave the processor's cache
-meanwhile, which costs a third of the time for a record. Shown by benchmarks/throughput.py."""
+"""Number of records to decode before the first is produced. With more, records leave the processor's cache meanwhile,
+which costs a third of the time for a record. Shown by benchmarks/throughput.py."""
 
 
 class DueBatch:
-    """Due runs, and the deliveries of their first records.
+    """Due runs of records, and the deliveries decided so far.
 
-    The worker decides about a first part before the transaction begins. `parts` adds the rest while the records before
-    are on their way to the brokers, in the thread of the transaction.
+    The worker decides about a first part before the transaction begins. `parts` adds the rest in the transaction's
+    thread, while earlier records are in flight.
 
-    Guarantees: nothing is looked up and nothing is waited for while a transaction is open. The batch ends before the
-    first record that is not plain (see `Router.route_plain`). A batch that was left grows no more.
+    Guarantees: no look-up and no wait happens while a transaction is open. The batch ends before the first record that
+    is not plain (see `Router.route_plain`). An abandoned batch no longer grows.
     Tests: tests/unit/bridge/scheduler/delivery/test_due_batch.py, tests/unit/bridge/scheduler/test_worker_model.py.
 
     Args:
-        due: the runs; the deliveries are those of their first records, without a gap.
-        deliveries: so far.
+        due: the runs; the deliveries belong to their first records, without a gap.
+        deliveries: the deliveries so far.
         router: decides about the rest.
 
     Attributes:
@@ -42,14 +46,26 @@ class DueBatch:
 
     @property
     def runs(self) -> list[DueRun]:
-        """The runs of the deliveries so far."""
+        """Return the runs of the deliveries so far."""
         return first_of(self._due, len(self.deliveries))
 
+    def commits(self) -> dict[Partition, Commit]:
+        """Return the offsets to commit with the deliveries so far."""
+        return commits_of(self.runs)
+
+    def sources(self) -> Iterator[tuple[PartitionQueue, int]]:
+        """Return the queue and the offset of each delivery, including those that `parts` may add."""
+        return ((run.queue, offset_of(message)) for run in self._due for _, message in run.records)
+
     def end(self) -> tuple[list[DueRun], list[Delivery]]:
-        """Return what is in it; nothing more is added, whatever a thread that was left behind still does."""
+        """Return the contents; nothing is added afterwards, even by an abandoned thread."""
         self._is_left = True
         deliveries = self.deliveries[:]
         return first_of(self._due, len(deliveries)), deliveries
+
+    def all(self) -> Iterator[Delivery]:
+        """Return the deliveries so far, then the ones that `parts` adds."""
+        return chain.from_iterable(chain((self.deliveries,), self.parts()))
 
     def parts(self) -> Iterator[Sequence[Delivery]]:
         """Add the rest, and yield what was added, part by part."""
@@ -68,13 +84,18 @@ class DueBatch:
                     return
 
 
+def commits_of(runs: Sequence[DueRun]) -> dict[Partition, Commit]:
+    """Return the offsets to commit when these runs are delivered."""
+    return {run.where: run.commit for run in runs}
+
+
 def first_part(runs: Sequence[DueRun]) -> list[DueRun]:
-    """Return the runs of the records that are decided about before the transaction begins."""
+    """Return the runs of the records to decide about before the transaction begins."""
     return first_of(runs, PART)
 
 
 def first_of(runs: Sequence[DueRun], count: int) -> list[DueRun]:
-    """Return the runs of the first records."""
+    """Return the runs of the first `count` records."""
     found = []
     for run in runs:
         if count <= 0:

@@ -1,4 +1,4 @@
-"""Transactions that a dead worker has left open, ended by those who get its partitions."""
+"""Open transactions of dead workers, ended by the new owners of their partitions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from reconsume.delay_levels.errors import ReconsumeError
 logger = logging.getLogger(__name__)
 
 _FORGET_MS: Final = 60_000.0
-"""The brokers themselves have ended the transactions of a member that is gone for so long."""
+"""Brokers have ended the transactions of members that are gone for this long."""
 _SURE_MS: Final = 1_000.0
 """After a pause of its coordinator a group loses all members and gets them back one by one."""
 
 
 def end_transactions(base: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> None:
-    """Abort what is open under this transactional id, and fence its user.
+    """Abort an open transaction with this transactional id, and fence its user.
 
     Raises:
-        ReconsumeError: it was not ended.
+        ReconsumeError: the transaction was not ended.
     """
     transactions = Transactions(transactional_settings(base, transactional_id, timeout_ms))
     try:
@@ -37,14 +37,14 @@ def end_transactions(base: Mapping[str, Any], transactional_id: str, timeout_ms:
 
 
 class FormerMembers:
-    """Which workers were members of the group and are not any more."""
+    """The workers that were members of the group and are no longer."""
 
     def __init__(self) -> None:
         self._members: frozenset[str] = frozenset()
         self._gone: dict[str, float] = {}
 
     def look(self, members: Collection[str], now_ms: float) -> None:
-        """Take note of the members that the group has now."""
+        """Note the current members of the group."""
         current = frozenset(members)
         self._gone |= dict.fromkeys(self._members - current, now_ms)
         self._gone = {
@@ -61,24 +61,24 @@ class FormerMembers:
 
     @property
     def are_left(self) -> bool:
-        """Whether some are gone and were not taken."""
+        """Return whether some are gone and not taken yet."""
         return bool(self._gone)
 
 
 class OrphanedTransactions:
-    """Ends the transactions of workers that are gone, in a thread of its own.
+    """Ends the transactions of dead workers, in a background thread.
 
-    A dead worker's open transaction holds up all who read committed records: of its targets, and of the offsets of
-    its partitions. The brokers end it by themselves only after its timeout and up to 10 s more
+    A dead worker's open transaction blocks readers of committed records on its targets, and of the offsets of its
+    partitions. Brokers end it only after its timeout plus up to 10 s
     (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
 
-    The group decides who is gone: only members may commit offsets. One that lives all the same, such
-    as one that was paused, registers anew.
+    The group decides which workers are gone: only members may commit offsets. A worker that lives after all, such as
+    a paused process, registers again.
 
     Args:
-        members: asks for the names of the group's members.
-        end: ends what the worker of this name has left open.
-        clock: milliseconds that only grow.
+        members: returns the names of the group's members.
+        end: ends the transactions of the worker with this name.
+        clock: monotonic milliseconds.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ class OrphanedTransactions:
         self._thread = threading.Thread(target=self._work, name="reconsume-orphaned-transactions", daemon=True)
 
     def start(self) -> None:
-        """Begin with a look at the members."""
+        """Start with a look at the members."""
         self._rebalanced.set()
         self._thread.start()
 
     def noticed(self, has_new_partitions: bool) -> None:
-        """Look at the group after a rebalance; the new owner of partitions ends what their former owners left open."""
+        """Check the group after a rebalance; the new owner of partitions ends their former owners' transactions."""
         self._has_new_partitions |= has_new_partitions
         self._rebalanced.set()
 
     def close(self) -> None:
-        """End the thread, if it was started, after the question or transaction that it is at."""
+        """End the thread after its current request or transaction."""
         self._is_closed = True
         self._rebalanced.set()
         if self._thread.ident is not None:
@@ -113,7 +113,7 @@ class OrphanedTransactions:
     def _work(self) -> None:
         has_new_partitions = False
         while True:
-            # With new partitions and without a rebalance, former members are left that have just gone.
+            # New partitions without a rebalance mean that former members have just left.
             self._rebalanced.wait(_SURE_MS / 1_000 if has_new_partitions else None)
             if self._is_closed:
                 return
@@ -122,7 +122,7 @@ class OrphanedTransactions:
             has_new_partitions = self.look(has_new_partitions=has_new_partitions or came)
 
     def look(self, *, has_new_partitions: bool) -> bool:
-        """Compare the members with those of before, and end what is orphaned; whether to look again in a second."""
+        """Compare the members with the previous ones, end orphaned transactions; return whether to look again soon."""
         try:
             self._former.look(self._ask(), self._clock())
         except ReconsumeError as error:

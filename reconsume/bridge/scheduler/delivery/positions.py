@@ -1,4 +1,4 @@
-"""The POSITIONS topic: where workers stand, written with their deliveries and read when a partition comes."""
+"""The POSITIONS topic: positions of workers, written with their deliveries and read when a partition is assigned."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from reconsume.delay_levels.wire.positions import (
 logger = logging.getLogger(__name__)
 
 ONLY_PARTITION: Final = 0
-"""Of the POSITIONS topic."""
+"""The only partition of the POSITIONS topic."""
 _SECONDS: Final = 5.0
-"""The worker delivers nothing while it reads."""
+"""Limit of a read, during which the worker delivers nothing."""
 
 
 class PositionRecord(NamedTuple):
@@ -37,8 +37,8 @@ class LastPositions(NamedTuple):
     """The last position of each partition, up to some end of the topic.
 
     Attributes:
-        end: every record before this offset was read.
-        last: by partition: the offset of the record, and the position; None after a reset.
+        end: the offset before which every record was read.
+        last: by partition the offset of the record, and the position; None after a reset.
     """
 
     end: int
@@ -49,9 +49,9 @@ class PositionLog:
     """Writes and reads the positions of one installation.
 
     Args:
-        base: librdkafka's settings for any client.
-        topic: the POSITIONS topic; it has one partition, so the last record of a key counts.
-        transactional_id: of this worker.
+        base: librdkafka settings that every client uses.
+        topic: the POSITIONS topic, with one partition, so the last record of a key counts.
+        transactional_id: this worker's id.
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, transactional_id: str = "") -> None:
@@ -63,9 +63,9 @@ class PositionLog:
         self._uncommitted = LastPositions(0, {})
 
     def meet(self, topics: Iterable[str]) -> None:
-        """Ask for the ids of topics before their first record is read, so that no position has a later topic's id.
+        """Ask for topic ids before the first record is read, so that no position gets a later topic's id.
 
-        Of a topic that may not be looked at positions are neither written nor used.
+        Without the right to describe a topic, its positions are neither written nor used.
 
         Raises:
             KafkaNotReachable: no answer.
@@ -85,15 +85,15 @@ class PositionLog:
 
     @property
     def trial(self) -> PositionRecord:
-        """A record that may be written, in a transaction that is aborted, to see whether one can."""
+        """Return a record for an aborted transaction that tests whether positions can be written."""
         return PositionRecord(self._topic, position_key(self._topic, 0), None)
 
     def id_of(self, topic: str) -> str | None:
-        """The id of a topic, if it was met."""
+        """Return the id of a topic, if it is known."""
         return self._ids.get(topic)
 
     def records(self, offsets: Mapping[Partition, Commit]) -> list[PositionRecord]:
-        """Return the records to write with a batch that commits these offsets."""
+        """Return the records that go with a batch which commits these offsets."""
         return [
             PositionRecord(
                 self._topic,
@@ -105,15 +105,15 @@ class PositionLog:
         ]
 
     def uncommitted(self) -> LastPositions:
-        """All that is written, also in transactions that are open or were aborted; reads what is new since `meet`."""
+        """Return all written positions, also of open and aborted transactions; reads records since `meet`."""
         self._uncommitted = self._read(self._uncommitted, uncommitted=True)
         return self._uncommitted
 
     def committed(self) -> LastPositions:
-        """All before the first transaction that is open.
+        """Return all positions before the first open transaction.
 
         Raises:
-            KafkaNotReachable: no answer. So does `uncommitted`.
+            KafkaNotReachable: no answer; also from `uncommitted`.
             KafkaRefused: the right to read the topic is missing.
         """
         return self._read(LastPositions(0, {}), uncommitted=False)

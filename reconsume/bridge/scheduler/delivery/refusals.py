@@ -1,4 +1,4 @@
-"""Refusals by brokers, remembered by target and cause, so that they cost the records of other targets nothing."""
+"""Refusals by brokers, remembered by target and cause, so that they cost other targets nothing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, Rec
 logger = logging.getLogger(__name__)
 
 _FRESH_MS: Final = 5_000.0
-"""A refusal holds for so long. Then one record, or one question, finds out whether it still does."""
+"""A refusal holds for this time. Then one record, or one request, finds out whether it still does."""
 _KEPT_MS: Final = 600_000.0
-"""A target is suspected for so long after its last refusal."""
+"""A target is suspected for this time after its last refusal."""
 _AGAIN_MS: Final = 500.0
 _PATIENT_TRIALS: Final = 3
 _DECIDED: Final = UNWRITTEN | {"quarantined"}
@@ -30,16 +30,16 @@ Where = tuple[str, int, int]
 
 
 class TrialWriter(Protocol):
-    """Writes single records for nothing but the brokers' verdict."""
+    """Writes single records to get the brokers' verdict."""
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
-        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+        """Return why the brokers refuse the record; raise `KafkaNotReachable` without a verdict."""
 
     def limit_of(self, topic: str) -> int | None:
-        """Return the topic's `max.message.bytes`, None where the brokers do not say."""
+        """Return the topic's `max.message.bytes`, None if the brokers do not say."""
 
     def limit_sets(self, topic: str, max_bytes: int | None) -> None:
-        """Send the topic no more than that in one request for a partition; None ends the limit."""
+        """Limit requests for a partition of the topic to this size; None removes the limit."""
 
 
 @dataclass(slots=True)
@@ -47,9 +47,9 @@ class _Refused:
     """The known facts about a target.
 
     Attributes:
-        reason: why it refused a record.
-        size: smaller records are not concerned; 0 where the cause concerns all records.
-        until_ms: it holds without another trial.
+        reason: the reason for the refusal of a record.
+        size: smaller records are accepted; 0 if the cause concerns all records.
+        until_ms: the end of its validity.
     """
 
     reason: str
@@ -59,15 +59,15 @@ class _Refused:
 
 @dataclass(slots=True)
 class _Search:
-    """Looks for the smallest record that a target refuses.
+    """A search for the smallest record that a target refuses.
 
     Attributes:
         records: one record of each size.
-        total: the bytes of all records that were refused together.
-        hint: the limit, as far as the brokers tell.
-        is_again: whether it is one record of a target that has refused a smaller one.
-        errors: why each size was refused.
-        unanswered: trials without a verdict.
+        total: total bytes of the records that were refused together.
+        hint: the limit that the brokers report.
+        is_again: whether it is a single record of a target that has refused a smaller one.
+        errors: the error for each size.
+        unanswered: number of trials without a verdict.
     """
 
     sizes: SizeSearch
@@ -86,15 +86,16 @@ class Refusals:
         1. A record goes to the quarantine for its size only if the brokers refused it alone, or refused a smaller one
            within the last 5 s and the producer does not compress.
         2. A record goes to the quarantine for a missing right only if the brokers denied the right within the last 5 s.
-        3. A record that waits for a verdict holds up its partition alone. Finding the limit of a target takes one
-           aborted batch and a trial for each halving of the number of sizes, one a turn of the worker.
-    The topic's `max.message.bytes` only says which record is tried first. With compression each record is tried alone.
+        3. A record that waits for a verdict holds up only its partition. The limit of a target is found with one
+           aborted batch and a trial for each halving of the number of sizes, one in each turn of the worker.
+    The topic's `max.message.bytes` only decides which record is tried first. With compression each record is tried
+    alone.
     Tests: tests/unit/bridge/scheduler/delivery/test_refusals.py, tests/integration/test_refusals.py.
 
     Args:
         router: makes records for the quarantine.
-        trials: None where nothing can be written for a verdict alone; then the worker halves its batches.
-        unwritable: which of these topics this client may not write to, and why.
+        trials: writes single records; None if that is impossible, and then the worker halves its batches.
+        unwritable: returns the topics that this client may not write to, and why.
         compresses: whether a larger record may take less space than a smaller one.
     """
 
@@ -111,7 +112,6 @@ class Refusals:
         self._unwritable = unwritable
         self._compresses = compresses
         self._alone: dict[Where, str] = {}
-        self._written: set[Where] = set()
         self._targets: dict[str, _Refused] = {}
         self._searches: dict[str, _Search] = {}
         self._asked: set[str] = set()
@@ -120,10 +120,10 @@ class Refusals:
         self._not_before = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._alone or self._written or self._targets or self._searches)
+        return bool(self._alone or self._targets or self._searches)
 
     def overrule(self, runs: list[DueRun], batch: list[Delivery], now_ms: float) -> tuple[list[DueRun], list[Delivery]]:
-        """Return the part of the batch that can be written now; what is refused goes to the quarantine."""
+        """Return the part of the batch that can be written now; refused records go to the quarantine."""
         kept_runs, kept, deliveries = list[DueRun](), list[Delivery](), iter(batch)
         for run in runs:
             judged = [
@@ -137,11 +137,9 @@ class Refusals:
         return kept_runs, kept
 
     def _judge(self, source: tuple[str, int], record: Waits, one: Delivery, now_ms: float) -> Delivery | None:
-        """Return what to write for the record, None while that is not known."""
+        """Return the delivery of the record, None while the verdict is open."""
         message = record[1]
         where = *source, offset_of(message)
-        if where in self._written:
-            return one._replace(outcome="dropped")  # noqa: SLF001 - public on named tuples
         if (reason := self._alone.get(where)) is not None:
             return self._router.quarantine(message, reason)
         if one.outcome in _DECIDED:
@@ -154,7 +152,7 @@ class Refusals:
     def _compare(
         self, where: Where, message: PolledRecord, one: Delivery, known: _Refused, now_ms: float
     ) -> Delivery | None:
-        """Judge a record by what its target has refused."""
+        """Judge a record by its target's earlier refusals."""
         size = record_batch_bytes(one) if known.size else 0
         if size < known.size:
             return one
@@ -163,7 +161,7 @@ class Refusals:
         return self._doubt(where, one, size)
 
     def _doubt(self, where: Where, one: Delivery, size: int) -> Delivery | None:
-        """Find out anew what a target accepts."""
+        """Start to find out what a target accepts now."""
         if not size:
             self._asked.add(one.topic)
         elif self._trials is None:
@@ -174,7 +172,7 @@ class Refusals:
         return None
 
     def learn(self, runs: Sequence[DueRun], batch: Sequence[Delivery], aborted: BatchAborted, now_ms: float) -> bool:
-        """Begin to find out which records of an aborted batch are refused; False if only halving can tell."""
+        """Start to find the refused records of an aborted batch; False if only halving helps."""
         if isinstance(aborted.error, RecordTooLarge):
             return self._learn_size(runs, batch, aborted.topic, now_ms)
         topics = {one.topic for one in batch if one.outcome not in _DECIDED}
@@ -188,11 +186,11 @@ class Refusals:
         return bool(found)
 
     def _learn_size(self, runs: Sequence[DueRun], batch: Sequence[Delivery], topic: str, now_ms: float) -> bool:
-        """Search among the records of the target; those for the quarantine cannot go elsewhere."""
+        """Search among the target's records; records for the quarantine have no alternative."""
         concerned = [
             (record_batch_bytes(one), where, one)
             for where, one in zip(wheres_of(runs), batch, strict=True)
-            if one.topic == topic and one.outcome not in _DECIDED and where not in self._written
+            if one.topic == topic and one.outcome not in _DECIDED
         ]
         if not concerned or self._trials is None or topic in self._searches:
             return False
@@ -209,40 +207,31 @@ class Refusals:
         return True
 
     def refused_alone(self, where: Where, one: Delivery, error: ReconsumeError, now_ms: float) -> None:
-        """A record was refused as the only one of its batch."""
+        """Note that a record was refused as the only one of its batch."""
         self._alone[where] = str(error)
         if isinstance(error, RecordTooLarge):
             self._remember(one.topic, _too_large(error, record_batch_bytes(one), now_ms))
             self._untried.pop(one.topic, None)
 
     def is_blamed(self, where: Where) -> bool:
-        """Whether the record was refused alone before."""
+        """Return whether the record was refused alone before."""
         return where in self._alone
 
     def pardon(self, where: Where) -> None:
-        """Try the record as it is next time."""
+        """Try the record unchanged next time."""
         self._alone.pop(where, None)
 
-    def stored(self, wheres: Iterable[Where]) -> None:
-        """These are stored, though their batch was aborted."""
-        self._written.update(wheres)
-
-    def is_stored(self, where: Where) -> bool:
-        """Whether the record was stored already."""
-        return where in self._written
-
     def forget(self, wheres: Iterable[Where]) -> None:
-        """These are delivered and committed."""
+        """Forget delivered and committed records."""
         for where in wheres:
             self._alone.pop(where, None)
-            self._written.discard(where)
 
     def revoke(self, partitions: Collection[tuple[str, int]]) -> None:
-        """These partitions went to another worker."""
-        self.forget([where for where in (*self._alone, *self._written) if where[:2] in partitions])
+        """Forget these partitions, which went to another worker."""
+        self.forget([where for where in self._alone if where[:2] in partitions])
 
     def step(self, now_ms: float) -> None:
-        """Find out one thing more: one question, or one trial."""
+        """Take one step of the search: one request, or one trial."""
         if self._asked:
             self._ask(now_ms)
         elif self._searches and now_ms >= self._not_before:
@@ -259,13 +248,13 @@ class Refusals:
             self._forget_target(topic)
 
     def _leave_to_halving(self, topic: str, now_ms: float) -> None:
-        """No trial gives a verdict; the worker writes the records and halves its batches until one is refused alone."""
+        """Give up trials; the worker writes the records and halves its batches until one is refused alone."""
         del self._searches[topic]
         self._untried[topic] = now_ms + _FRESH_MS
         self._forget_target(topic)
 
     def _ask(self, now_ms: float) -> None:
-        """A target whose state is unknown is written to; then the brokers tell."""
+        """Write to a target with an unknown state, and let the brokers decide."""
         found: Mapping[str, str] = {}
         try:
             found = self._unwritable(self._asked)
@@ -279,7 +268,7 @@ class Refusals:
         self._asked.clear()
 
     def _try(self, topic: str, search: _Search, now_ms: float) -> None:
-        """Try the next size; raises `KafkaNotReachable` if nothing is known after it."""
+        """Try the next size; raise `KafkaNotReachable` if there was no verdict."""
         assert self._trials is not None
         size = search.sizes.next_size
         if size is not None:
@@ -303,11 +292,11 @@ class Refusals:
                 self._limit_sets(topic, min(search.hint or size - 1, self._sets.get(topic, size)))
         elif search.is_again:
             if self._compresses and topic in self._targets:
-                self._targets[topic].size = largest + 1  # smaller ones are taken for good until one is refused
+                self._targets[topic].size = largest + 1  # smaller ones count as accepted until one is refused
             else:
                 self._forget_target(topic)
         else:
-            # Each is taken alone, so together they are too large.
+            # Each is accepted alone, so together they are too large.
             before = self._sets.get(topic, search.total)
             half = max(largest, min(before, search.total) // 2)
             self._limit_sets(topic, search.hint if search.hint is not None and search.hint < before else half)
@@ -335,5 +324,5 @@ def _too_large(error: ReconsumeError, size: int, now_ms: float) -> _Refused:
 
 
 def wheres_of(runs: Iterable[DueRun]) -> list[Where]:
-    """Return where each record of a batch stands, in the batch's order."""
+    """Return the position of each record of a batch, in the batch's order."""
     return [(run.queue.topic, run.queue.partition, offset_of(message)) for run in runs for _, message in run.records]

@@ -1,4 +1,4 @@
-"""Single records, written in transactions that are aborted, to hear whether brokers refuse them."""
+"""Trials of single records, in aborted transactions, to learn whether brokers refuse them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TIMES: Final = 2
 
 
 class Trials:
-    """Tries records with a producer of its own, which a refusal costs 30 ms; the worker's would have to be replaced.
+    """Tries records with a separate producer, which a refusal costs 30 ms; the worker's would have to be replaced.
 
-    The producer is made for the first trial; its transactional id is the worker's and `-trial`.
+    The producer is made for the first trial; its transactional id is the worker's with `-trial` appended.
 
     Args:
-        settings: librdkafka's, of a transactional producer.
+        settings: librdkafka settings of a transactional producer.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -32,7 +32,7 @@ class Trials:
         self._transactions: Transactions | None = None
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
-        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+        """Return why the brokers refuse the record; raise `KafkaNotReachable` without a verdict."""
         if self._transactions is None:
             self._transactions = Transactions(self._settings)
         causes: list[str] = []
@@ -45,7 +45,7 @@ class Trials:
 
     @staticmethod
     def _cause(transactions: Transactions, one: Delivery) -> KafkaError | None:
-        """Return what the record's delivery report says, or why there is none."""
+        """Return the error of the record's delivery report, or the reason for its absence."""
         reports: list[KafkaError | None] = []
 
         def produce(producer: Producer) -> None:

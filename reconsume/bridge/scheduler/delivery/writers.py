@@ -1,10 +1,9 @@
-"""Write a batch and commit where it came from, in one Kafka transaction."""
+"""Writes a batch and commits its offsets, in one Kafka transaction."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final, Protocol
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
@@ -15,6 +14,7 @@ from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import Trials
 from reconsume.bridge.scheduler.targets.record_size import MessageSets
@@ -42,30 +42,26 @@ DELIVERING: Final = "delivering a batch"
 
 
 class BatchAborted(Exception):
-    """Nothing of the batch counts; its records are still to be delivered.
+    """The batch was aborted; its records must be delivered again.
 
     Attributes:
-        error: why.
+        error: the cause.
         passing: True when the same batch may succeed later, False when one of its records was refused.
-        written: indices of records that are stored all the same (never in a transaction).
         topic: the Kafka topic that refused a request, empty where librdkafka does not name it.
     """
 
-    def __init__(
-        self, error: ReconsumeError, *, passing: bool, written: frozenset[int] = frozenset(), topic: str = ""
-    ) -> None:
+    def __init__(self, error: ReconsumeError, *, passing: bool, topic: str = "") -> None:
         super().__init__(str(error))
         self.error = error
         self.passing = passing
-        self.written = written
         self.topic = topic
 
 
 class BatchInDoubt(Exception):
-    """All of the batch counts, or nothing; `recover` has the brokers decide it, then the committed offsets tell.
+    """The whole batch counts, or none of it. `recover` makes the brokers decide; then the committed offsets show it.
 
     Attributes:
-        error: why it is unknown.
+        error: the reason for the doubt.
     """
 
     def __init__(self, error: ReconsumeError) -> None:
@@ -77,7 +73,7 @@ class WriterBroken(Exception):
     """The producer is unusable; uncommitted records are read again by a new one.
 
     Attributes:
-        error: why.
+        error: the reason.
     """
 
     def __init__(self, error: ReconsumeError) -> None:
@@ -89,53 +85,45 @@ class BatchWriter(Protocol):
     """Writes batches for one worker."""
 
     def start(self) -> None:
-        """Get ready; raises `KafkaNotReachable` or `KafkaRefused`."""
+        """Prepare; raise `KafkaNotReachable` or `KafkaRefused`."""
 
-    def write(
-        self,
-        batch: Sequence[Delivery],
-        offsets: Callable[[], Mapping[Partition, Commit]],
-        consumer: GroupConsumer,
-        more: Iterable[Sequence[Delivery]],
-    ) -> None:
-        """Write all of `batch` and commit the offsets.
+    def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
+        """Write a batch, with the parts that are added meanwhile, and commit its offsets.
 
         Args:
-            batch: grows with `more`.
-            offsets: called when all is produced.
-            consumer: that has read them.
-            more: further parts of the batch, perhaps for another thread.
+            batch: the batch; its parts may be made in another thread.
+            consumer: the consumer that read the records.
 
         Raises:
-            BatchAborted, BatchInDoubt, WriterBroken: it was not committed, or that is unknown.
+            BatchAborted, BatchInDoubt, WriterBroken: the batch was not committed, or whether it was is unknown.
         """
 
     def ask_time(self) -> None:
-        """Hear the brokers' time, where that is possible; raises `KafkaNotReachable` or `WriterBroken`."""
+        """Get the brokers' time if possible; raise `KafkaNotReachable` or `WriterBroken`."""
 
     def recover(self) -> None:
-        """After `BatchInDoubt`: have the brokers decide; raises `KafkaNotReachable` while they do not answer."""
+        """After `BatchInDoubt`, make the brokers decide; raise `KafkaNotReachable` while they do not answer."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
 class TransactionalWriter:
-    """Deliveries and offsets become visible together or not at all.
+    """Makes deliveries and offsets visible together or not at all.
 
-    Guarantees: a transaction is refused for its offsets too, where the right to read the lane was taken, so a record
-    that is alone in it is to blame only if its own delivery report says so.
+    Guarantees: offsets may be refused too, if the right to read the lane was revoked. So a record that is alone in a
+    transaction is blamed only if its own delivery report has an error.
     Tests: tests/integration/test_missing_rights.py, tests/unit/bridge/scheduler/test_worker.py.
 
     Args:
-        base: librdkafka's settings for any client.
-        transactional_id: stable per worker.
-        transaction_timeout_ms: of the brokers.
-        time: is told the append times of what is written, so that it knows the brokers' clock.
-        asked: a topic whose append time is asked for: by a record in a transaction that is aborted, which no reader of
-            committed records sees.
-        positions: gives the records of the POSITIONS topic that go with a batch.
-        limit_of: the `max.message.bytes` of a topic, None where the brokers do not say.
+        base: librdkafka settings that every client uses.
+        transactional_id: the worker's stable id.
+        transaction_timeout_ms: the brokers' timeout of a transaction.
+        time: the clock that learns from append times of written records.
+        asked: a topic to get the time from: by a record in an aborted transaction, invisible to readers of committed
+            records.
+        positions: makes the records of the POSITIONS topic for a batch.
+        limit_of: returns the `max.message.bytes` of a topic, None if the brokers do not say.
     """
 
     def __init__(
@@ -164,14 +152,14 @@ class TransactionalWriter:
         self.limit_of = limit_of
 
     def start(self) -> None:
-        """Register the transactional id; this ends what a dead predecessor with it left open."""
+        """Register the transactional id, which ends open transactions of a dead predecessor."""
         self._register(START_SECONDS)
         self.ask_time()
         if self._positions is not None:
             self._try_positions(self._positions)
 
     def recover(self) -> None:
-        """After `BatchInDoubt`: the brokers end what is open; raises `WriterBroken` if they refuse to."""
+        """After `BatchInDoubt`, make the brokers end open transactions; raise `WriterBroken` if they refuse."""
         try:
             self._register(PATIENCE_SECONDS)
         except (KafkaRefused, WorkerFenced) as error:
@@ -184,9 +172,9 @@ class TransactionalWriter:
             raise self._explain(error.args[0], _REGISTERING) from error
 
     def ask_time(self) -> None:
-        """At most once in a second: brokers whose clocks differ contradict each other all the time.
+        """Ask at most once a second: brokers with different clocks contradict each other constantly.
 
-        Without the right to ask, what was heard holds; before that the machine's own clock.
+        Without the right to write there, earlier acknowledgements count, or else the machine's own clock.
         """
         if self._time is None or monotonic_ms() < self._ask_at:
             return
@@ -200,7 +188,7 @@ class TransactionalWriter:
         self._ask_at = monotonic_ms() + _ASK_AGAIN_MS
 
     def _try_positions(self, positions: PositionLog) -> None:
-        """Without the right to write them no batch would be committed; raises `KafkaRefused` with what to do."""
+        """Check the right to write positions, which every batch needs; raise `KafkaRefused` with the remedy."""
         self._position_refusal = None
         trial = [positions.trial]
         cause = self._try_out(lambda producer: self._produce_positions(producer, trial), WRITING_POSITIONS)
@@ -209,7 +197,7 @@ class TransactionalWriter:
             raise KafkaNotReachable(str(why)) if self._position_refusal is None else why
 
     def _try_out(self, produce: Produce, doing: str) -> KafkaError | None:
-        """Write records in a transaction that is aborted; gives why that did not work."""
+        """Write records in an aborted transaction; return the error if that failed."""
         try:
             self._transactions.try_out(produce)
         except Undone as error:
@@ -229,7 +217,7 @@ class TransactionalWriter:
             producer.produce(one.topic, one.value, one.key, ONLY_PARTITION, on_delivery=told)
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
-        """Hears the append time of the record that it is given to, or that it was refused."""
+        """Return a delivery callback that learns the append time of a record, or its refusal."""
         time, sent = self._time, monotonic_ms()
 
         def stored(error: KafkaError | None, message: Message) -> None:
@@ -241,24 +229,19 @@ class TransactionalWriter:
 
         return stored
 
-    def write(
-        self,
-        batch: Sequence[Delivery],
-        offsets: Callable[[], Mapping[Partition, Commit]],
-        consumer: GroupConsumer,
-        more: Iterable[Sequence[Delivery]] = (),
-    ) -> None:
-        """Begin, produce all, send the offsets with fresh group metadata, commit."""
+    def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
+        """Begin a transaction, produce all records, send the offsets with the current group metadata, commit."""
         commits: dict[Partition, Commit] = {}
         metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
+        # Prepared first, so that librdkafka adds the partitions of both to the transaction in one request.
+        first, size = self._place(batch, commits), len(batch.deliveries)
 
         def produce(producer: Producer) -> None:
-            # Ready before the first record, so that librdkafka adds the partitions of both to the transaction at once.
-            positions, size = self._place(offsets, commits), len(batch)
-            self._produce(producer, chain.from_iterable(chain((batch,), more)))
-            if len(batch) > size:
-                positions = self._place(offsets, commits)
+            positions = first
+            self._produce(producer, batch.all())
+            if len(batch.deliveries) > size:
+                positions = self._place(batch, commits)
             self._produce_positions(producer, positions)
 
         try:
@@ -267,7 +250,7 @@ class TransactionalWriter:
             if self._position_refusal is not None:
                 # No record of the batch is to blame.
                 raise BatchAborted(translate(self._position_refusal, WRITING_POSITIONS), passing=True) from error
-            several = sum(one.outcome not in UNWRITTEN for one in batch) > 1
+            several = sum(one.outcome not in UNWRITTEN for one in batch.deliveries) > 1
             refused = is_refusal_of_some(error.cause) and (several or self._first_refusal is not None)
             topic = refusing_topic(error.cause) if refused else ""
             raise BatchAborted(translate(error.cause, DELIVERING), passing=not refused, topic=topic) from error
@@ -280,26 +263,24 @@ class TransactionalWriter:
             if isinstance(why, KafkaNotReachable):
                 raise BatchAborted(why, passing=True) from error
             raise WriterBroken(why) from error
-        if self._topics.are_too_many(batch):
+        if self._topics.are_too_many(batch.deliveries):
             self._transactions.renew()
 
-    def _place(
-        self, offsets: Callable[[], Mapping[Partition, Commit]], commits: dict[Partition, Commit]
-    ) -> Sequence[PositionRecord]:
+    def _place(self, batch: DueBatch, commits: dict[Partition, Commit]) -> Sequence[PositionRecord]:
         """Set the offsets to commit, and return the positions to write with them."""
-        commits.update(offsets())
+        commits.update(batch.commits())
         return [] if self._positions is None else self._positions.records(commits)
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
-        """Return why the brokers refuse the record; raises `KafkaNotReachable` where they do not say."""
+        """Return why the brokers refuse the record; raise `KafkaNotReachable` without a verdict."""
         return self._trials.try_alone(delivery)
 
     def limit_sets(self, topic: str, max_bytes: int | None) -> None:
-        """Send the topic no more than that in one request for a partition; None ends the limit."""
+        """Limit requests for a partition of the topic to this size; None removes the limit."""
         self._sets.limit(topic, max_bytes)
 
     def _produce(self, producer: Producer, records: Iterable[Delivery]) -> None:
-        """With a callback for the first record alone: the commit fails if one of them does, and says why."""
+        """Produce the records, with a callback only for the first: the commit reports any record that fails."""
         produce, sets = producer.produce, self._sets or None
         self._sets.begin()
         on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
@@ -327,6 +308,6 @@ class TransactionalWriter:
         return translate(error, doing)
 
     def close(self) -> None:
-        """Let go at once; an open transaction was aborted before."""
+        """Release the producer at once; an open transaction was aborted before."""
         self._transactions.close()
         self._trials.close()

@@ -1,1 +1,1 @@
-"""Which partitions a worker has, and where it begins."""
+"""The partitions of a worker, and where it starts them."""

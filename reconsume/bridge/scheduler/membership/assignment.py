@@ -1,4 +1,4 @@
-"""The partitions of a worker from the moment Kafka gives them, and where each begins."""
+"""The partitions of a worker from their assignment on, and the start of each."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ logger = logging.getLogger(__name__)
 _AGAIN_MS: Final = 500.0
 
 Refused = Callable[[str], str | None]
-"""Why a topic may not be scheduled from, None if it may."""
+"""Returns why a topic may not be scheduled from, None if it may."""
 
 
 class Assignment:
-    """Puts records of a partition into the read-ahead once it is known what earlier owners have done.
+    """Passes a partition's records to the read-ahead once the progress of earlier owners is known.
 
-    That is asked with the first record of a partition, or its end: librdkafka has waited by then for open transactions
+    The request follows the first record of a partition, or its end: by then librdkafka has waited for open transactions
     of dead owners, which hold the offset back for up to 20 s.
 
     Args:
-        consumer: the member of the group.
-        read_ahead: gets and loses the partitions.
-        owners: tells where partitions go on.
-        names: of the installation.
-        refused: is asked for each topic.
-        due_of: the due moment of a record of `DELAY.0s`.
-        is_paused: whether the retries of a group are paused now.
-        clock: milliseconds that only grow.
+        consumer: the group's member.
+        read_ahead: the queues of the partitions.
+        owners: finds where partitions continue.
+        names: the installation's topics.
+        refused: called for each topic.
+        due_of: returns the due moment of a record of `DELAY.0s`.
+        is_paused: returns whether the retries of a group are paused now.
+        clock: monotonic milliseconds.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class Assignment:
 
     @property
     def refused(self) -> int:
-        """How many partitions are not scheduled from."""
+        """The number of partitions that are not scheduled from."""
         return len(self._refused_partitions)
 
     @property
     def is_begun(self) -> bool:
-        """Whether records of all partitions may go to the read-ahead as they are."""
+        """Whether records of all partitions can go directly to the read-ahead."""
         return not (self._new or self._waiting or self._done_before)
 
     def assign(self, partitions: Sequence[Partition]) -> None:
-        """Begin with partitions that Kafka gives; what is left of an earlier assignment that was not revoked goes."""
+        """Start assigned partitions; drop leftovers of an earlier assignment that was not revoked."""
         self.revoke(set(partitions))
         topics = {topic for topic, _ in partitions}
         self._owners.meet(topics)
@@ -102,7 +102,7 @@ class Assignment:
                     self._read_ahead.assign(*where, delay_ms)
                 self._new.add(where)
         self._consumer.start(dict.fromkeys(partitions, COMMITTED))
-        # librdkafka (2.16) remembers a pause over an assignment that was lost and came back:
+        # librdkafka (2.16) keeps a pause across an assignment that was lost and returned:
         # tests/integration/test_scheduler_faults.py.
         self._consumer.resume(partitions)
         refused = [where for where in partitions if not self._read_ahead.owns(where)]
@@ -110,7 +110,7 @@ class Assignment:
         self._refused_partitions.update(refused)
 
     def revoke(self, gone: set[Partition]) -> None:
-        """Release partitions: another worker begins with them."""
+        """Release partitions: another worker starts with them."""
         self._read_ahead.revoke(gone)
         self._owners.forget(gone)
         self._refused_partitions -= gone
@@ -120,7 +120,7 @@ class Assignment:
             self._waiting.pop(where, None)
 
     def heard_of(self, messages: Iterable[PolledRecord]) -> None:
-        """Ask where partitions go on of which the first record, or the end, has come.
+        """Look up where partitions continue whose first record, or end, has arrived.
 
         Raises:
             ReconsumeError: the committed offsets are unavailable.
@@ -130,7 +130,7 @@ class Assignment:
             self._begin(come)
 
     def try_again(self) -> None:
-        """Ask again for partitions that have a later position in a transaction that is open; raises the same."""
+        """Ask again for partitions with a later position in an open transaction; raises the same."""
         if self._waiting and self._clock() >= self._again_at:
             self._begin(set(self._waiting))
 
@@ -155,7 +155,7 @@ class Assignment:
         self._consumer.resume(decided)
 
     def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
-        """Commit positions that the group's coordinator has lost, and read on from there."""
+        """Commit positions that the group's coordinator has lost, and continue from there."""
         logger.warning(
             "coordinator lost offsets of the group, continuing at positions: %s",
             ", ".join(f"{topic}-{number}@{one.offset}" for (topic, number), one in sorted(positions.items())),
@@ -165,14 +165,14 @@ class Assignment:
             try:
                 self._consumer.seek(where, one.offset)
             except ReconsumeError as error:
-                # Records below the position are read and left out.
+                # Records below the position are read and dropped.
                 logger.warning("%s", error)
 
     def add(self, where: Partition, run: Sequence[PolledRecord]) -> None:
-        """Keep records of a partition, without those that earlier owners have delivered.
+        """Keep records of a partition that earlier owners have not delivered.
 
-        librdkafka may give those too (see `StaleRecords`). And it begins anew where the group's coordinator says that
-        nothing is committed.
+        librdkafka may return delivered ones too (see `StaleRecords`). It also starts anew if the group's coordinator
+        reports no commit.
         """
         if (waiting := self._waiting.get(where)) is not None:
             waiting.extend(run)

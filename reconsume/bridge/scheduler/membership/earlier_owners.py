@@ -1,4 +1,4 @@
-"""The committed offsets of a partition's earlier owners, and the records above that they have finished."""
+"""The progress of a partition's earlier owners: committed offsets, and finished records above them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 3.0
 _TRIES: Final = 4
-"""A question that is asked while the coordinator is away may get no answer when it is back; a new one does."""
+"""A request to an absent coordinator may get no answer even after its return; a new request does."""
 _PATIENCE_MS: Final = 30_000.0
 """Brokers have aborted a dead worker's transaction by then."""
 
 
 class EarlierProgress(NamedTuple):
-    """The next record to deliver by one commit or position, and the records above that are delivered.
+    """The next record to deliver by a commit or position, and the delivered records above.
 
     Attributes:
-        is_restored: whether the group's coordinator has lost it.
+        is_restored: whether the coordinator had lost it.
     """
 
     offset: int
@@ -38,29 +38,29 @@ class EarlierProgress(NamedTuple):
 
 
 class PositionReader(Protocol):
-    """The POSITIONS topic, as `PositionLog` reads it."""
+    """Reads the POSITIONS topic, as `PositionLog` does."""
 
     def meet(self, topics: Iterable[str]) -> None:
         """Learn the ids of topics."""
 
     def id_of(self, topic: str) -> str | None:
-        """The id of a topic that was met."""
+        """Return the id of a known topic."""
 
     def uncommitted(self) -> LastPositions:
-        """All that is written."""
+        """Return all written positions."""
 
     def committed(self) -> LastPositions:
-        """All before the first transaction that is open."""
+        """Return all positions before the first open transaction."""
 
 
 class EarlierOwners:
-    """Tells where partitions go on: at the committed offset, or at the last position if that is ahead.
+    """Finds where partitions continue: at the committed offset, or at the last position if that is ahead.
 
     A group's coordinator may lose offsets; positions are records of the same transactions. An open transaction of any
-    worker hides all positions behind it from readers of committed records, but seldom holds up a partition: if not
-    even the last uncommitted position is ahead of the committed offset, no committed one is.
+    worker hides later positions from readers of committed records, but seldom delays a partition: if not even the last
+    uncommitted position is ahead of the committed offset, no committed one is.
 
-    Guarantees: a coordinator that loses offsets costs nothing. Only a partition with an uncommitted position ahead of
+    Guarantees: offsets that a coordinator loses do no harm. Only a partition with an uncommitted position ahead of
     its committed offset waits, 30 s at most. Topic ids are asked for before the first record is read, so a position
     never has the id of a later topic.
     Tests: tests/unit/bridge/scheduler/membership/test_earlier_owners.py, tests/integration/test_lost_offsets.py,
@@ -68,9 +68,9 @@ class EarlierOwners:
 
     Args:
         consumer: a member of the schedulers' group, which reads committed records.
-        positions: without them the committed offsets are believed.
-        is_stopping: whether to give up waiting for the coordinator.
-        clock: milliseconds that only grow.
+        positions: the positions; with None the committed offsets count.
+        is_stopping: returns whether to stop waiting for the coordinator.
+        clock: monotonic milliseconds.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class EarlierOwners:
         self._undecided_since: dict[Partition, float] = {}
 
     def meet(self, topics: Iterable[str]) -> None:
-        """Take note of topics of which partitions come; raises `KafkaNotReachable`."""
+        """Note topics whose partitions are about to be assigned; raises `KafkaNotReachable`."""
         if self._positions is not None:
             self._positions.meet(topics)
 
     def ask(self, partitions: Collection[Partition]) -> tuple[dict[Partition, EarlierProgress], set[Partition]]:
-        """Where these go on, as far as there is an offset, and those of which it is not known yet: ask again.
+        """Return where partitions continue, if they have an offset, and the undecided ones to ask again.
 
-        After 30 s the committed offset holds.
+        After 30 s the committed offset counts.
 
         Raises:
             ReconsumeError: the committed offsets are unavailable.
@@ -117,12 +117,12 @@ class EarlierOwners:
         return {where: one for where, one in left.items() if where not in undecided - late}, undecided - late
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """These are another worker's now."""
+        """Forget partitions of another worker."""
         for where in partitions:
             self._undecided_since.pop(where, None)
 
     def _look_ahead(self, partitions: Collection[Partition], left: dict[Partition, EarlierProgress]) -> set[Partition]:
-        """Replace commits by positions that are ahead of them; gives the partitions that may have a hidden one."""
+        """Replace commits by positions ahead of them; return partitions that may have a hidden one."""
         assert self._positions is not None
         try:
             written = self._positions.uncommitted()
@@ -142,7 +142,7 @@ class EarlierOwners:
     def _ahead(
         self, written: LastPositions, where: Partition, left: Mapping[Partition, EarlierProgress]
     ) -> StoredPosition | None:
-        """The last position of a partition if it is of this topic, and ahead of the commit."""
+        """Return a partition's last position if it is for the same topic id and ahead of the commit."""
         assert self._positions is not None
         _, position = written.last.get(where, (0, None))
         if position is None or position.topic_id != self._positions.id_of(where[0]):
@@ -168,9 +168,9 @@ class EarlierOwners:
 
 
 def covers(left: EarlierProgress | None, where: Partition, offset: int, metadata: str) -> bool:
-    """Whether the partition stands at this offset with this metadata, or has gone on from there.
+    """Return whether the partition is at this offset with this metadata, or beyond.
 
-    Records that are delivered out of order change the metadata alone.
+    Records that are delivered out of order change only the metadata.
     """
     if left is None or left.offset != offset:
         return left is not None and left.offset > offset

@@ -1,4 +1,4 @@
-"""A scheduler worker's place in its consumer group: kept over a kill, given up at a planned stop."""
+"""A scheduler worker's membership in its consumer group: kept after a kill, given up at a planned stop."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ OnPartitions = Callable[[Sequence[Partition]], None]
 
 
 class GroupMember:
-    """Joins the group, static or not.
+    """Joins the group as a static or dynamic member.
 
-    A static member that comes back within its session gets the partitions of its former life without a rebalance. So
-    topics and partitions that were made meanwhile would stay without an owner until the next rebalance (KAFKA-12759,
+    A static member that returns within its session gets its former partitions without a rebalance. So topics and
+    partitions that were created meanwhile would have no owner until the next rebalance (KAFKA-12759,
     KAFKA-13435, up to Kafka 4.3). A static member therefore joins without the inbox first, and with it as soon as it
     has its partitions: the changed subscription starts a rebalance, which moves no other partition.
     Remove when: KAFKA-12759 and KAFKA-13435 are fixed in all supported versions.
 
     After a session without an answer librdkafka (2.16) forgets its member id and sends heartbeats without one; brokers
-    answer `FENCED_INSTANCE_ID`, which is fatal. Where `was_shut_out` is set, a worker starts afresh and suspects no
-    second one. Remove when: librdkafka joins again with its `group.instance.id`.
+    answer `FENCED_INSTANCE_ID`, which is fatal. If `was_shut_out` is set, a worker restarts and does not suspect a
+    second worker. Remove when: librdkafka joins again with its `group.instance.id`.
 
     Test of both: tests/integration/test_scheduler_group.py.
 
     Args:
-        consumer: that joins.
-        names: of the topics.
+        consumer: the consumer that joins.
+        names: the installation's topics.
         is_static: whether the consumer has a `group.instance.id`.
-        noticed: called after each rebalance, before the partitions are taken; told whether there are any.
+        noticed: called after each rebalance, before the partitions are taken, with whether there are any.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class GroupMember:
         self._consumer.subscribe([self._names.delay_pattern if self._joins_again else self._names.scheduled_pattern])
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        """Pass them on, and join again where that is to be done."""
-        # First, because a dead owner's open transaction holds up a worker that asks where to begin.
+        """Pass the partitions on, and join again if that is pending."""
+        # First, because a dead owner's open transaction delays a worker that looks up its start.
         self._noticed(bool(partitions))
         self._on_assign(partitions)
         if self._joins_again:
@@ -67,20 +67,20 @@ class GroupMember:
             self._consumer.subscribe([self._names.scheduled_pattern])
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        """Pass it on."""
+        """Pass the partitions on."""
         self._on_revoke(partitions)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """Pass it on, and note that the group has ended this membership."""
+        """Pass the partitions on, and note that the group has ended this membership."""
         self.was_shut_out = True
         self._on_revoke(partitions)
 
     def committed(self, answers: Mapping[Partition, Answer]) -> None:
-        """Workers wait for each commit."""
+        """Do nothing: workers wait for each commit."""
 
 
 def group_error(error: ClientError) -> ReconsumeError | None:
-    """Return the error that ends the membership, None for an error that passes."""
+    """Return the error that ends the membership, None for a temporary error."""
     doing = "reading as a member of the schedulers' group"
     if is_session_timeout_refused(error):
         return KafkaRefused(

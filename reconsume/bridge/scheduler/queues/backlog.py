@@ -1,4 +1,4 @@
-"""The waiting records of a worker's partitions, by level: from its memory, and from offsets for unread ones."""
+"""The waiting records of a worker's partitions by level, from its memory and from offsets of unread ones."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _EVERY_SECONDS: Final = 15.0
 
 
 class PartitionHead(NamedTuple):
-    """One partition as the worker last saw it.
+    """One partition as last seen by the worker.
 
     Attributes:
-        delay_ms: after which its records are due; None where each has a moment of its own.
-        in_memory: records read ahead.
-        due: those of them whose time has come.
-        head_due_ms: when the first is due, None if none is in memory.
-        read_to: the offset that is read next, None before the first record or end was seen.
-        paused: whether reading waits until records have left the memory.
+        delay_ms: the delay of its records; None if each has its own due moment.
+        in_memory: number of records read ahead.
+        due: number of those that are due.
+        head_due_ms: when the first is due; None if none is in memory.
+        read_to: the next offset to read; None before the first record or end.
+        paused: whether reading is paused until records have left the memory.
     """
 
     where: Partition
@@ -43,11 +43,11 @@ class PartitionHead(NamedTuple):
 class WorkerBacklog:
     """Waiting records of one worker, by level.
 
-    Two threads write to it, each its own part; a third one, a scrape, reads.
+    Two threads write separate parts of it; a scrape reads it in a third thread.
 
     Args:
-        names: of the topics; they tell the level in the metrics.
-        clock: of this process.
+        names: the installation's topics, for the level in the metrics.
+        clock: the process's clock.
     """
 
     def __init__(self, names: TopicNames, clock: Clock) -> None:
@@ -59,15 +59,15 @@ class WorkerBacklog:
 
     @property
     def heads(self) -> tuple[PartitionHead, ...]:
-        """The heads, as last seen."""
+        """Return the heads as last seen."""
         return self._heads
 
     def seen(self, heads: Iterable[PartitionHead]) -> None:
-        """The worker has looked at its partitions."""
+        """Note the current heads of the partitions."""
         self._heads = tuple(heads)
 
     def measured(self, ends: Mapping[Partition, int], due_ends: Mapping[Partition, int]) -> None:
-        """The ends of partitions, and the offsets before which their records are due."""
+        """Note the ends of partitions, and the offsets before which their records are due."""
         self._ends, self._due_ends = ends, due_ends
 
     def levels(self) -> dict[str, LevelWaiting]:
@@ -85,7 +85,7 @@ class WorkerBacklog:
         return found
 
     def parked(self) -> dict[str, int]:
-        """How many records wait in the parked topic of each group now; groups without any are left out."""
+        """Return the number of records in the parked topic of each group that has some."""
         found = {
             self._names.group_parked_in(head.where[0]): head.in_memory + _beyond(head, self._ends)
             for head in self._heads
@@ -95,30 +95,30 @@ class WorkerBacklog:
 
 
 def _beyond(head: PartitionHead, ends: Mapping[Partition, int]) -> int:
-    """Offsets from what is read next to that end."""
+    """Return the number of offsets from the next one to read to the end."""
     end = ends.get(head.where)
     return 0 if end is None or head.read_to is None else max(0, end - head.read_to)
 
 
 class Offsets(Protocol):
-    """Answers questions about offsets."""
+    """Looks offsets up."""
 
     def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
-        """The offset after the last committed record."""
+        """Return the offset after the last committed record."""
 
     def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int, /) -> dict[Partition, int]:
-        """The first offset with that timestamp or a later one."""
+        """Return the first offset with that timestamp or a later one."""
 
 
 @dataclass(slots=True)
 class EndsSampler:
-    """Asks every 15 s how far the partitions reach that the worker could not read to their ends.
+    """Looks up every 15 s the ends of partitions that the worker has not read to their ends.
 
-    A thread of its own, because a worker that waits for an answer delivers nothing.
+    It runs in a separate thread, because a worker that waits for an answer delivers nothing.
 
     Args:
-        first: is done in the same thread at the start and before each of them.
-        told: of the partitions and their ends, after each of them.
+        first: called in the same thread at the start and before each sample.
+        told: called with the partitions and their ends after each sample.
     """
 
     waiting: WorkerBacklog

@@ -1,4 +1,4 @@
-"""How large the next batch of a worker may be."""
+"""The size limit of a worker's next batch."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Final
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Values of one batch. A larger record goes alone."""
+"""The maximum size of a batch's values. A larger record goes alone."""
 _FAILED_SLOWLY_MS: Final = 500.0
-"""Less than any time-out. A batch that fails sooner, as in a rebalance, fails whatever its size."""
+"""Less than any timeout. A batch that fails sooner, as in a rebalance, fails regardless of its size."""
 _SLOW_MS: Final = 2_500.0
-"""Half of the patience for one step of a transaction."""
+"""Half of the time limit for one step of a transaction."""
 _QUICK_MS: Final = 1_000.0
 _SLOW_GROWTH: Final = 1.25
 _UNPROVEN: Final = 8
-"""A batch that is smaller than the limit by this factor does not prove that the limit may grow."""
+"""A batch smaller than the limit by this factor does not prove that the limit may grow."""
 
 
 class BatchSize:
-    """Limits batches to what the brokers take in time.
+    """Limits batches to the size that the brokers accept in time.
 
-    A batch that is slow, or fails and not at once, halves the limit. A quick one doubles it. Between the two the limit
-    grows slowly, because on a link with long round trips small batches are not quick either. So on a narrow link the
-    limit swings below the size at which transactions fail, and after an outage it is back within a dozen batches.
+    A slow batch, or one that fails late, halves the limit. A quick one doubles it. In between the limit grows slowly,
+    because on a link with long round trips small batches are not quick either. So on a narrow link the limit oscillates
+    below the size at which transactions fail, and after an outage it recovers within a dozen batches.
 
-    Guarantees: no batch is tried forever because it cannot be written within a transaction's time.
+    Guarantees: no batch is tried forever only because it takes longer than a transaction may.
     Tests: tests/unit/bridge/scheduler/queues/test_batch_size.py, tests/integration/test_narrow_link.py.
 
     Args:
-        max_records: of a batch.
-        max_bytes: of the values of a batch.
+        max_records: maximum of records in a batch.
+        max_bytes: maximum of bytes of a batch's values.
     """
 
     def __init__(self, max_records: int, max_bytes: int = MAX_BATCH_BYTES) -> None:
@@ -46,29 +46,29 @@ class BatchSize:
 
     @property
     def records(self) -> int:
-        """The most records of the next batch."""
+        """The maximum of records in the next batch."""
         return max(1, round(self._max_records * self._part))
 
     @property
     def bytes(self) -> int:
-        """The most bytes of the next batch, unless it is a single record."""
+        """The maximum of bytes in the next batch, unless it is a single record."""
         return max(1, int(self._max_bytes * self._part))
 
     def took(self, runs: Sequence[DueRun], took_ms: float, *, committed: bool) -> None:
-        """Learn from a batch that ended after that time."""
+        """Learn from a batch that ended after this time."""
         if took_ms > (_SLOW_MS if committed else _FAILED_SLOWLY_MS):
             self._shrink(self._fill(runs) / 2)
         elif committed and self._fill(runs) * _UNPROVEN >= self._part:
             self._part = min(1.0, self._part * (2.0 if took_ms <= _QUICK_MS else _SLOW_GROWTH))
 
     def halve(self, records: int) -> None:
-        """Learn that one of so many records was refused."""
+        """Learn that one of this many records was refused."""
         self._shrink(max(1, records // 2) / self._max_records)
 
     def _shrink(self, part: float) -> None:
         self._part = max(1 / self._max_records, min(self._part, part))
 
     def _fill(self, runs: Sequence[DueRun]) -> float:
-        """The part of the largest batch that these records are."""
+        """Return the size of these records as a fraction of the largest batch."""
         records = sum(len(run.records) for run in runs)
         return max(records / self._max_records, sum(run.bytes for run in runs) / self._max_bytes)

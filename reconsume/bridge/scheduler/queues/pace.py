@@ -1,4 +1,4 @@
-"""When a worker begins its next transaction."""
+"""When a worker starts its next transaction."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _FREE_RECORDS_PER_MS: Final = 0.4
 
 
 class TransactionPace:
-    """Lets records that fall due one after the other share a transaction, which costs the same for one as for ten.
+    """Lets records that are due one after the other share a transaction, which costs the same for one as for ten.
 
     The wait between two transactions is longest at the lowest rates and ends at 400 records per second. The first
     record after a pause never waits. Shown by `benchmarks/lateness.py`.
 
     Args:
-        longest_ms: between the beginnings of two transactions; 0 never waits.
+        longest_ms: the longest time between the starts of two transactions; 0 never waits.
     """
 
     def __init__(self, longest_ms: float) -> None:
@@ -26,13 +26,13 @@ class TransactionPace:
         self._began_ms = float("-inf")
 
     def began(self, now_ms: float, records: int) -> None:
-        """Take note of a transaction."""
+        """Note the start of a transaction."""
         passed_ms = max(0.0, now_ms - self._began_ms)
         self._records_per_ms = self._records_per_ms * exp(-passed_ms / _MEMORY_MS) + records / _MEMORY_MS
         self._began_ms = now_ms
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return how long the next transaction has to wait, 0 if not at all.
+        """Return how long the next transaction has to wait; 0 if not at all.
 
         A clock that was set back ends the wait.
         """

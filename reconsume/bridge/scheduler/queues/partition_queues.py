@@ -1,4 +1,4 @@
-"""The records of a partition that a worker holds in memory, and the ones that leave next."""
+"""The records of a partition in a worker's memory, and which of them leave next."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from itertools import islice, takewhile
 from math import ceil, inf
 from operator import itemgetter
 
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.polled_records import (
     LOG_APPEND_TIME,
     PolledRecord,
     bytes_of,
+    key_of,
     offset_of,
     stored_ms,
     timestamp_of,
@@ -23,24 +25,24 @@ from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, DoneAhead
 from reconsume.delay_levels.progress.done_apart import encode_apart
 
 Waits = tuple[int, PolledRecord]
-"""When a record is due, in milliseconds, and the record."""
+"""The due moment of a record in milliseconds, and the record."""
 
 _due: Callable[[tuple[int, ...]], int] = itemgetter(0)
 _RECORD_OVERHEAD_BYTES = 1_000
-"""About what a message costs in Python and librdkafka besides its value."""
+"""Roughly what a message takes in Python and librdkafka besides its key, value and headers."""
 
 
 class PartitionQueue:
     """The first waiting records of a partition, in order of their offsets, each once.
 
     Attributes:
-        is_at_end: whether it was read to its end and is not paused: the next record is a new one.
-        least_room: it may hold so many records, where the setting is for fewer.
+        is_at_end: whether it was read to its end and is not paused, so that the next record is a new one.
+        least_room: it may hold this many records, even if the setting is lower.
     """
 
     __slots__ = (
-        *("_clock", "_done", "_end", "_next", "_paused", "_records", "bytes", "delay_ms", "held_until_ms"),
-        *("is_at_end", "partition", "topic"),
+        *("__weakref__", "_clock", "_done", "_end", "_next", "_paused", "_records", "bytes", "delay_ms"),
+        *("held_until_ms", "is_at_end", "partition", "topic"),
     )
 
     least_room = 0
@@ -64,7 +66,7 @@ class PartitionQueue:
 
     @property
     def paused(self) -> bool:
-        """Whether it is not read for now."""
+        """Whether reading is paused."""
         return self._paused
 
     @paused.setter
@@ -72,10 +74,10 @@ class PartitionQueue:
         self._paused, self.is_at_end = paused, False
 
     def extend(self, messages: Sequence[PolledRecord]) -> None:
-        """Add the records that were read next; around a rebalance librdkafka may give again what it has given."""
+        """Add newly read records; around a rebalance librdkafka may return records again."""
         self.is_at_end = False
         first, last, delay_ms = offset_of(messages[0]), offset_of(messages[-1]), self.delay_ms
-        # stored_ms() and due_ms(), spelled out: a hot path.
+        # stored_ms() and due_ms(), inlined in a hot path
         waiting = [
             (timestamp_ms + delay_ms, message)
             for (kind, timestamp_ms), message in zip(map(timestamp_of, messages), messages, strict=True)
@@ -86,15 +88,15 @@ class PartitionQueue:
                 self.append(message)
             return
         self._records.extend(waiting)
-        self.bytes += bytes_of(messages) + len(messages) * _RECORD_OVERHEAD_BYTES
+        self.bytes += _held_bytes(messages)
         self._next = last + 1
 
     def append(self, message: PolledRecord) -> None:
-        """Add the record that was read next, unless it was read before, or is done."""
+        """Add a newly read record, unless it was read before or is done."""
         if self._is_known(message) or message.offset() in self._done:
             return
         self._records.append((ceil(stored_ms(message, self._clock)) + self.delay_ms, message))
-        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+        self.bytes += _held_bytes([message])
 
     def _is_known(self, message: PolledRecord) -> bool:
         offset = message.offset() or 0
@@ -104,7 +106,7 @@ class PartitionQueue:
         return False
 
     def reached_end(self, offset: int) -> None:
-        """Everything before that offset was read; the marks of transactions are no records and are passed over."""
+        """Note that everything before that offset was read; transaction markers are skipped."""
         self._end, self.is_at_end = offset, not self._paused
 
     def look(self, now_ms: float) -> PartitionHead:
@@ -116,20 +118,20 @@ class PartitionQueue:
         return PartitionHead(where, self.delay_ms, len(records), due, head_due_ms, self._read_to(), self.paused)
 
     def _read_to(self) -> int | None:
-        """The newest of the two: a record that was read after the end, or an end after the last record."""
+        """Return the later of the two: behind the last record, or the end."""
         return max(self._end or 0, self._next) if self._next or self._end is not None else None
 
     @property
     def blocked(self) -> bool:
-        """Whether reading on makes no sense, whatever is due."""
+        """Return whether reading on is useless, even with due records."""
         return False
 
     def learn(self, done: Iterable[int]) -> None:
-        """Before the first record: what an earlier owner has delivered out of turn."""
+        """Note, before the first record, what an earlier owner has delivered out of order."""
         self._done = frozenset(done)
 
     def after(self, records: list[Waits]) -> tuple[int, str]:
-        """The offset to commit when these are delivered, and its metadata."""
+        """Return the offset to commit after the delivery of these records, and its metadata."""
         offset = offset_of(records[-1][1]) + 1
         while offset in self._done:
             offset += 1
@@ -137,11 +139,11 @@ class PartitionQueue:
 
     @property
     def next_due_ms(self) -> float | None:
-        """When the head is due; None if nothing waits here."""
+        """Return when the head is due; None if nothing waits here."""
         return max(self._records[0][0], self.held_until_ms) if self._records else None
 
     def due(self, now_ms: float, limit: int) -> list[Waits]:
-        """Up to `limit` records from the head that are due, with their due times; they stay here."""
+        """Return up to `limit` due records from the head, with their due times; they stay here."""
         if now_ms < self.held_until_ms:
             return []
         first = list(islice(self._records, limit))
@@ -150,9 +152,9 @@ class PartitionQueue:
         return list(takewhile(lambda record: record[0] <= now_ms, first))
 
     def drop(self, records: list[Waits]) -> None:
-        """Forget the records that `due` gave last: they are delivered and committed."""
+        """Remove the records that `due` returned last: they are delivered and committed."""
         count = len(records)
-        # The exact size of each is not worth a look at it: the queue is emptied often.
+        # An estimate is enough, because the queue is emptied often.
         self.bytes -= self.bytes * count // len(self._records)
         popleft = self._records.popleft
         for _ in range(count):
@@ -165,15 +167,15 @@ class PartitionQueue:
 class ParkedQueue(PartitionQueue):
     """The records of a group's parked topic: none is due while the group is paused, then all are.
 
-    While the group is paused no more than what was read at once is held in memory.
+    While the group is paused, only the records of one read are held in memory.
 
     Tests: tests/unit/bridge/scheduler/queues/test_parked_queue.py, tests/integration/test_paused_groups.py.
 
     Args:
         topic: the parked topic.
-        partition: of it.
-        is_paused: asks whether the group is paused now.
-        clock: gives milliseconds.
+        partition: its partition.
+        is_paused: returns whether the group is paused now.
+        clock: returns milliseconds.
     """
 
     __slots__ = ("_is_paused", "_lifted_ms")
@@ -184,7 +186,7 @@ class ParkedQueue(PartitionQueue):
         self._lifted_ms = inf
 
     def _waits(self) -> bool:
-        """Whether the group is paused; remembers when it stopped to be, for lateness counts from then."""
+        """Return whether the group is paused; note the end of the pause, from which lateness counts."""
         if self._is_paused():
             self._lifted_ms = inf
             return True
@@ -202,17 +204,17 @@ class ParkedQueue(PartitionQueue):
 
     @property
     def blocked(self) -> bool:
-        """Whether the group is paused, and it is known from the first record on where this worker begins."""
+        """Return whether the group is paused and the first record, which shows the worker's start, was read."""
         return bool(self._records) and self._waits()
 
     @property
     def next_due_ms(self) -> float | None:
-        """When the head is due; None while the group is paused."""
+        """Return when the head is due; None while the group is paused."""
         due = super().next_due_ms
         return None if due is None or self._waits() else max(due, self._lifted_ms)
 
     def due(self, now_ms: float, limit: int) -> list[Waits]:
-        """Up to `limit` records from the head, due since the pause was lifted; they stay here."""
+        """Return up to `limit` records from the head, due since the end of the pause; they stay here."""
         if self._waits():
             return []
         lifted_ms = int(self._lifted_ms)
@@ -220,19 +222,19 @@ class ParkedQueue(PartitionQueue):
 
 
 class TimerQueue(PartitionQueue):
-    """The records of a partition whose due moments are their own: the last stretch of delayed messages.
+    """The records of a partition with their own due moments: the last stretch of delayed messages.
 
-    They leave in the order of their due moments. What has left before the first in the partition is remembered with
-    the committed offset, so the next owner of the partition does not deliver it again.
+    They leave in the order of their due moments. Records that have left before the partition's first one are noted in
+    the committed offset's metadata, so the next owner does not deliver them again.
 
-    Guarantees: a record over 16,000 offsets behind the first one waits until that has left, for metadata has a limit.
-    Until then reading stops, so memory is bounded and lateness is the price.
+    Guarantees: a record more than 16,000 offsets behind the first one waits until that has left, because metadata is
+    limited. Until then reading stops, so memory is bounded, at the price of lateness.
     Tests: tests/unit/bridge/scheduler/queues/test_timer_queue.py, tests/integration/test_delay_producer.py.
 
     Args:
         topic: the lane `DELAY.0s`.
-        partition: of it.
-        due_of: when a record leaves, in milliseconds.
+        partition: its partition.
+        due_of: returns when a record is due, in milliseconds.
     """
 
     __slots__ = ("_behind", "_due_of", "_held", "_progress")
@@ -250,21 +252,21 @@ class TimerQueue(PartitionQueue):
         return len(self._held) + len(self._behind)
 
     def extend(self, messages: Sequence[PolledRecord]) -> None:
-        """Add the records that were read next, unless they are done already."""
+        """Add newly read records, unless they are done already."""
         self.is_at_end = False
         for message in messages:
             self.append(message)
 
     def append(self, message: PolledRecord) -> None:
-        """Add the record that was read next, unless it is done already."""
+        """Add a newly read record, unless it is done already."""
         if self._is_known(message) or not self._progress.read(offset_of(message)):
             return
-        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+        self.bytes += _held_bytes([message])
         self._behind.append(message)
         self._hold()
 
     def learn(self, done: Iterable[int]) -> None:
-        """Before the first record: what an earlier owner has delivered ahead."""
+        """Note, before the first record, what an earlier owner has delivered ahead."""
         self._progress = DoneAhead(done)
 
     def _hold(self) -> None:
@@ -281,34 +283,44 @@ class TimerQueue(PartitionQueue):
 
     @property
     def blocked(self) -> bool:
-        """Records are too far behind the first one; more of them would only take memory."""
+        """Return whether records are too far behind the first one, so that more would only take memory."""
         return bool(self._behind)
 
     @property
     def next_due_ms(self) -> float | None:
-        """When the earliest is due; None if nothing waits here."""
+        """Return when the earliest is due; None if nothing waits here."""
         return max(self._held[0][0], self.held_until_ms) if self._held else None
 
     def due(self, now_ms: float, limit: int) -> list[Waits]:
-        """Up to `limit` records that are due, the earliest first; they stay here."""
+        """Return up to `limit` due records, the earliest first; they stay here."""
         if now_ms < self.held_until_ms:
             return []
         first = islice(self._held, limit)
         return [(due, message) for due, _, message in takewhile(lambda record: record[0] <= now_ms, first)]
 
     def after(self, records: list[Waits]) -> tuple[int, str]:
-        """The smallest offset that is not done when these are, and what is done above it."""
+        """Return the smallest unfinished offset after these, and what is done above it."""
         return self._progress.after(offset_of(message) for _, message in records)
 
     def drop(self, records: list[Waits]) -> None:
-        """Forget the records that `due` gave last: they are delivered and committed."""
+        """Remove the records that `due` returned last: they are delivered and committed."""
         self.bytes -= self.bytes * len(records) // len(self)
         offsets = [offset_of(message) for _, message in records]
         if [offset for _, offset, _ in self._held[: len(records)]] == offsets:
             del self._held[: len(records)]
         else:
-            # Earlier ones were read meanwhile: it took long to learn what became of these.
+            # Earlier ones were read meanwhile: the outcome of these took long.
             gone = set(offsets)
             self._held = [one for one in self._held if one[1] not in gone]
         self._progress.finish(offsets)
         self._hold()
+
+
+def _held_bytes(messages: Sequence[PolledRecord]) -> int:
+    """Return roughly how much memory records take.
+
+    To decode headers takes a third of the time for a record, so those of the first one stand for all.
+    """
+    headers = sum(len(value or b"") for _, value in headers_of(messages[0]))
+    keys = sum(map(len, filter(None, map(key_of, messages))))
+    return bytes_of(messages) + keys + len(messages) * (headers + _RECORD_OVERHEAD_BYTES)

@@ -1,4 +1,4 @@
-"""The waiting records that a worker holds in memory: a bounded head of each partition, never the backlog."""
+"""The waiting records in a worker's memory: a bounded head of each partition, never the whole backlog."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DueRun:
 
     @property
     def where(self) -> Partition:
-        """Their partition."""
+        """The records' partition."""
         return self.queue.topic, self.queue.partition
 
     @property
@@ -47,7 +47,7 @@ class DueRun:
         return Commit(*self.queue.after(self.records))
 
     def drop(self) -> None:
-        """Forget them: they are delivered and committed."""
+        """Remove them: they are delivered and committed."""
         self.queue.drop(self.records)
 
     def first(self, count: int) -> DueRun:
@@ -55,17 +55,17 @@ class DueRun:
         return self if count == len(self.records) else DueRun(self.queue, self.records[:count])
 
     def hold(self, until_ms: float) -> None:
-        """Do not try again before."""
+        """Do not try again before this moment."""
         self.queue.held_until_ms = until_ms
 
 
 def _fitting(run: DueRun, share: int, left: int) -> DueRun:
-    """Return the beginning of a run that is no larger than its share.
+    """Return the beginning of a run that does not exceed its share.
 
     Args:
-        run: larger than its share.
-        share: in bytes.
-        left: in bytes; a first record that is larger than the share may take all of it.
+        run: a run larger than its share.
+        share: the share in bytes.
+        left: the remaining bytes; a first record larger than the share may take all of them.
     """
     sizes = list(accumulate(len(message) for _, message in run.records))
     count = bisect_right(sizes, share)
@@ -78,10 +78,10 @@ class ReadAhead:
     """All partitions of a worker.
 
     Args:
-        records_per_partition: stop reading a partition at so many waiting records.
-        total_bytes: the memory for all partitions. When it is taken, those with more than an equal part wait.
-        clock: the time, for records whose timestamp is not the brokers'.
-        saw: is told append times, and whether they are of records that were stored a moment ago.
+        records_per_partition: stop reading a partition at this many waiting records.
+        total_bytes: the memory for all partitions. When it is full, those with more than an equal share wait.
+        clock: the clock, for records whose timestamp is not the brokers'.
+        saw: called with append times, and whether the records were stored a moment ago.
     """
 
     def __init__(
@@ -106,32 +106,32 @@ class ReadAhead:
         return len(self._queues)
 
     def owns(self, partition: Partition) -> bool:
-        """Whether this worker schedules from the partition."""
+        """Return whether this worker schedules from the partition."""
         return partition in self._queues
 
     def has(self, queue: PartitionQueue) -> bool:
-        """Whether this is a partition's queue still: one that went and came back has another."""
+        """Return whether this is still the partition's queue: a partition that left and returned has another."""
         return self._queues.get((queue.topic, queue.partition)) is queue
 
     def assign(self, topic: str, partition: int, delay_ms: int) -> None:
-        """Begin with an empty queue for a partition."""
+        """Start a partition with an empty queue."""
         self._queues[topic, partition] = PartitionQueue(topic, partition, delay_ms, self._clock)
 
     def assign_held(self, topic: str, partition: int, due_of: Callable[[PolledRecord], float]) -> None:
-        """The same for a partition whose records have due moments of their own."""
+        """Start a partition whose records have their own due moments."""
         self._queues[topic, partition] = TimerQueue(topic, partition, due_of)
 
     def assign_parked(self, topic: str, partition: int, is_paused: Callable[[], bool]) -> None:
-        """The same for a partition whose records are due as soon as their group is not paused."""
+        """Start a partition whose records are due as soon as their group is not paused."""
         self._queues[topic, partition] = ParkedQueue(topic, partition, is_paused, self._clock)
 
     def revoke(self, partitions: Iterable[Partition]) -> None:
-        """Forget partitions that another worker owns now; it reads their records again."""
+        """Forget partitions of another worker, which reads their records again."""
         for partition in partitions:
             self._queues.pop(partition, None)
 
     def add(self, partition: Partition, messages: Sequence[PolledRecord]) -> None:
-        """Keep records of a partition; those of one that was revoked meanwhile are left to its new owner."""
+        """Keep records of a partition; those of a revoked partition are left to its new owner."""
         queue = self._queues.get(partition)
         if queue is not None and messages:
             kind, append_ms = messages[-1].timestamp()
@@ -147,26 +147,26 @@ class ReadAhead:
             queue.extend(messages)
 
     def learn(self, partition: Partition, done: Iterable[int]) -> None:
-        """Take note of records that an earlier owner of a partition has delivered out of turn."""
+        """Note records that a partition's earlier owner has delivered out of order."""
         queue = self._queues.get(partition)
         if queue is not None:
             queue.learn(done)
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """A partition was read up to its end."""
+        """Note that a partition was read to its end."""
         queue = self._queues.get(partition)
         if queue is not None:
             queue.reached_end(offset)
 
     def take_due(self, now_ms: float, limit: int, max_bytes: int = maxsize) -> list[DueRun]:
-        """Take due records, shared fairly: each partition gets as much as any other, or all that it has.
+        """Return due records in fair shares: each partition gets as much as any other, or all that it has.
 
-        The most overdue ones come first where the limit is small. A record that did not fit is the next batch.
+        With a small limit the most overdue ones come first. A record that did not fit is the next batch.
 
         Args:
-            now_ms: the time.
-            limit: of records.
-            max_bytes: of their values. A larger record is taken alone.
+            now_ms: the current time.
+            limit: maximum of records.
+            max_bytes: maximum of bytes of their values. A larger record is returned alone.
         """
         ready = [queue for queue in self if (due := queue.next_due_ms) is not None and due <= now_ms]
         large, self._did_not_fit = self._did_not_fit, None
@@ -177,7 +177,7 @@ class ReadAhead:
         del ready[limit:]
         runs: dict[PartitionQueue, DueRun] = {}
         left, left_bytes = limit, max_bytes
-        # Of those the short ones choose first, so that what they leave goes to the long ones.
+        # Of those, short partitions come first, so that their unused share goes to the long ones.
         for position, queue in enumerate(sorted(ready, key=len)):
             others = len(ready) - position
             run = DueRun(queue, queue.due(now_ms, left // others))
@@ -194,14 +194,14 @@ class ReadAhead:
         return [runs[queue] for queue in ready if queue in runs]
 
     def next_due_ms(self) -> float | None:
-        """The earliest moment at which something here is due."""
+        """Return the earliest moment at which a record here is due."""
         return min((due for queue in self if (due := queue.next_due_ms) is not None), default=None)
 
     def to_pause(self, now_ms: float) -> list[PartitionQueue]:
-        """Partitions that are still being read, and are full or blocked.
+        """Return partitions that are being read, and are full or blocked.
 
-        A partition with something due is read on, unless all memory is taken: what is due leaves at once, and pausing
-        throws away what librdkafka has fetched ahead (benchmarks/throughput.py).
+        A partition with due records is read on, unless memory is full: due records leave at once, and a pause discards
+        librdkafka's prefetched records (benchmarks/throughput.py).
         """
         share = self._share(1.0)
         return [
@@ -216,7 +216,7 @@ class ReadAhead:
         ]
 
     def to_resume(self) -> list[PartitionQueue]:
-        """Paused partitions that have drained to half, early enough to be read on before they run dry."""
+        """Return paused partitions that are at most half full, early enough not to run dry."""
         share = self._share(0.5)
         return [
             queue
@@ -228,6 +228,6 @@ class ReadAhead:
         return len(queue) >= max(self._records_per_partition, queue.least_room) * part
 
     def _share(self, part: float) -> float:
-        """Return the bytes of this part of the memory that a partition may use; infinity until it is full."""
+        """Return the bytes that a partition may use of this fraction of the memory; infinity until it is full."""
         total = self._total_bytes * part
         return total / len(self._queues) if sum(queue.bytes for queue in self) >= total else inf

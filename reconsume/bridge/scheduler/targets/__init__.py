@@ -1,1 +1,1 @@
-"""Where a due record goes."""
+"""The destinations of due records."""

@@ -1,4 +1,4 @@
-"""Tell those who send delayed messages which topics the schedulers deliver to."""
+"""Publishes which topics the schedulers deliver delayed messages to."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _AGAIN_SECONDS: Final = 5.0
 
 
 def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: threading.Event) -> None:
-    """Write this worker's `allowed_real_topics` to the GROUPS topic, unless it says the same already.
+    """Write this worker's `allowed_real_topics` to the GROUPS topic, unless the topic has the same value.
 
-    Only at the start: of workers with different settings the last one counts, and they do not write forever.
+    Only at the start: with different settings the last worker counts, and workers do not overwrite each other forever.
     """
     while not stop.is_set():
         try:

@@ -1,4 +1,4 @@
-"""When a topic that someone has deleted may be made again."""
+"""When a deleted topic may be recreated."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 _NOTICED_MS: Final = 20_000.0
-"""Our consumers look every 10 s (`topic.metadata.refresh.interval.ms`) whether their topics are still there."""
+"""Our consumers check every 10 s (`topic.metadata.refresh.interval.ms`) whether their topics still exist."""
 
 
 class DeletedTopics:
-    """A topic that was deleted is not made again before its readers have noticed.
+    """Delays the recreation of a deleted topic until its readers have noticed the deletion.
 
-    One that finds a topic of the same name at its next question goes on at its old offset: librdkafka (2.16) resets it
-    only where the new topic is shorter. What was stored before that offset would stay there forever.
+    A reader that finds a topic of the same name at its next refresh continues at its old offset: librdkafka (2.16)
+    resets the offset only if the new topic is shorter. Records before that offset would never be read.
 
     Args:
-        clock: milliseconds that only grow.
+        clock: monotonic milliseconds.
 
-    Threads may share it.
+    Safe to use from several threads.
     """
 
     def __init__(self, clock: Clock = monotonic_ms) -> None:
@@ -30,15 +30,15 @@ class DeletedTopics:
         self._missed_since: dict[str, float] = {}
 
     def saw(self, topic: str) -> None:
-        """It is there."""
+        """Note that the topic exists."""
         self._seen.add(topic)
         self._missed_since.pop(topic, None)
 
     def missed(self, topic: str) -> None:
-        """It is not there; returns if it may be made.
+        """Note that the topic does not exist; return if it may be created.
 
         Raises:
-            KafkaNotReachable: it was there, and not everybody can know yet that it is gone.
+            KafkaNotReachable: it existed recently, and its readers may not have noticed the deletion.
         """
         if topic not in self._seen:
             return

@@ -1,4 +1,4 @@
-"""The cost of failing look-ups of topics: each is remembered for a while, all share a budget of time."""
+"""The cost of failing look-ups of topics: failures are remembered, and all look-ups share a time budget."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 T = TypeVar("T")
 
 _REFUSED_MS: Final = 5_000.0
-"""A topic that is made meanwhile, or a right that is granted, is noticed after so long."""
+"""A newly created topic, or a granted right, is noticed after this time."""
 _UNANSWERED_MS: Final = 1_000.0
 _MOST_FAILURES: Final = 10_000
 _BUDGET_MS: Final = 500.0
 
 
 class LookUpsSpent(KafkaNotReachable):
-    """Look-ups have taken their share of the worker's time; what has to be looked up waits for a moment."""
+    """Look-ups have used their share of the worker's time; further ones wait for a moment."""
 
 
 class _Failure(NamedTuple):
@@ -30,16 +30,16 @@ class _Failure(NamedTuple):
 
 
 class LookUps:
-    """Asks the cluster for topics, in the worker's thread.
+    """Looks topics up in the cluster, in the worker's thread.
 
-    Guarantees: a failure is remembered by topic, over aborted batches too: a refusal for 5 s, no answer for 1 s.
-    Look-ups take half a second in one go and half of the time in the long run, and at most one look-up more: one that
-    takes long is followed by a pause of its length. So no target puts a worker out of its group.
+    Guarantees: a failure is remembered by topic, also after aborted batches: a refusal for 5 s, no answer for 1 s.
+    Look-ups take at most half a second at once and half of the time in the long run, plus one look-up: a long one is
+    followed by a pause of its length. So no target makes a worker lose its membership.
     Tests: tests/unit/bridge/scheduler/targets/test_targets.py, tests/integration/test_failing_look_ups.py.
 
     Args:
-        clock: milliseconds that only grow.
-        refused_ms: how long a refusal is remembered; of a question without an answer at most a second.
+        clock: monotonic milliseconds.
+        refused_ms: how long a refusal is remembered; a missing answer at most a second.
     """
 
     def __init__(self, clock: Clock = monotonic_ms, refused_ms: float = _REFUSED_MS) -> None:
@@ -51,16 +51,16 @@ class LookUps:
         self._refilled_at = clock()
 
     def is_refused(self, topic: str) -> bool:
-        """Whether it was asked for a short while ago, and the answer was a failure."""
+        """Return whether a look-up of the topic has recently failed."""
         failure = self._failures.get(topic)
         return failure is not None and self._clock() < failure.until_ms
 
     def run(self, topic: str, ask: Callable[[], T]) -> T:
-        """The answer to a question about a topic, which may make it.
+        """Return the answer to a request about a topic, which may create it.
 
         Raises:
-            LookUpsSpent: it was not asked; ask again in a moment.
-            ReconsumeError: what was the answer, a short while ago too.
+            LookUpsSpent: no request was made; ask again in a moment.
+            ReconsumeError: the error, possibly of a recent request.
         """
         now = self._clock()
         failure = self._failures.get(topic)
@@ -83,11 +83,11 @@ class LookUps:
             self._left_ms -= self._refilled_at - now
 
     def remember(self, topic: str, error: ReconsumeError) -> None:
-        """Give this answer for a while; the oldest of too many is forgotten."""
+        """Remember an error for a while; the oldest of too many is forgotten."""
         now = self._clock()
         keep_ms = self._unanswered_ms if isinstance(error, KafkaNotReachable) else self._refused_ms
         self._failures.pop(topic, None)
-        # Not the error itself: each time it is raised it would keep one more traceback.
+        # Not the error itself: each raise would add a traceback to it.
         self._failures[topic] = _Failure(type(error), str(error), now + keep_ms)
         if len(self._failures) > _MOST_FAILURES:
             self._failures.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The bytes of a record as brokers count them, and the search for the smallest size that they refuse."""
+"""The size of a record as brokers count it, and the search for the smallest refused size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconsume.bridge.scheduler.targets.routing import Delivery
 
 _BATCH_HEAD: Final = 61
 _RECORD_HEAD: Final = 3
-"""Attributes, and the differences of timestamp and offset, which are 0 for a first record."""
+"""Attributes, and the deltas of timestamp and offset, which are 0 for a first record."""
 
 
 def record_batch_bytes(one: Delivery) -> int:
@@ -32,14 +32,14 @@ def _varint(number: int) -> int:
 
 
 class SizeSearch:
-    """Finds the smallest refused one of some sizes, provided that all larger ones are refused too.
+    """Finds the smallest refused size, provided that all larger ones are refused too.
 
-    The largest is tried first: if that is taken, all are. With a hint the first is the smallest above it, and if that
+    The largest is tried first: if it is accepted, all are. With a hint the first is the smallest above it, and if that
     is refused the search is over.
 
     Args:
-        sizes: in any order.
-        hint: the limit, as far as the brokers tell.
+        sizes: the sizes in any order.
+        hint: the limit that the brokers report.
     """
 
     def __init__(self, sizes: Iterable[int], hint: int | None = None) -> None:
@@ -49,7 +49,7 @@ class SizeSearch:
 
     @property
     def next_size(self) -> int | None:
-        """The size to try next, None when all is known."""
+        """The next size to try; None if the result is known."""
         return self._sizes[self._middle] if self._low < self._high else None
 
     @property
@@ -59,7 +59,7 @@ class SizeSearch:
         return self._high - 1 if self._high == len(self._sizes) else (self._low + self._high) // 2
 
     def answer(self, *, refused: bool) -> None:
-        """Learn what became of `next_size`."""
+        """Note the verdict on `next_size`."""
         tried, hinted = self._middle, self._hinted
         self._hinted = len(self._sizes)
         if refused:
@@ -75,10 +75,10 @@ class SizeSearch:
 
 
 class MessageSets:
-    """Limits what is sent to some topics in one request for a partition.
+    """Limits the bytes that one request sends to a partition of certain topics.
 
-    librdkafka's `batch.size` is one for all topics, and brokers compare a topic's `max.message.bytes` with the whole.
-    Where each record is taken alone and many together are refused, the producer flushes between smaller parts.
+    librdkafka has one `batch.size` for all topics, and brokers compare a topic's `max.message.bytes` with the whole
+    batch. If each record is accepted alone but many together are refused, the producer flushes between smaller parts.
     Test: tests/unit/bridge/scheduler/delivery/test_refusals.py.
     """
 
@@ -90,17 +90,17 @@ class MessageSets:
         return bool(self._limits)
 
     def limit(self, topic: str, max_bytes: int | None) -> None:
-        """Set the limit of a topic; None ends it."""
+        """Set the limit of a topic; None removes it."""
         self._limits.pop(topic, None)
         if max_bytes is not None:
             self._limits[topic] = max_bytes
 
     def begin(self) -> None:
-        """Begin a batch: nothing waits to be sent."""
+        """Start a batch: nothing is queued."""
         self._waiting.clear()
 
     def has_room(self, one: Delivery) -> bool:
-        """Count a record; False if everything before it must be sent first."""
+        """Count a record; False if earlier records must be flushed first."""
         limit = self._limits.get(one.topic)
         if limit is None:
             return True

@@ -1,4 +1,4 @@
-"""The record to write for a due one: its delivery, the copy of a send-back, or one for the quarantine."""
+"""The record to write for a due one: its delivery, the copy of a send-back, or a quarantined record."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Delivery(NamedTuple):
     """One record to produce.
 
     Attributes:
-        topic: Kafka topic.
-        partition: -1 lets the partitioner choose by key, as a Java client would.
-        key: of a withdrawn message, of which nothing is written, the id of its withdrawal.
-        headers: as they go out.
+        topic: the Kafka topic.
+        partition: -1 lets the partitioner choose by key, as a Java client does.
+        key: the key; for a withdrawn message, which is not written, the id of its withdrawal.
+        headers: the headers to write.
         outcome: `delivered`, `dead_lettered`, `sent_back`, `rolled` (to the next lane), `parked`, `quarantined`, or one
             of `UNWRITTEN`: `dropped`, `cancelled`.
-        group: the consumer group it is for, empty where there is none.
+        group: the target consumer group; empty if there is none.
     """
 
     topic: str
@@ -58,9 +58,9 @@ class Router:
 
     Args:
         names: the installation's topics.
-        targets: finds and makes the topics to deliver to.
+        targets: finds and creates target topics.
         groups: the groups as known now.
-        timers: what is to know of delayed messages.
+        timers: state of delayed messages.
     """
 
     names: TopicNames
@@ -69,24 +69,24 @@ class Router:
     timers: Timers
 
     def meet(self, messages: Callable[[], Iterable[PolledRecord]]) -> None:
-        """A batch begins: its unknown targets are looked up, and created, together."""
+        """Begin a batch: its unknown targets are looked up, and created, together."""
         self.targets.expect(lambda: (_aim(headers_of(message))[0] for message in messages()))
 
     def route(self, messages: Iterable[PolledRecord], batch: list[Delivery], topic: str) -> None:
-        """Append to a batch what to write for each due record; what cannot be delivered goes to the quarantine.
+        """Append the deliveries of due records to a batch; undeliverable records go to the quarantine.
 
-        What was routed before an error stays in the batch.
+        Records routed before an error stay in the batch.
 
         Args:
-            messages: of one topic.
-            batch: gets what to write.
+            messages: due records of the same topic.
+            batch: the list to append to.
             topic: their topic.
 
         Raises:
-            KafkaNotReachable: a target had to be looked up and no broker answered; nothing was decided.
-            CancelsNotRead: the record is a delayed message that may have been withdrawn.
+            KafkaNotReachable: no broker answered the look-up of a target; nothing was decided.
+            CancelsNotRead: the record is a delayed message that may be withdrawn.
         """
-        # What comes from a parked topic is never parked again: it would go behind what was parked after it.
+        # Records of a parked topic are not parked again: they would go behind later ones.
         decide = (
             self._take_in
             if topic == self.names.send_back
@@ -100,12 +100,12 @@ class Router:
                 batch.append(self.quarantine(message, str(error)))
 
     def route_plain(self, messages: Iterable[PolledRecord], topic: str) -> list[Delivery]:
-        """Return the deliveries of the first records that need no question, no decision and no clock.
+        """Return the deliveries of the first records that need no look-up, no decision and no clock.
 
-        These are the records of a group that is not paused, on their way to a topic that is known.
+        These are records of a group that is not paused, for a known topic.
 
         Args:
-            messages: of one topic.
+            messages: due records of the same topic.
             topic: their topic.
         """
         batch: list[Delivery] = []
@@ -115,7 +115,7 @@ class Router:
         last, target, outcome = None, None, ""
         for message in messages:
             headers = headers_of(message)
-            # _aim(), spelled out: a hot path.
+            # _aim(), inlined in a hot path
             for name, value in reversed(headers):
                 if name == REAL_TOPIC:
                     real_topic = value
@@ -136,7 +136,7 @@ class Router:
         return batch
 
     def quarantine(self, message: PolledRecord, reason: str) -> Delivery:
-        """The record as it is, with the reason; it waits there for a person."""
+        """Return the unchanged record with the reason, for the quarantine."""
         headers = headers_of(message)
         kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
         group = _group_of(headers)
@@ -164,7 +164,7 @@ class Router:
         )
 
     def _not_yet(self, message: PolledRecord, headers: Headers, topic: str) -> Delivery | None:
-        """Return the fate of a delayed message that is not delivered now: withdrawn, or on to the next lane."""
+        """Return the delivery of a delayed message that does not leave now: withdrawn, or for the next lane."""
         now, cancels = self.timers.clock(), self.timers.cancels
         deliver_ms = deliver_ms_of(headers, now)
         waits = deliver_ms is not None and deliver_ms > now
@@ -180,11 +180,11 @@ class Router:
         return self._to_lane(lane, topic, message, rolled(headers), "rolled")
 
     def _take_in(self, message: PolledRecord, headers: Headers) -> Delivery:
-        """A record of the inbox: a delayed message where REAL_TOPIC is an ordinary topic, else a send-back."""
+        """Handle a record of the inbox: a delayed message if REAL_TOPIC is an ordinary topic, else a send-back."""
         real_topic = text_property(headers, REAL_TOPIC)
         if real_topic is None or not is_delayed_message(real_topic):
             return self._send_back(message, headers)
-        self.targets.find(real_topic.encode())  # what may not be delivered is refused now, not in forty days
+        self.targets.find(real_topic.encode())  # forbidden targets are refused now, not in forty days
         position, stored, table = _position(message), int(stored_ms(message, self.timers.clock)), self.groups().table
         deliver_ms, lane, kept = delayed_copy(headers, position, stored, table, self.names)
         if deliver_ms is not None:
@@ -199,18 +199,18 @@ class Router:
         return Delivery(lane, partition, key, message.value(), headers, outcome, group)
 
     def committed(self, batch: Sequence[Delivery]) -> None:
-        """Take note of a batch with withdrawn messages: their withdrawals are done."""
+        """Note a committed batch: withdrawals of its dropped messages are done."""
         self.timers.cancels.met([one.key for one in batch if one.outcome == "cancelled" and one.key is not None])
 
     def forget(self) -> None:
-        """Look up all topics again: one that was known is gone."""
+        """Look up all topics again: a known one is gone."""
         self.targets.forget()
         self.timers.lanes.forget()
 
     def _send_back(self, message: PolledRecord, headers: Headers) -> Delivery:
-        """Apply the send-back rule for a client that does not; even a dead letter takes the lane DELAY.0s."""
+        """Apply the send-back rule for a plain client; even a dead letter goes through DELAY.0s."""
         request = inbox_request(headers, _position(message), message.timestamp()[1])
-        self.names.retry(request.group)  # a group that no topic can hold is refused now, not after its delay
+        self.names.retry(request.group)  # a group without a legal topic is refused now, not after its delay
         groups = self.groups()
         config = groups.find(request.group)
         if config.retry_queue_nums <= 0:
@@ -227,7 +227,7 @@ class Router:
 
 
 def _aim(headers: Headers) -> tuple[bytes | None, bytes | None]:
-    """Return REAL_TOPIC and REAL_QID. Our headers are the last ones, and of duplicates the last counts."""
+    """Return REAL_TOPIC and REAL_QID. reconsume's headers are at the end, and of duplicates the last counts."""
     real_qid = None
     for name, value in reversed(headers):
         if name == REAL_TOPIC:
@@ -238,7 +238,7 @@ def _aim(headers: Headers) -> tuple[bytes | None, bytes | None]:
 
 
 def _group_of(headers: Headers) -> str:
-    """The group that a record says it is for, whatever is wrong with it; empty if it says none."""
+    """Return the group that a record names, even if malformed; empty if it names none."""
     try:
         real_topic = text_property(headers, REAL_TOPIC) or ""
     except MalformedProperty:
@@ -248,7 +248,7 @@ def _group_of(headers: Headers) -> str:
 
 
 def _uniq_key(headers: Headers) -> str | None:
-    """The id by which a message can be withdrawn; one that is not a text is the user's own affair."""
+    """Return the id for a withdrawal; None if it is not a text."""
     try:
         return text_property(headers, UNIQ_KEY)
     except MalformedProperty:
@@ -256,7 +256,7 @@ def _uniq_key(headers: Headers) -> str | None:
 
 
 def _partition(target: Target, key: bytes | None, real_qid: bytes | None) -> int:
-    """REAL_QID where the topic has it, never a partition beyond (RocketMQ's T-17); else by key."""
+    """Return REAL_QID if the topic has that partition (RocketMQ's T-17); else choose by key."""
     if real_qid is not None and real_qid.isdigit() and len(real_qid) < 10 and int(real_qid) < target.partitions:  # noqa: PLR2004
         return int(real_qid)
     return choose_partition(key, target.partitions)

@@ -1,4 +1,4 @@
-"""Where a due record goes: the REAL_TOPIC header, if it is allowed, as an existing Kafka topic."""
+"""The target of a due record: the topic in its REAL_TOPIC header, if allowed."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 
 _MOST_KNOWN: Final = 20_000
-"""Headers name targets, and anybody may write headers."""
+"""The maximum of remembered targets: headers name them, and anyone may write headers."""
 _MADE_AT_ONCE: Final = 100
 _AT_ONCE: Final = 500
-"""So many topics in one question; of more the answer takes long."""
+"""Maximum of topics in one request; more would take long."""
 
 
 class Undeliverable(Exception):
-    """This record can never be delivered as it is; the message says why."""
+    """The record can never be delivered unchanged; the message gives the reason."""
 
 
 @dataclass(slots=True)
 class Target:
-    """A topic that exists.
+    """An existing topic.
 
     Attributes:
-        topic: in Kafka.
-        partitions: how many it has.
+        topic: the Kafka topic.
+        partitions: the number of partitions.
         kind: `retry`, `dlq` or `topic`.
         group: the consumer group of a retry or dead-letter topic, else empty.
     """
@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(slots=True)
 class ListedTopics:
-    """The topics of the cluster with their number of partitions, as another thread lists them now and then.
+    """The cluster's topics with their numbers of partitions, listed periodically by another thread.
 
     Attributes:
         topics: replaced as a whole, never changed.
@@ -60,25 +60,25 @@ class ListedTopics:
 
 @dataclass(slots=True)
 class Targets:
-    """Finds targets, makes retry and dead-letter topics on demand, and remembers what exists.
+    """Finds targets, creates retry and dead-letter topics on demand, and caches existing topics.
 
     Guarantees:
         1. Only a definite refusal is a verdict on a record; after an unknown error it is held and tried again. A new
-           topic has no leaders for a moment, and then looks as if it did not exist.
+           topic has no leaders for a moment, and then seems not to exist.
            Test: tests/integration/test_scheduler_delivery.py.
-        2. Topics that are listed, every 15 s by another thread, need no question, and each list tells of partitions
-           that were added. A topic that is missing there may be new, so it is looked up; one that was known stays known
-           until a write fails. After an aborted batch all is looked up again, and no list is believed before the next.
+        2. Listed topics (every 15 s, by another thread) need no look-up, and each list shows added partitions. A
+           missing topic may be new, so it is looked up; a known one stays known until a write fails. After an aborted
+           batch everything is looked up again, and the current list is ignored.
            Tests: tests/unit/bridge/scheduler/targets/test_targets.py, tests/integration/test_failing_look_ups.py.
 
     Args:
         names: the installation's topics.
         allowed_real_topics: regular expressions of other topics that a header may name.
-        admin: to look for topics.
-        maker: to make them.
+        admin: looks topics up.
+        maker: creates topics.
         groups: the groups as known now, for `retryQueueNums`.
-        deletions: when a topic that was deleted may be made again.
-        look_ups: what failed lately, and the time that look-ups may take.
+        deletions: decides when a deleted topic may be recreated.
+        look_ups: recent failures, and the time budget of look-ups.
         listed: the topics of the cluster.
     """
 
@@ -103,19 +103,19 @@ class Targets:
         self._lane_partitions = LanePartitions(self.groups)
 
     def expect(self, coming: Callable[[], Iterable[bytes | None]]) -> None:
-        """A batch begins; these REAL_TOPIC headers are in it."""
+        """Begin a batch with these REAL_TOPIC headers."""
         self._coming = coming
         self._missing.clear()
 
     def known(self, real_topic: bytes | None) -> Target | None:
-        """The target of a REAL_TOPIC header, if it was found before; asks nobody."""
+        """Return the target of a REAL_TOPIC header, if it is known, without a look-up."""
         return None if real_topic is None else self._known.get(real_topic)
 
     def find(self, real_topic: bytes) -> Target:
-        """The target of a REAL_TOPIC header.
+        """Return the target of a REAL_TOPIC header.
 
         Raises:
-            Undeliverable: the header may not name this topic, or it cannot be made.
+            Undeliverable: the topic is not allowed, or cannot be created.
             KafkaNotReachable: ask again later.
         """
         if self.listed.topics is not self._taken:
@@ -129,14 +129,14 @@ class Targets:
         return known
 
     def lane_partition(self, topic: str, target: str, key: bytes | None) -> int:
-        """The partition of a delay topic for a record of a group, or of a delayed message to a topic.
+        """Return the partition of a delay topic for a group's record, or for a delayed message.
 
-        A delay topic that a changed table has brought, and nobody has made, is made here. Brokers that make topics by
-        themselves would make it with the clock of its producers.
+        A missing delay topic of a changed table is created here. Brokers with automatic creation would create it with
+        producers' timestamps.
         Test: tests/integration/test_table_changes.py.
 
         Raises:
-            Undeliverable: it cannot be made.
+            Undeliverable: the topic cannot be created.
             KafkaNotReachable: ask again later.
         """
         if self.listed.topics is not self._taken:
@@ -146,10 +146,10 @@ class Targets:
         return self._lane_partitions.choose(topic, self._lanes[topic], target, key)
 
     def parked(self, group: str) -> str:
-        """The parked topic of a group; it is made with its first record.
+        """Return the parked topic of a group; its first record creates it.
 
         Raises:
-            Undeliverable: it cannot be made.
+            Undeliverable: the topic cannot be created.
             KafkaNotReachable: ask again later.
         """
         topic = self.names.parked(group)
@@ -158,7 +158,7 @@ class Targets:
         return topic
 
     def forget(self) -> None:
-        """Look everything up again: a topic that was known may be gone. Failures of a moment ago are remembered."""
+        """Look everything up again: a known topic may be gone. Recent failures stay remembered."""
         self._unsure = {one.topic for one in self._known.values()} | self._lanes.keys()
         self._known.clear()
         self._lanes.clear()
@@ -172,7 +172,7 @@ class Targets:
         self._lanes = {topic: self._there.get(topic) or count for topic, count in self._lanes.items()}
 
     def _found(self, topic: str) -> int | None:
-        """Its partitions; what was forgotten is asked for in few questions, for it may be thousands of topics."""
+        """Return a topic's partitions. Forgotten topics are looked up in few requests, as they may be thousands."""
         if topic not in self._unsure:
             return self.admin.partitions([topic]).get(topic)
         some = {topic, *islice(self._unsure, _AT_ONCE)}
@@ -209,11 +209,11 @@ class Targets:
         return NamedTopic(topic, kind, group)
 
     def _is_allowed(self, name: str) -> bool:
-        """Never one of our own topics: a record must not be able to come back as a delay, or as a setting."""
+        """Return whether a topic is allowed; never one of reconsume, or a record might become a delay or a setting."""
         return not name.startswith(self.names.prefix) and is_allowed(name, self.allowed_real_topics)
 
     def _partitions(self, topic: str, ask: Callable[[], int]) -> int:
-        """Return the partitions as listed, or as the cluster answers."""
+        """Return the partitions from the list, or from the cluster."""
         found = self._there.get(topic)
         if found is None:
             try:
@@ -248,7 +248,7 @@ class Targets:
         return outcome
 
     def _others(self) -> dict[str, NamedTopic]:
-        """The batch's unknown targets, by their Kafka topics; they are looked up and created with this one."""
+        """Return the batch's unknown targets by Kafka topic, to be looked up and created with this one."""
         found: dict[str, NamedTopic] = {}
         for real_topic in dict.fromkeys(self._coming()):
             if real_topic is not None and real_topic not in self._known:
@@ -259,7 +259,7 @@ class Targets:
         return found
 
     def _may_be_made(self, named: NamedTopic) -> bool:
-        """One that was looked up and is not there."""
+        """Return whether a topic was looked up and is missing."""
         if named.kind == "topic" or self.look_ups.is_refused(named.topic):
             return False
         with suppress(KafkaNotReachable):

@@ -1,9 +1,9 @@
-"""Delayed messages in a worker: which lane they take next, and when they leave the last one."""
+"""Delayed messages in a worker: the next lane, and the due moment on the last one."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -12,6 +12,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.polled_records import PolledRecord, stored_ms
+from reconsume.bridge.scheduler.targets.targets import ListedTopics
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
 from reconsume.delay_levels.rules.cascade import next_delay_ms
 from reconsume.delay_levels.wire.names import TopicNames
@@ -30,32 +31,43 @@ class Cancels(Protocol):
     def __contains__(self, withdrawal: bytes) -> bool: ...
 
     def require(self, due_ms: float) -> None:
-        """Raises `CancelsNotRead` while withdrawals made before this moment may be unknown."""
+        """Raise `CancelsNotRead` while earlier withdrawals may be unknown."""
 
     def met(self, withdrawals: Iterable[bytes]) -> None:
-        """These messages were dropped, and that is committed."""
+        """Note that these messages were dropped and the drop was committed."""
 
 
 @dataclass(slots=True)
 class DelayTopics:
-    """The delay topics of the level table that there are.
+    """The existing delay topics of the level table.
+
+    Guarantees: the worker's thread looks up only what no other thread lists, after a change of the table and after an
+    aborted batch. Test: tests/unit/bridge/scheduler/targets/test_timers.py.
 
     Args:
         names: the installation's topics.
-        admin: to look for topics.
+        admin: looks up topics.
         groups: the groups as known now, for the level table.
+        listed: the topics of the cluster.
     """
 
     names: TopicNames
     admin: KafkaAdmin
     groups: Callable[[], Groups]
+    listed: ListedTopics = field(default_factory=ListedTopics)
+    _taken: Mapping[str, int] = field(default_factory=dict)
     _delays: tuple[int, ...] = ()
     _wanted: tuple[int, ...] = ()
     _look_at: float = float("-inf")
 
     def delays_ms(self, now: float) -> tuple[int, ...]:
-        """Their delays; a lane that is missing is not used, and looked for again within a minute."""
+        """Return the delays of the existing lanes; a missing lane is not used, and looked up again within a minute."""
         wanted = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0)
+        if self.listed.topics is not self._taken:
+            self._taken = self.listed.topics
+            if all(self.names.delay(delay) in self._taken for delay in wanted):
+                self._delays = self._wanted = wanted
+                self._look_at = now + _LOOK_EVERY_MS
         if wanted == self._wanted and now < self._look_at:
             return self._delays
         self._wanted = wanted
@@ -71,19 +83,19 @@ class DelayTopics:
         return self._delays
 
     def forget(self) -> None:
-        """Look again: a topic that was known is gone."""
-        self._look_at = float("-inf")
+        """Look up all again, because a known topic was deleted."""
+        self._look_at, self._taken = float("-inf"), self.listed.topics
 
 
 @dataclass(slots=True)
 class Timers:
-    """The facts about delayed messages that a worker needs.
+    """Facts about delayed messages that a worker needs.
 
     Args:
         names: the installation's topics.
-        lanes: the delay topics that there are.
+        lanes: the existing delay topics.
         cancels: the withdrawn messages.
-        clock: the time in milliseconds.
+        clock: returns milliseconds.
     """
 
     names: TopicNames
@@ -92,11 +104,11 @@ class Timers:
     clock: Clock = field(default=now_ms)
 
     def next_lane(self, deliver_ms: int, now: float) -> str:
-        """The topic in which a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
+        """Return the topic where a message waits next; `DELAY.0s` holds it in memory for the last stretch."""
         return self.names.delay(next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) or 0)
 
     def due_ms(self, message: PolledRecord) -> float:
-        """When a record of `DELAY.0s` leaves it; whatever is no delayed message in its last stretch leaves at once."""
+        """Return when a record of `DELAY.0s` leaves; all but delayed messages in their last stretch leave at once."""
         now = self.clock()
         stored = stored_ms(message, self.clock)
         try:
@@ -105,7 +117,7 @@ class Timers:
             if deliver_ms is None or not is_delayed_message(text_property(headers, REAL_TOPIC) or ""):
                 return stored
         except MalformedProperty:
-            # The router says so, in the quarantine.
+            # The router reports it, in the quarantine.
             return stored
         held = next_delay_ms(now, deliver_ms, self.lanes.delays_ms(now)) is None
         return max(stored, deliver_ms) if held else stored

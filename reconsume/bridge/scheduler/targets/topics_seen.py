@@ -1,4 +1,4 @@
-"""When a producer has seen so many topics that a new one is cheaper."""
+"""Detects when a producer has seen so many topics that a new producer is cheaper."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from reconsume.bridge.scheduler.targets.routing import Delivery
 
 _MANY: Final = 1_000
 _STEPS: Final = 100_000_000
-"""About a second of searching, ten times what a new producer takes."""
+"""About a second of searching, ten times the cost of a new producer."""
 _TOPIC: Final = itemgetter(0)
 
 
 class TopicsSeen:
-    """Counts what librdkafka's search for topics costs.
+    """Counts the cost of librdkafka's search for topics.
 
-    librdkafka 2.16 forgets no topic, and looks through all of them for each record: 3 µs with one topic, 58 µs with
-    5,000. A producer that has seen more than 1,000 topics and uses few of them is replaced.
+    librdkafka 2.16 forgets no topic, and searches all of them for each record: 3 µs with one topic, 58 µs with 5,000. A
+    producer that has seen more than 1,000 topics and uses few of them is replaced.
 
     Tests: tests/unit/bridge/scheduler/targets/test_topics_seen.py, benchmarks/many_topics.py.
     Remove when: librdkafka finds a topic in constant time, or forgets topics.
@@ -29,9 +29,9 @@ class TopicsSeen:
         self._steps = 0
 
     def are_too_many(self, batch: Sequence[Delivery]) -> bool:
-        """Count a batch that was written; True if its producer is to be replaced, and then count anew.
+        """Count a written batch; True if its producer should be replaced, after which counting restarts.
 
-        A producer whose batches use most of the topics that it has seen is kept: the next one would see them too.
+        A producer that still uses most of its topics is kept: the next one would see them too.
         """
         topics = set(map(_TOPIC, batch))
         self._seen |= topics

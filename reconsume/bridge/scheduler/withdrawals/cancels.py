@@ -1,4 +1,4 @@
-"""Which delayed messages were withdrawn: known to every worker, read in a thread of its own."""
+"""Withdrawn delayed messages, which every worker reads in a background thread."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from reconsume.delay_levels.wire.withdrawals import Withdrawals
 logger = logging.getLogger(__name__)
 
 HEARD_WITHIN_MS: Final = 1_000
-"""A withdrawal that was acknowledged so long before the message is due is always obeyed."""
+"""A withdrawal acknowledged at least this long before its message is due is always obeyed."""
 
 _COMPARE_EVERY_SECONDS: Final = 0.25
 _AGAIN_SECONDS: Final = 2.0
+_COUNT_SECONDS: Final = 1.0
 
 
 class CancelsNotRead(KafkaNotReachable):
-    """The worker has not read the CANCEL topic lately, so it is unknown whether this message was withdrawn."""
+    """The worker has not read the CANCEL topic recently, so this message may have been withdrawn."""
 
 
 class CancelsFollower(TopicFollower):
-    """Follows the requests to withdraw messages, and knows how fresh its knowledge is.
+    """Follows withdrawals, and knows how current its knowledge is.
 
-    Guarantees: a delayed message leaves only if CANCEL was compared with its end since one second before its moment;
-    else it is held, and its run ends before it. Test: tests/unit/bridge/scheduler/test_worker.py.
+    Guarantees: a delayed message leaves only if CANCEL was read to its end later than one second before its moment;
+    otherwise it is held, and its run ends before it. Test: tests/unit/bridge/scheduler/test_worker.py.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
-        clock: the time in milliseconds.
+        clock: returns milliseconds.
     """
 
     def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock = now_ms) -> None:
-        super().__init__(base, names.cancel, "reconsume-cancels", _AGAIN_SECONDS)
+        super().__init__(base, names.cancel, "reconsume-cancels", _AGAIN_SECONDS, _COUNT_SECONDS)
         self._names = names
         self._clock = clock
         self._withdrawals = Withdrawals()
@@ -51,28 +52,28 @@ class CancelsFollower(TopicFollower):
         self._complete_at = float("-inf")
 
     def __len__(self) -> int:
-        """Return how many withdrawals are held in memory."""
+        """Return the number of withdrawals in memory."""
         return len(self._withdrawals)
 
     def __contains__(self, withdrawal: bytes) -> bool:
-        """Whether a message is known to be withdrawn; may be asked before everything was read."""
+        """Return whether a message is known to be withdrawn; also before everything was read."""
         return withdrawal in self._withdrawals
 
     def require(self, due_ms: float) -> None:
         """Return if every withdrawal acknowledged `HEARD_WITHIN_MS` before this moment is known.
 
         Raises:
-            CancelsNotRead: not yet; ask again in a moment.
+            CancelsNotRead: not known yet; ask again in a moment.
         """
         if self._complete_at < due_ms - HEARD_WITHIN_MS:
             raise CancelsNotRead(f"topic {self._names.cancel} was not read lately; delayed messages wait until it is")
 
     def met(self, withdrawals: Iterable[bytes]) -> None:
-        """Take note of messages that were dropped, and whose drop is committed: what withdrew them is done."""
+        """Note dropped messages whose drop is committed: their withdrawals are done."""
         self._met.extend(withdrawals)
 
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read on until stopped; compare with the topic's end four times a second."""
+        """Read until stopped; compare with the topic's end four times a second."""
         compare_at = 0.0
         with closing(WithdrawalsReader(self._base, self._names, self._withdrawals, self._clock)) as reader:
             reader.start(admin, self._stop)
@@ -81,7 +82,9 @@ class CancelsFollower(TopicFollower):
                 if time.monotonic() >= compare_at:
                     compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS
                     asked_at = self._clock()
-                    # What a transaction that is open has withdrawn counts too, so its end is waited for.
+                    if self._has_grown(admin, len(reader.partitions)):
+                        return
+                    # Withdrawals of an open transaction count too, so this waits for its end.
                     if reader.has_reached(admin.end_offsets(reader.partitions, uncommitted=True)):
                         self._complete_at = asked_at
                     self._forget(reader)

@@ -1,4 +1,4 @@
-"""Read the requests to withdraw messages: first what other workers have read of them, then the rest."""
+"""Reads withdrawals: first those that other workers have stored, then the rest of CANCEL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from reconsume.bridge.scheduler.withdrawals.withdrawn_topic import WithdrawnTopi
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
-from reconsume.delay_levels.wire.withdrawals import ID_BYTES, PositionInCancel, Withdrawals, requested_withdrawal
+from reconsume.delay_levels.wire.withdrawals import (
+    ID_BYTES,
+    PositionInCancel,
+    Withdrawals,
+    due_in,
+    requested_withdrawal,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,22 +36,22 @@ _REPORT_EVERY_SECONDS: Final = 10.0
 
 
 class WithdrawalsReader:
-    """Reads WITHDRAWN to its end, CANCEL from the position that stands there, and then follows both.
+    """Reads WITHDRAWN to its end, CANCEL from the position stored there, and then follows both.
 
-    CANCEL is the truth. WITHDRAWN only saves time at the start: where it is missing or unreadable, CANCEL is read from
-    its beginning, and `is_over` says some minutes later that it is time to look again.
+    CANCEL is authoritative. WITHDRAWN only saves time at the start: if it is missing or unreadable, CANCEL is read from
+    its beginning, and `is_over` becomes True some minutes later to look again.
 
-    Guarantees: beside CANCEL only tombstones and positions of WITHDRAWN are followed. An id that came back from there
-    would undo that its message was met. Test: tests/integration/test_withdrawals.py.
+    Guarantees: after the start only tombstones and positions of WITHDRAWN are followed. An id from there would bring
+    back the withdrawal of a dropped message. Test: tests/integration/test_withdrawals.py.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         names: the installation's topics.
-        withdrawals: what is known; one thread reads into it.
-        clock: the time in milliseconds.
+        withdrawals: the known withdrawals; one thread adds to them.
+        clock: returns milliseconds.
 
     Attributes:
-        partitions: those of CANCEL.
+        partitions: the partitions of CANCEL.
     """
 
     def __init__(self, base: Mapping[str, Any], names: TopicNames, withdrawals: Withdrawals, clock: Clock) -> None:
@@ -64,11 +70,11 @@ class WithdrawalsReader:
 
     @property
     def is_over(self) -> bool:
-        """Whether another reader should take its place, because this one works without WITHDRAWN."""
+        """Return whether a new reader should replace this one, because it works without WITHDRAWN."""
         return time.monotonic() >= self._over_at
 
     def start(self, admin: KafkaAdmin, stop: threading.Event) -> None:
-        """Read WITHDRAWN to its end, and begin to read CANCEL.
+        """Read WITHDRAWN to its end, and start to read CANCEL.
 
         Raises:
             ReconsumeError: CANCEL cannot be read.
@@ -93,7 +99,7 @@ class WithdrawalsReader:
         self._reader.follow(ends)
 
     def read(self) -> None:
-        """Read what is there; waits for a moment if nothing is.
+        """Read available records; wait for a moment if there are none.
 
         Raises:
             ReconsumeError: CANCEL cannot be read.
@@ -114,15 +120,15 @@ class WithdrawalsReader:
 
     @property
     def _reached(self) -> dict[int, int]:
-        """By partition of CANCEL the next offset."""
+        """Return the next offset of each partition of CANCEL."""
         return {one: at for (topic, one), at in self._reader.reached.items() if topic == self._names.cancel}
 
     def has_reached(self, ends: Mapping[Partition, int]) -> bool:
-        """Whether everything before these offsets of CANCEL was read."""
+        """Return whether everything before these offsets of CANCEL was read."""
         return all(self._reader.reached.get(where, -1) >= end for where, end in ends.items())
 
     def done(self, withdrawals: Iterable[bytes]) -> None:
-        """Let other workers forget withdrawals whose messages were met."""
+        """Tell other workers to forget withdrawals of dropped messages."""
         if self._writer is not None:
             self._writer.done(withdrawals)
 
@@ -139,7 +145,7 @@ class WithdrawalsReader:
             self._take_known(message)
 
     def _take_known(self, message: PolledRecord) -> None:
-        """A record of WITHDRAWN: an id with its due moment, its tombstone, or a position."""
+        """Handle a record of WITHDRAWN: an id with its due moment, its tombstone, or a position."""
         key, value, now = message.key() or b"", message.value(), self._clock()
         if len(key) != ID_BYTES:
             position = PositionInCancel.decode(key, value or b"")
@@ -149,11 +155,11 @@ class WithdrawalsReader:
                     self._writer.saw(position)
         elif value is None:
             self._withdrawals.discard(key)
-        elif not self.partitions and value.isdigit():  # later on CANCEL itself is followed
-            self._add(key, min(int(value), int(now) + LONGEST_DELAY_MS), now)
+        elif not self.partitions and (due_ms := due_in(value)) is not None:  # afterwards CANCEL itself is followed
+            self._add(key, min(due_ms, int(now) + LONGEST_DELAY_MS), now)
 
     def _take_request(self, message: PolledRecord) -> None:
-        """A record of CANCEL."""
+        """Handle a record of CANCEL."""
         partition, offset = message.partition() or 0, message.offset() or 0
         if (error := message.error()) is not None:
             raise translate(error, f"reading topic {self._names.cancel}")
@@ -172,7 +178,7 @@ class WithdrawalsReader:
             self._report(f"memory holds {len(self._withdrawals):,} withdrawals; this one is not obeyed")
 
     def _report(self, what: str) -> None:
-        """Warn at most every 10 s: clients decide how many such records there are."""
+        """Warn at most every 10 s: clients determine the number of such records."""
         self._unreported += 1
         if time.monotonic() >= self._report_at:
             logger.warning("%s (%d similar ones since the last line)", what, self._unreported - 1)

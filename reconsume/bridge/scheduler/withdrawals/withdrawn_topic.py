@@ -1,4 +1,4 @@
-"""Writes the WITHDRAWN topic: what workers have read of CANCEL, so that none reads all of it again at its start."""
+"""Writes the WITHDRAWN topic: what workers have read from CANCEL, so that none rereads all of it at its start."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _PATIENCE_MS: Final = 10_000
 class WithdrawnTopicWriter:
     """Writes ids of withdrawals, then the position in CANCEL up to which the topic is complete.
 
-    Every worker could write everything, and nothing is wrong if some do: an id is the key of its record. So a worker
-    writes only what no other one has written for a minute or so. No worker waits for it, and nothing but the time of
+    Several workers may write the same ids without harm, because an id is the key of its record. So a worker writes only
+    ids that no other worker has written for about a minute. No worker waits for this topic, and only the duration of
     the next start depends on it.
 
-    Guarantees: the position is written when the brokers have acknowledged all ids before it, so several writers, or
-    one that dies, leave nothing out. Tests: tests/unit/bridge/scheduler/withdrawals/test_withdrawn_topic.py,
+    Guarantees: the position is written after the brokers have acknowledged all ids before it, so several writers, or
+    a dead one, omit nothing. Tests: tests/unit/bridge/scheduler/withdrawals/test_withdrawn_topic.py,
     tests/integration/test_withdrawals.py.
 
     Args:
-        base: librdkafka's settings for any client.
+        base: librdkafka settings that every client uses.
         topic: the WITHDRAWN topic.
-        topic_id: of CANCEL.
-        clock: milliseconds that only grow.
+        topic_id: the id of CANCEL.
+        clock: monotonic milliseconds.
     """
 
     def __init__(self, base: Mapping[str, Any], topic: str, topic_id: str, clock: Clock) -> None:
@@ -56,15 +56,15 @@ class WithdrawnTopicWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be read before what was read is written."""
+        """Return whether reading must stop until pending ids are written."""
         return len(self._unwritten) >= _MOST_UNWRITTEN
 
     def learned(self, partition: int, offset: int, withdrawal: bytes, due_ms: int) -> None:
-        """Take note of a request that was read from CANCEL."""
+        """Note a withdrawal that was read from CANCEL."""
         self._unwritten.append((partition, offset, withdrawal, due_ms))
 
     def saw(self, position: PositionInCancel) -> None:
-        """Take note of a position that a worker has written: everything before it need not be written again."""
+        """Note a position that another worker has written: earlier ids are written already."""
         if position.topic_id != self._topic_id or self._sent is not None:
             return
         left = [one for one in self._unwritten if one[0] != position.partition or one[1] >= position.offset]
@@ -73,13 +73,13 @@ class WithdrawnTopicWriter:
             self._write_at = self._next_time()
 
     def turn(self, reached: Mapping[int, int]) -> None:
-        """Write what it is time for; to be called often.
+        """Write what is due; call this often.
 
         Args:
-            reached: by partition of CANCEL the offset that is read next.
+            reached: by partition of CANCEL the next offset to read.
 
         Raises:
-            ReconsumeError: the topic takes nothing, and no more requests can be kept in memory for it.
+            ReconsumeError: the topic accepts no records, and memory for pending ids is full.
         """
         with translated(f"writing to topic {self._topic}"):
             self._producer.poll(0)
@@ -90,7 +90,7 @@ class WithdrawnTopicWriter:
                 self._write(reached)
 
     def done(self, withdrawals: Iterable[bytes]) -> None:
-        """Write tombstones; one that is lost costs memory of later starts, until its message was due for 7 days."""
+        """Write tombstones; a lost one costs memory of later starts until 7 days after its message was due."""
         try:
             with translated(f"writing tombstones to {self._topic}"):
                 for one in withdrawals:
@@ -112,12 +112,12 @@ class WithdrawnTopicWriter:
         self._sent_count = len(self._unwritten)
         for _, _, withdrawal, due_ms in self._unwritten:
             key, value = known_withdrawal(withdrawal, due_ms)
-            # librdkafka's queue has room: four times as many fit.
+            # librdkafka's queue has room for four times as many.
             self._producer.produce(self._topic, value, key, on_delivery=self._stored)
             self._in_flight += 1
 
     def _finish(self, positions: list[PositionInCancel]) -> None:
-        """After the brokers' answers: tell the position, or try again."""
+        """After the brokers' answers, write the position or try again."""
         self._sent, self._write_at = None, self._next_time()
         if self._failed is not None:
             if self.is_full:
@@ -135,5 +135,5 @@ class WithdrawnTopicWriter:
             self._failed = translate(error, f"writing to topic {self._topic}")
 
     def _next_time(self) -> float:
-        """Apart from other workers, so that one writes and the others see it."""
+        """Return the next time, different from other workers', so that one writes and the others see it."""
         return self._clock() + _EVERY_MS * random.uniform(1, 2)  # noqa: S311 - no secret

@@ -1,1 +1,1 @@
-"""The brokers, proxies and processes that faults are done to."""
+"""Brokers, proxies and processes under test."""

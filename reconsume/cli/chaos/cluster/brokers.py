@@ -1,4 +1,4 @@
-"""A throw-away Kafka of one or three brokers, with a proxy in front of each."""
+"""A temporary Kafka of one or three brokers, with a proxy before each."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from reconsume.cli.chaos.cluster.proxy import Proxy
 
 _HOST: Final = "127.0.0.1"
 _PORTS: Final = range(20_000, 32_000)
-"""Below those that the system gives to outgoing connections: one of these stays free while its broker is away."""
+"""Below the system's ports for outgoing connections: such a port stays free while its broker is down."""
 _CONTROLLER: Final = "controller"
 _FULL_SECONDS: Final = 30.0
 _START_SECONDS: Final = 180.0
 
 
 class Broker:
-    """One broker and its proxy; the methods say what happens to it.
+    """A broker and its proxy.
 
     Args:
-        node: its id.
-        ports: four free ones.
+        node: the node id.
+        ports: four free ports.
         voters: the controllers of the quorum.
-        brokers: how many there are.
-        version: of Kafka.
-        progress: told what is being fetched.
+        brokers: number of brokers.
+        version: the version of Kafka.
+        progress: called with the current download.
         data: a folder for its data and its log, which is kept.
 
     Attributes:
-        direct: port for those who are not under test.
-        proxied: port of the proxy.
+        direct: the port for clients that are not under test.
+        proxied: the port of the proxy.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Broker:
             "transaction.state.log.min.isr": safe,
             "share.coordinator.state.topic.replication.factor": replicas,
             "share.coordinator.state.topic.min.isr": safe,
-            # Rights can be taken: all have all of them where no rule says otherwise.
+            # Rights can be revoked: without a rule everyone has all rights.
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
-            # A quorum of several asks each other for the rules before any has them, so controllers need a name.
+            # Controllers of a quorum ask each other for the rules before they have them, so they need names.
             "super.users": f"User:{_CONTROLLER}",
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.controller.protocol": "PLAIN",
@@ -83,23 +83,23 @@ class Broker:
                 "org.apache.kafka.common.security.plain.PlainLoginModule required "
                 f'username="{_CONTROLLER}" password="{_CONTROLLER}" user_{_CONTROLLER}="{_CONTROLLER}";'
             ),
-            # A broker that lags behind for a moment on a busy machine is no dead one.
+            # A broker that lags briefly on a busy machine is not dead.
             "replica.lag.time.max.ms": "5000",
-            # But one that was killed may come back only when its last session is over.
+            # But a killed broker may return only after the end of its last session.
             "broker.session.timeout.ms": "6000",
         }
         self.kafka = LocalKafka(self.direct, data_dir=data, properties=properties, version=version, progress=progress)
 
     def start(self) -> None:
-        """Start it, or start it again with its data."""
+        """Start the broker, or start it again with its data."""
         self.kafka.start(_START_SECONDS)
 
     def hang(self) -> None:
-        """It does nothing any more, and its connections stay (SIGSTOP)."""
+        """Freeze the broker; its connections stay (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """After `hang`."""
+        """Continue after `hang`."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -107,7 +107,7 @@ class Broker:
             os.kill(pid, number)
 
     def fill_disk(self) -> None:
-        """Every write fails until it has ended by itself, which is what Kafka does when its only disk is full.
+        """Make every write fail until the broker ends, as Kafka does when its only disk is full.
 
         The limit is on the size of files, which needs no file system of its own: Java's writes fail as they do on a
         full disk, with an IOException. A broker that hangs on its way out is killed after 30 s.
@@ -122,13 +122,13 @@ class Broker:
 
 
 class ChaosCluster:
-    """One or three brokers; use it as a context.
+    """One or three brokers; a context manager.
 
     Args:
-        brokers: how many; with three every topic has three replicas, of which two must be there.
-        progress: told what is being fetched.
-        folder: for the brokers' data and logs, which stay there; None removes them.
-        version: of Kafka.
+        brokers: number of brokers; with three, every topic has three replicas, of which two must be in sync.
+        progress: called with the current download.
+        folder: a folder for the brokers' data and logs, which stay there; None removes them.
+        version: the version of Kafka.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ChaosCluster:
             for one in self.brokers:
                 self._stack.callback(one.kafka.stop)
                 self._stack.enter_context(one.proxy)
-            # Side by side: none answers before most of them are up.
+            # In parallel: none answers before most of them run.
             with ThreadPoolExecutor(len(self.brokers)) as pool:
                 list(pool.map(Broker.start, self.brokers))
         except BaseException:
@@ -162,7 +162,7 @@ class ChaosCluster:
         return self
 
     def remove_data(self) -> None:
-        """Remove the data of brokers that have ended; their logs stay."""
+        """Remove the data of ended brokers; their logs stay."""
         for one in self.folders:
             shutil.rmtree(one / "log")
 
@@ -171,17 +171,17 @@ class ChaosCluster:
 
     @property
     def direct(self) -> str:
-        """Address for the workload and the judge."""
+        """The address for the workload and the judge."""
         return ",".join(f"{_HOST}:{one.direct}" for one in self.brokers)
 
     @property
     def proxied(self) -> str:
-        """Address for those under test; the brokers then tell them the proxies' ports."""
+        """The address for processes under test, through the proxies."""
         return ",".join(f"{_HOST}:{one.proxied}" for one in self.brokers)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that stay free while their owners are away."""
+    """Return free ports that stay free while their owners are down."""
     found: list[int] = []
     while len(found) < count:
         port = random.choice(_PORTS)  # noqa: S311 - no secret

@@ -1,6 +1,6 @@
 """A consumer under test, as a program: `python -m reconsume.cli.chaos.cluster.consumer BOOTSTRAP_SERVERS [poisoned]`.
 
-With `poisoned` it consumes as the poisoned group, whose listener slips where a message says so.
+With `poisoned` it consumes as the poisoned group, whose listener misbehaves if a message says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Listener:
 
     def __call__(self, messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> Any:
         for message in messages:
-            # As it is stored: a send-back that was refused is a local try more, and no copy on a delay topic.
+            # The stored count: a refused send-back is one more local try, without a copy on a delay topic.
             if message.stored.reconsume_times < failures_in(message.body):
                 return self._fail(message, context)
             self._processing.process(message.body, str(message.origin))
@@ -46,7 +46,7 @@ def _poisoned(message: Message, context: ConsumeConcurrentlyContext) -> object:
 
 
 def consume(bootstrap_servers: str, *, poisoned: bool = False) -> None:
-    """Until SIGTERM."""
+    """Consume until SIGTERM."""
     consumer = PushConsumer(
         GROUP_OF_POISON if poisoned else GROUP,
         bootstrap_servers=bootstrap_servers,

@@ -1,4 +1,4 @@
-"""Processes under test: started, killed, stopped, and what they logged."""
+"""Processes under test: start, kill, stop, and their logs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _END_SECONDS: Final = 60.0
 
 @dataclass
 class UnderTest:
-    """A program that is started again and again under one name.
+    """A program that is restarted under one name.
 
     Attributes:
-        name: of its log, too.
-        command: what runs.
-        folder: for the log.
+        name: its name, and that of its log.
+        command: the command line.
+        folder: the folder of the log.
     """
 
     name: str
@@ -30,12 +30,12 @@ class UnderTest:
 
     @property
     def log(self) -> Path:
-        """Return the output of all its lives."""
+        """The output of all its starts."""
         return self.folder / f"{self.name}.log"
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of its current life."""
+        """The process id of its current start."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -44,21 +44,21 @@ class UnderTest:
         return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start it."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill it (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def end(self) -> None:
-        """SIGTERM, and wait; one that does not go within a minute is killed."""
+        """Stop it (SIGTERM) and wait; after a minute kill it."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -66,23 +66,23 @@ class UnderTest:
             self.kill()
 
     def stop(self) -> None:
-        """SIGSTOP."""
+        """Freeze it (SIGSTOP)."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Continue it (SIGCONT)."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
 
 @dataclass
 class Processes:
-    """All of them; none outlives this context.
+    """All processes under test, which end with this context.
 
     Attributes:
         poisoned: the consumer of the poisoned group.
-        ended: names of those that have ended by themselves; each was started again.
+        ended: names of processes that ended by themselves; each was restarted.
     """
 
     schedulers: list[UnderTest]
@@ -106,7 +106,7 @@ class Processes:
         return [*self.schedulers, *self.consumers, *self.sidecars, *self.apps, *self.poisoned]
 
     def revive(self) -> None:
-        """Start again what has ended by itself, and remember it: a fault is no reason to end."""
+        """Restart processes that have ended by themselves, and note them: a fault is no reason to end."""
         for one in self.all():
             if one.has_ended:
                 self.ended.append(one.name)

@@ -11,16 +11,16 @@ from typing import Final, Self
 _HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65_536
 _PIECE_SECONDS: Final = 0.05
-"""Of a slow link: short enough for heartbeats to pass between what else is sent."""
+"""Size of a piece on a slow link, short enough to let heartbeats pass in between."""
 _START_SECONDS: Final = 10.0
 
 
 class Proxy:
-    """Passes bytes on between clients and one address, in a thread of its own; use it as a context.
+    """Forwards bytes between clients and one address, in a background thread; a context manager.
 
     Args:
-        port: to listen on.
-        target: port to pass on to.
+        port: the port to listen on.
+        target: the port to forward to.
     """
 
     def __init__(self, port: int, target: int) -> None:
@@ -45,19 +45,19 @@ class Proxy:
         self._thread.join()
 
     def slow_down(self, seconds: float) -> None:
-        """From now on every piece of data takes so long; 0 for none."""
+        """Delay every piece of data by this time; 0 for none."""
         self._do(lambda: setattr(self, "_delay", seconds))
 
     def limit(self, bytes_per_second: int) -> None:
-        """From now on each connection passes on so many at most, in each direction; 0 for no limit."""
+        """Limit each connection to this rate in each direction; 0 for no limit."""
         self._do(lambda: setattr(self, "_bytes_per_second", bytes_per_second))
 
     def silence(self) -> None:
-        """Connections stay, and new ones are taken, but nothing comes through: neither side learns of it."""
+        """Keep connections, and accept new ones, but forward nothing: neither side notices."""
         self._do(self._passing.clear)
 
     def speak(self) -> None:
-        """Let the withheld data through."""
+        """Forward the withheld data."""
         self._do(self._passing.set)
 
     def cut(self) -> None:
@@ -95,7 +95,7 @@ class Proxy:
         try:
             onward = await asyncio.open_connection(_HOST, self._target)
         except OSError:
-            writer.transport.abort()  # nobody is there, and that is what the client shall see
+            writer.transport.abort()  # the target is down, which the client shall see
             return
         both = {writer, onward[1]}
         self._writers |= both
@@ -107,7 +107,7 @@ class Proxy:
                 one.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until either side ends; then both do."""
+        """Forward until either side ends; then end both."""
         with suppress(OSError):
             while data := await reader.read(int(self._bytes_per_second * _PIECE_SECONDS) or _CHUNK):
                 await self._passing.wait()

@@ -1,4 +1,4 @@
-"""A member of the group that is a sidecar, and the app to which it pushes.
+"""A member of the group that is a sidecar, and the app that it pushes to.
 
 As a program it is the app: `python -m reconsume.cli.chaos.cluster.pushed PORT BOOTSTRAP_SERVERS`.
 """
@@ -17,13 +17,13 @@ from reconsume.cli.judging.judge import MAX_RECONSUME_TIMES
 from reconsume.cli.processing import Processing
 
 _LONGER_THAN_ANY_FAULT: Final = 600
-"""What takes longer counts as a failure of the app, and a message is to fail as often as it says."""
+"""A longer delivery counts as a failure of the app, and a message must fail exactly as often as it says."""
 _FAILED: Final = 500
 _DONE: Final = 204
 
 
 def sidecar_command(folder: Path, bootstrap_servers: str, app_port: int) -> list[str]:
-    """A sidecar that consumes as a member of the group; its settings are a file in the folder."""
+    """Return the command of a sidecar in the group; its settings are a file in the folder."""
     settings: Mapping[str, Any] = {
         "bootstrap_servers": bootstrap_servers,
         "kafka": {"auto.offset.reset": "earliest", **SESSION},
@@ -42,13 +42,13 @@ def sidecar_command(folder: Path, bootstrap_servers: str, app_port: int) -> list
         ],
     }
     file = folder / "sidecar.yaml"
-    file.write_text(json.dumps(settings), encoding="utf-8")  # which is YAML too
-    return [sys.executable, "-m", "reconsume", "sidecar", "--config", str(file)]
+    file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML too
+    return [sys.executable, "-P", "-m", "reconsume", "sidecar", "--config", str(file)]
 
 
 def app_command(port: int, bootstrap_servers: str) -> list[str]:
-    """The app."""
-    return [sys.executable, "-m", "reconsume.cli.chaos.cluster.pushed", str(port), bootstrap_servers]
+    """Return the command of the app."""
+    return [sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.pushed", str(port), bootstrap_servers]
 
 
 class _App(BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ class _App(BaseHTTPRequestHandler):
     processing: ClassVar[Processing]
 
     def do_POST(self) -> None:
-        """One message."""
+        """Handle one message."""
         body = self.rfile.read(int(self.headers["content-length"] or 0))
         status = _FAILED
         if int(self.headers["reconsume-times"]) >= failures_in(body):
@@ -69,11 +69,11 @@ class _App(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Nothing: it fails on purpose."""
+        """Log nothing: the app fails on purpose."""
 
 
 def serve(port: int, bootstrap_servers: str) -> None:
-    """Until it is killed."""
+    """Serve until killed."""
     _App.processing = Processing(bootstrap_servers, PROCESSED, may_repeat=True)
     with ThreadingHTTPServer(("127.0.0.1", port), _App) as server:
         server.serve_forever()

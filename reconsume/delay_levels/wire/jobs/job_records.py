@@ -1,7 +1,8 @@
-"""Records of the JOBS topic: work on many dead letters that goes on after a crash.
+"""Records of the JOBS topic: work on many dead letters that continues after a crash.
 
-A job has up to three records: what it is (key `<job>`, written once), what people want of it (`<job>/wish`), and how
-far it is (`<job>/progress`), which its runner writes in the transactions of the work itself. Values are JSON objects.
+A job has up to three records: its definition (key `<job>`, written once), the requests of people (`<job>/wish`), and
+its progress (`<job>/progress`), which its runner writes in the transactions of the work itself. Values are JSON
+objects.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REPLAY_TIMES, is_ours, json_object
 
 VERSION: Final = 1
-"""A job of a later version is left to programs of that version: a filter that is not known would take too much."""
+"""Jobs of a later version are left to programs of that version: an unknown filter might select too much."""
 KINDS: Final = ("resend", "resolve", "export")
 TARGETS: Final = ("retry", "origin")
 FORMATS: Final = ("jsonl", "csv", "parquet")
@@ -33,14 +34,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which dead letters a job takes; None takes any.
+    """The dead letters that a job selects; None selects any.
 
     Attributes:
-        text: is in the cause, the exception's class or the stack trace; the case does not matter.
+        text: a part of the cause, the exception's class or the stack trace; case does not matter.
         key: the record's key, as UTF-8.
-        state: that they had when the job was created: a key of `STATES`.
-        label: of the cause, by `label_rules`.
-        label_rules: labels by regular expressions, as the setting `cause_labels` had them.
+        state: their state when the job was created: a key of `STATES`.
+        label: the label of the cause, by `label_rules`.
+        label_rules: labels by regular expressions, from the setting `cause_labels`.
     """
 
     text: str | None = None
@@ -59,7 +60,7 @@ class LetterEdit:
     """The changes to a resent dead letter.
 
     Attributes:
-        value: the new one; None keeps it.
+        value: the new value; None keeps the old one.
         headers: new texts by name; None removes the header.
     """
 
@@ -68,7 +69,7 @@ class LetterEdit:
 
     @property
     def parts(self) -> str:
-        """The changed parts, as in the header `REPLAY_EDITED`."""
+        """The changed parts, for the header `REPLAY_EDITED`."""
         return ",".join(["value"] * (self.value is not None) + ["headers"] * bool(self.headers))
 
 
@@ -78,11 +79,11 @@ class JobSpec:
 
     Attributes:
         kind: one of `KINDS`.
-        at_ms: when it was created.
+        at_ms: the time of creation.
         by: who created it.
         topic: the dead-letter topic.
-        topic_id: of Kafka: the letters of a topic that was made again are others.
-        spans: by partition the first offset and the one behind the last.
+        topic_id: Kafka's id of the topic: a recreated topic has other dead letters.
+        spans: for each partition the first offset and the one after the last.
         records: the places of those that were picked, by partition; None takes those that `wanted` takes.
         count: how many it took when it was created; None where nobody has counted.
         rate: the most records in a second; None: as many as go.
@@ -121,17 +122,17 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        runner: which process runs it.
+        runner: the process that runs it.
         following: the next offset, by partition.
         counts: how many records had each outcome.
-        reasons: the first records of each outcome, with what was said of them.
+        reasons: the first records of each outcome, with the reasons.
         ended: `DONE` or `FAILED`; empty before the end.
-        why: of a failure.
-        written: bytes of the file, of an export.
-        file: where it is.
+        why: the reason of a failure.
+        written: for an export, the bytes of the file.
+        file: for an export, the path of the file.
     """
 
     runner: str = ""
@@ -145,22 +146,22 @@ class JobProgress:
 
 
 def spec_key(job: str) -> bytes:
-    """The key of what the job is."""
+    """Return the key of a job's definition."""
     return job.encode()
 
 
 def wish_key(job: str) -> bytes:
-    """The key of what people want of it."""
+    """Return the key of the requests to a job."""
     return f"{job}/wish".encode()
 
 
 def progress_key(job: str) -> bytes:
-    """The key of how far it is."""
+    """Return the key of a job's progress."""
     return f"{job}/progress".encode()
 
 
 def parse_job_key(key: bytes | None) -> tuple[str, str]:
-    """The job of a record, and which of its records it is: `` (what it is), `wish` or `progress`.
+    """Return the job of a record, and its kind: `` (definition), `wish` or `progress`.
 
     Raises:
         MalformedProperty: the key is something else.
@@ -172,7 +173,7 @@ def parse_job_key(key: bytes | None) -> tuple[str, str]:
 
 
 def encode_spec(spec: JobSpec) -> bytes:
-    """The value of the first record; what has its default is left out."""
+    """Return the value of a definition, without fields that have their default."""
     value = {"version": VERSION, **_without_defaults(spec)}
     value["spans"] = {str(one): list(span) for one, span in spec.spans.items()}
     if spec.records is not None:
@@ -219,7 +220,7 @@ def decode_spec(value: bytes) -> JobSpec:
 
 
 def encode_wish(events: Sequence[JobEvent]) -> bytes:
-    """The value of the second record: the last event says what is wanted."""
+    """Return the value of requests; the last event decides."""
     return _json([asdict(one) for one in events[-_EVENTS_KEPT:]])
 
 
@@ -236,7 +237,7 @@ def decode_wish(value: bytes) -> list[JobEvent]:
 
 
 def encode_job_progress(progress: JobProgress) -> bytes:
-    """The value of the third record."""
+    """Return the value of a progress record."""
     return _json(_without_defaults(progress))
 
 
@@ -255,10 +256,10 @@ def decode_job_progress(value: bytes) -> JobProgress:
 
 
 def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
-    """An edit that a record of JOBS can hold.
+    """Return an edit, if a record of JOBS can hold it.
 
     Raises:
-        IllegalSetting: it changes nothing, changes headers of ours, or is too large.
+        IllegalSetting: the edit changes nothing, changes headers of reconsume, or is too large.
     """
     if not edit.parts:
         raise IllegalSetting("an edit needs a new value or a header")
@@ -274,7 +275,7 @@ def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
 
 
 class _Reading:
-    """Turns whatever is wrong with a value into `MalformedProperty`."""
+    """Turns every error about a value into `MalformedProperty`."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value
@@ -324,7 +325,7 @@ def _count(found: Mapping[str, Any], name: str) -> int:
 
 
 def _without_defaults(one: Any) -> dict[str, Any]:
-    """The fields that say something; those of other classes are left to the caller."""
+    """Return the fields without those that have their default; nested classes are left to the caller."""
     said = {name: getattr(one, name) for name in one.__slots__}
     left_out = ("spans", "wanted", "records", "edit")
     return {name: value for name, value in said.items() if name not in left_out and value not in (None, "", {})}

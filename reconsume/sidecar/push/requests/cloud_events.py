@@ -1,4 +1,4 @@
-"""Messages as CloudEvents: those that are some already keep every attribute, of the others we make one."""
+"""Messages as CloudEvents: existing events keep every attribute, other messages become events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIX: Final = "ce_"
 _LAST_MS: Final = 253_402_300_799_000
 REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
 _DATA: Final = frozenset({"data", "datacontenttype"})
-"""No attributes of an event in Kafka's binary mode: value and `content-type` are."""
+"""Not attributes in Kafka's binary mode: the value and `content-type` carry them."""
 _ATTRIBUTE: Final = re.compile(r"ce_[a-z0-9]+", re.ASCII)
 _MEDIA_TYPE: Final = re.compile(r"[!-~][ -~]*", re.ASCII)
 _JSON: Final = re.compile(r"(?:application|text)/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE | re.ASCII)
@@ -34,7 +34,7 @@ class CloudEvent:
     """A CloudEvent.
 
     Attributes:
-        attributes: all but `datacontenttype`; text.
+        attributes: all attributes but `datacontenttype`, as text.
         content_type: None if unknown.
         data: None for a tombstone.
     """
@@ -45,7 +45,7 @@ class CloudEvent:
 
     @classmethod
     def carried(cls, message: Message) -> Self | None:
-        """The event that a record is in its `ce_` headers; None if it lacks a required attribute."""
+        """Return the event in a record's `ce_` headers; None if a required attribute is missing."""
         attributes = {}
         for name, value in message.headers:
             if name.startswith(_PREFIX) and value is not None and _ATTRIBUTE.fullmatch(name):
@@ -57,7 +57,7 @@ class CloudEvent:
 
     @classmethod
     def made(cls, message: Message, group: str) -> Self:
-        """The event of an ordinary record; `source` and `id` are the same over all its deliveries."""
+        """Make the event of an ordinary record; `source` and `id` are the same over all its deliveries."""
         attributes = {
             "specversion": "1.0",
             "id": message.stored.origin_message_id,
@@ -72,13 +72,13 @@ class CloudEvent:
         return cls(attributes, content_type_of(message), message.body)
 
     def binary_headers(self) -> list[tuple[str, str]]:
-        """The attributes as `ce-` headers."""
+        """Return the attributes as `ce-` headers."""
         return [("ce-" + name, header_value(value)) for name, value in self.attributes.items()]
 
     def structured(self, more: Mapping[str, Any]) -> bytes:
-        """The event and more attributes in JSON; data that is JSON stands in it byte for byte.
+        """Return the event and more attributes in JSON; data that is JSON is embedded byte for byte.
 
-        Bytes that are no UTF-8 become `data_base64`; in an attribute they are percent-encoded.
+        Data that is not UTF-8 becomes `data_base64`; in an attribute such bytes are percent-encoded.
         """
         attributes: dict[str, Any] = {name: _json_text(value) for name, value in self.attributes.items()}
         content_type = self.content_type or _guessed_type(self.data)
@@ -89,13 +89,13 @@ class CloudEvent:
 
 
 def rfc3339(moment_ms: float) -> str:
-    """A moment in UTC with milliseconds; what no calendar has becomes the nearest that it has."""
+    """Format a moment in UTC with milliseconds; a moment beyond the calendar becomes the nearest valid one."""
     moment = datetime.fromtimestamp(max(0, min(moment_ms, _LAST_MS)) / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def content_type_of(message: Message) -> str | None:
-    """The record's own, if it can stand in an HTTP header."""
+    """Return the record's own content type, if it is legal in an HTTP header."""
     for name, value in message.headers:
         if value is not None and name.lower() == "content-type":
             text = value.decode("ascii", "replace").strip()
@@ -125,7 +125,7 @@ _NO_JSON: Final = object()
 
 
 def parsed(data: bytes) -> Any:
-    """The JSON value, or something that is no dict where it is not JSON in UTF-8."""
+    """Parse JSON in UTF-8; return something that is not a dict if that fails."""
     try:
         return json.loads(data.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -137,7 +137,7 @@ def _refuse(constant: str) -> None:
 
 
 def _guessed_type(data: bytes | None) -> str:
-    """For data of an undeclared type: an object or array in JSON, text, or anything."""
+    """Guess the type of data without a declared one: a JSON object or array, text, or bytes."""
     if data is None:
         return OCTETS
     if data[:1] in (b"{", b"[") and parsed(data) is not _NO_JSON:
@@ -158,21 +158,21 @@ def _json_text(value: str) -> str:
 
 
 def header_value(value: str | bytes) -> str:
-    """Space, `"`, `%` and all but printable ASCII become `%XX`, byte by byte: for UTF-8 that is the binding's rule."""
+    """Encode space, `"`, `%` and all but printable ASCII as `%XX`, byte by byte, as the HTTP binding requires."""
     if isinstance(value, str):
-        if _PLAIN.fullmatch(value):  # nearly all are, and each delivery has a dozen
+        if _PLAIN.fullmatch(value):  # nearly all values are plain, and each delivery has a dozen
             return value
         value = value.encode(errors="surrogateescape")
     return _NOT_IN_VALUE.sub(_escaped, value).decode("ascii")
 
 
 def header_name(name: str) -> str:
-    """Return a legal header name; underscores go too, because common proxies drop headers with them."""
+    """Return a legal header name; underscores are replaced, because common proxies drop headers with them."""
     return _NOT_IN_NAME.sub(_escaped, name.encode(errors="surrogateescape")).decode("ascii")
 
 
 def decoded(value: str) -> str:
-    """One round of decoding; what is no UTF-8 becomes U+FFFD, so that an app's text never fails."""
+    """Decode once; bytes that are not UTF-8 become U+FFFD, so that an app's text never fails."""
     return unquote(value, errors="replace")
 
 

@@ -30,10 +30,10 @@ _TRACE: Final = ("traceparent", "tracestate", "baggage")
 
 @dataclass(frozen=True, slots=True)
 class AppRequest:
-    """A POST.
+    """A POST request.
 
     Attributes:
-        path: empty for the URL as it is.
+        path: the path; empty for the URL as configured.
     """
 
     path: str
@@ -42,12 +42,12 @@ class AppRequest:
 
 
 class ReconsumeHeaders:
-    """Headers `reconsume-*` of the requests of one subscription.
+    """The `reconsume-*` headers of the requests of one subscription.
 
     Args:
         group: the consumer group.
-        max_times: gives how often a message may be sent back, as the group stands now.
-        deadline_ms: so long the app has for its answer.
+        max_times: returns how often the group now allows a message to be sent back.
+        deadline_ms: the time for an answer, in milliseconds.
     """
 
     def __init__(self, group: str, max_times: Callable[[], int], deadline_ms: int) -> None:
@@ -76,9 +76,9 @@ class ReconsumeHeaders:
         return headers
 
     def of_single(self, message: Message) -> HttpHeaders:
-        """All of a request with one message, and the record's own headers, in order and with duplicates.
+        """Return all headers of a request with one message, including the record's own, in order and with duplicates.
 
-        A null value is an empty one. `ce_` headers are attributes of the event.
+        A null value becomes an empty one. `ce_` headers are attributes of the event.
         """
         headers = [*self.of_request(), *self.of_message(message)]
         for name, value in _users(message):
@@ -86,7 +86,7 @@ class ReconsumeHeaders:
         return headers
 
     def of_event(self, message: Message) -> dict[str, Any]:
-        """The same as attributes, for an event in a batch: a batch has one set of headers for all its events."""
+        """Return the headers as attributes of an event in a batch, which has one set of HTTP headers for all events."""
         attributes: dict[str, Any] = {name.replace("-", ""): value for name, value in self.of_message(message)}
         if user := _users(message):
             attributes["kafkaheaders"] = "&".join(_pair(name, value) for name, value in user)
@@ -95,15 +95,15 @@ class ReconsumeHeaders:
 
 @dataclass(frozen=True, slots=True)
 class NativeRequests:
-    """CloudEvents in binary mode: the body is the record's value; a record that holds a whole event passes as it is."""
+    """CloudEvents in binary mode: the body is the record's value; a record with a whole event passes unchanged."""
 
     own_headers: ReconsumeHeaders
     route: Callable[[str], str]
     untyped: ClassVar[str | None] = OCTETS
-    """The content type where the event has none; None sends none."""
+    """The content type for events without one; None sends none."""
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
-        """One message."""
+        """Make the request for one message."""
         [message] = messages
         content_type = content_type_of(message)
         attributes: HttpHeaders = []
@@ -122,7 +122,7 @@ class NativeRequests:
         )
 
     def _made(self, message: Message) -> CloudEvent:
-        """The event of an ordinary record."""
+        """Make the event of an ordinary record."""
         return CloudEvent.made(message, self.own_headers.group)
 
 
@@ -171,7 +171,7 @@ class DaprRequests:
     otherwise: Callable[[str], str]
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
-        """One message."""
+        """Make the request for one message."""
         [message] = messages
         route = self.routes.get(message.topic)
         traced = _trace_headers(messages, trace)
@@ -219,7 +219,7 @@ class BatchRequests:
     route: Callable[[str], str]
 
     def of(self, messages: Sequence[Message], trace: HttpHeaders) -> AppRequest:
-        """All of them in one request."""
+        """Make one request for all messages."""
         own = self.own_headers.of_request()
         if len(messages) == 1:
             own += self.own_headers.of_message(messages[0])
@@ -240,16 +240,16 @@ class BatchRequests:
 
 
 Requests = NativeRequests | DaprRequests | BatchRequests
-"""Makes the request for messages of a partition, in the order of their offsets, with headers of the current span."""
+"""Makes a request for messages of a partition, in the order of their offsets, with trace headers."""
 
 
 def requests_of(settings: PushSettings, max_times: Callable[[], int], routes: Mapping[str, DaprRoute]) -> Requests:
-    """Those of a subscription.
+    """Return the request maker of a subscription.
 
     Args:
-        settings: of the subscription.
-        max_times: gives how often a message may be sent back, as the group stands now.
-        routes: what an app of Dapr says.
+        settings: the settings of the subscription.
+        max_times: returns how often the group now allows a message to be sent back.
+        routes: the routes that a Dapr app declares.
     """
     template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
 
@@ -266,7 +266,7 @@ def requests_of(settings: PushSettings, max_times: Callable[[], int], routes: Ma
 
 
 def _is_structured(content_type: str | None) -> bool:
-    """Whether the body is a whole CloudEvent, in whatever format."""
+    """Return whether the body is a whole CloudEvent, in any format."""
     return content_type is not None and content_type.lower().startswith("application/cloudevents")
 
 
@@ -275,7 +275,7 @@ def _users(message: Message) -> list[Header]:
 
 
 def _trace_headers(messages: Sequence[Message], current: HttpHeaders) -> HttpHeaders:
-    """The trace that the app goes on with: of the call that we are in, else that of a single message's headers."""
+    """Return the trace headers for the app: those of the current call, else those of a single message."""
     if current or len(messages) != 1:
         return current
     return [

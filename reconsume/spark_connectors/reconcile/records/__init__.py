@@ -1,1 +1,1 @@
-"""The records that a run reads, and the attempts that they are of."""
+"""The records that a run reads, and their attempts."""

@@ -1,9 +1,9 @@
-"""Pair send-backs with what became of them: one row an attempt, after one shuffle.
+"""Pairs send-backs with their deliveries: one row for each attempt, after one shuffle.
 
-Guarantees: the work grows with the records, also where all are copies of one attempt, or all messages are alike.
+Guarantees: the work is linear in the records, even if all are copies of one attempt or all messages are alike.
 Test: tests/spark/test_pairing.py.
 
-A fault may tear the two apart: then there is a missing delivery, and one without a send-back.
+A fault may separate the two; the result is a missing delivery, and a delivery without a send-back.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ _FIELDS: Final = {
         *("deliveries", "cause", "by_producer"),
     ),
 }
-"""What is kept of the records of each side; fields by which several of one attempt are put in order come first."""
+"""The kept fields of each side's records; fields that order the records of an attempt come first."""
 
 _FAULTS: Final = ("WRONG_COUNT", "WRONG_GROUP", "DAMAGED")
 """In the order in which they are tried."""
 _PLACE: Final = ("topic", "partition", "offset")
 _FEW_PAIRS: Final = 1_000
-"""Compare all alike send-backs and deliveries with each other, while that makes no more pairs."""
+"""Compare all similar send-backs and deliveries with each other up to this number of pairs."""
 _LATEST_MS: Final = 1 << 62
 
 
 def gather_attempts(records: DataFrame) -> DataFrame:
-    """One row for each attempt; of an attempt with several records of a side one row for each record.
+    """Return one row for each attempt; for an attempt with several records of a side, one row for each record.
 
-    Columns: `IDENTITY`; `many`, whether there are several; what `records` tells of the three sides, with `inbox_`,
-    `sent_` and `arrived_` before the names; `retried`, the highest attempt of the message that came back, and when
-    (`attempt`, `appended`).
+    Columns: `IDENTITY`; `many`, whether there are several; the fields of `records` for the three sides, with the
+        prefixes
+    `inbox_`, `sent_` and `arrived_`; `retried`, the highest attempt of the message that returned, and when (`attempt`,
+    `appended`).
 
     Args:
-        records: of `read_records`, those of a message in one partition.
+        records: the result of `read_records`, with all records of a message in one partition.
     """
-    # Windows, not groups: Spark gathers groups in two steps, and sorts for each of them and once more for the window
-    # below. These all take the order of one sort. Lists would stand in each of the rows that they are made of: of n
-    # copies n times n.
-    # The hash comes first: Spark compares the first bytes of the first column, which groups and ids have in common.
+    # Windows instead of groups: Spark aggregates groups in two steps, sorts for each of them, and again for the window
+    # below. These windows share one sort. Collected lists would be repeated in each row that they are made of: n times
+    # n values for n copies.
+    # The hash comes first: Spark compares the first bytes of the first column, which groups and ids share.
     life = ("life", "group", "origin_message_id", "replay_times")
     attempt = Window.partitionBy(*life, "attempt").orderBy("appended")
     whole = attempt.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -83,13 +84,13 @@ def gather_attempts(records: DataFrame) -> DataFrame:
 
 
 def pair_attempts(attempts: DataFrame) -> DataFrame:
-    """One row for each send-back with its delivery, and for each delivery that no send-back explains.
+    """Return one row for each send-back with its delivery, and for each delivery without a send-back.
 
     Columns: those of `gather_attempts`; `copy`, 0 for the first pair of an attempt; `copies_sent`; `parked`, whether
-    the message waited for the end of a pause, or does.
+    the message waits, or has waited, for the end of a pause.
 
     Args:
-        attempts: of `gather_attempts`, without those that have many records.
+        attempts: the result of `gather_attempts`, without attempts of many records.
     """
     copies = F.when(F.col("sent_offset").isNotNull(), 1).otherwise(0).alias("copies_sent")
     return attempts.select(
@@ -98,19 +99,19 @@ def pair_attempts(attempts: DataFrame) -> DataFrame:
 
 
 def pair_copies(records: DataFrame) -> DataFrame:
-    """The same of attempts with many records.
+    """Pair the records of attempts with many records.
 
     A message that was sent back twice and delivered twice (its consumer died before it committed) gives two rows;
-    the first that was due takes the first delivery.
+    the first due one takes the first delivery.
 
     Args:
-        records: of `gather_attempts`, those of attempts that have many.
+        records: the rows of `gather_attempts` whose attempts have many records.
     """
     attempt = Window.partitionBy(*IDENTITY)
     sent, delivered = (
         F.count(one).over(attempt) for one in ("sent_offset", F.when(~_parked(), F.col("arrived_offset")))
     )
-    # Of more deliveries than send-backs those come first that were not before their time, nor on another topic.
+    # If deliveries outnumber send-backs, those that were neither early nor on another topic come first.
     timely = F.coalesce(F.col("arrived_appended") >= F.min("sent_due").over(attempt), F.lit(False))
     unlikely = (sent > 0) & (delivered > sent) & (F.col("arrived_astray") | ~timely)
     side = F.when(F.col("inbox_offset").isNotNull(), 0).when(F.col("sent_offset").isNotNull(), 1).otherwise(2)
@@ -128,7 +129,7 @@ def pair_copies(records: DataFrame) -> DataFrame:
         _parked(), "unlikely", "arrived_astray", "sent_due", *places
     )
     told = (*("copies_sent", "parked", "retried"), *_flat_names())
-    # A parked record counts as the delivery of a send-back that has no other one yet.
+    # A parked record counts as the delivery of a send-back without another one.
     numbered = rows.withColumn("copy", F.row_number().over(in_order) - 1)
     kept = numbered.where(~_parked() | (F.col("copy") < F.col("kept")))
     paired = kept.groupBy(*IDENTITY, "copy")
@@ -138,12 +139,12 @@ def pair_copies(records: DataFrame) -> DataFrame:
 
 
 def _parked() -> Column:
-    """Whether a record waits in its group's parked topic, or did."""
+    """Return whether a record waits, or has waited, in its group's parked topic."""
     return F.coalesce(F.col("arrived_kind") == "parked", F.lit(False))
 
 
 def _flat() -> list[tuple[str, str, str]]:
-    """Return for each field its side, its name there, and that of its column."""
+    """Return for each field its side, its name there, and the name of its column."""
     return [(side, name, f"{side}_{name.removeprefix('kafka_')}") for side, names in _FIELDS.items() for name in names]
 
 
@@ -152,15 +153,15 @@ def _flat_names() -> list[str]:
 
 
 def pair_up(pairs: DataFrame, now_ms: int, surplus_rows: int) -> DataFrame:
-    """`pairs` with a column `paired`: the fault by which a delivery looks like that of another attempt, else null.
+    """Return `pairs` with a column `paired`: the fault by which a delivery differs from its send-back, else null.
 
-    The two have the same key and value; they differ in their count, in their group, or one has lost its name. The
-    row of the send-back takes the delivery, and the delivery's own row goes.
+    Both have the same key and value; they differ in count or group, or one has lost its name. The row of the
+    send-back takes the delivery, whose own row disappears.
 
     Args:
-        pairs: of `pair_attempts` and `pair_copies`.
-        now_ms: of the run.
-        surplus_rows: deliveries that no send-back explains.
+        pairs: the results of `pair_attempts` and `pair_copies`.
+        now_ms: the time of the run.
+        surplus_rows: number of deliveries without a send-back.
     """
     due = F.col("sent_by_producer") | (F.coalesce("sent_due", "sent_appended") < F.timestamp_millis(F.lit(now_ms)))
     missing = pairs.where(F.col("sent_offset").isNotNull() & F.col("arrived_offset").isNull() & due)
@@ -185,11 +186,11 @@ def pair_up(pairs: DataFrame, now_ms: int, surplus_rows: int) -> DataFrame:
 
 
 def candidates(missing: DataFrame, surplus: DataFrame) -> DataFrame:
-    """Send-backs `m` and deliveries `s` that may belong together, by `fault`; a pair may stand there twice.
+    """Return send-backs `m` and deliveries `s` that may belong together, by `fault`; a pair may appear twice.
 
-    Key and value alone would bring all of them together where messages are alike, so the fault's own key is compared.
-    Where many still have the same, they are paired in the order of time, each delivery with the first send-back before
-    it that none has taken: all with all would be squares.
+    Key and value alone would match all of them if messages are alike, so the key of the fault is compared too. If many
+    still have the same key, they are paired by time, each delivery with the first free send-back before it: all pairs
+    would be quadratic.
     """
     group, nobody = F.coalesce("group", F.lit("")), F.lit("")
     damaged_sent, damaged_arrived = F.col("sent_damage").isNotNull(), F.col("arrived_damage").isNotNull()
@@ -213,19 +214,19 @@ def candidates(missing: DataFrame, surplus: DataFrame) -> DataFrame:
 
 
 def _at(side: str, untimed_ms: int) -> Column:
-    """When a record came; a time that only its producer tells excludes nothing."""
+    """Return the time of a record; a time from the producer's clock excludes nothing."""
     at = F.when(~F.col(f"{side}_by_producer"), F.unix_millis(f"{side}_appended"))
     return F.coalesce(at, F.lit(untimed_ms)).cast("bigint")
 
 
 def _with_slots(rows: DataFrame) -> DataFrame:
-    """Adds `slot`: 0 where few are alike, else the place in a queue that send-backs join and deliveries leave."""
+    """Add `slot`: 0 if few rows are alike, else the place in a queue that send-backs enter and deliveries leave."""
     alike = Window.partitionBy("same", "key")
     until = alike.orderBy("at", F.desc("missing"), *(F.coalesce(f"sent_{one}", f"arrived_{one}") for one in _PLACE))
     until = until.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     here, sent = F.col("missing"), F.sum("missing").over(until)
     rows = rows.withColumns({"joined": sent, "came": F.sum(1 - here).over(until)})
-    # A delivery that finds the queue empty leaves nothing.
+    # A delivery that finds the queue empty removes nothing.
     rows = rows.withColumn("vain", F.greatest(F.lit(0), F.max(F.col("came") - F.col("joined")).over(until)))
     rows = rows.withColumn(
         "vain_before", F.coalesce(F.max("vain").over(until.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
@@ -238,7 +239,7 @@ def _with_slots(rows: DataFrame) -> DataFrame:
 
 
 def _with_keys(rows: DataFrame, *damaged: Column) -> DataFrame:
-    """A row for each fault by which one of the rows may have been torn from another."""
+    """Return a row for each fault that may have separated the row from another."""
     message = F.col("origin_message_id"), F.col("replay_times")
     named = _key("WRONG_COUNT", *message, F.col("group")), _key("WRONG_GROUP", *message, F.col("attempt"))
     return rows.withColumn("key", F.explode(F.array_compact(F.array(*named, *damaged))))
@@ -249,7 +250,7 @@ def _key(fault: str, *parts: Column) -> Column:
 
 
 def _best(joined: DataFrame) -> DataFrame:
-    """Each send-back and each delivery at most once: the likeliest fault, then the nearest in time."""
+    """Keep each send-back and each delivery at most once: the likeliest fault, then the nearest in time."""
     rank = F.array_position(F.array(*map(F.lit, _FAULTS)), F.col("fault"))
     distance = F.abs(F.unix_millis("s.arrived_appended") - F.unix_millis(F.coalesce("m.sent_due", "m.sent_appended")))
     places = [[f"{side}_{name}" for name in _PLACE] for side in ("m.sent", "s.arrived")]

@@ -1,7 +1,7 @@
-"""Partitions that have lost their first records, by retention or by hand, and what cannot be judged therefore.
+"""Partitions whose first records were deleted, by retention or by hand, and the attempts this leaves undecidable.
 
-Guarantees: what was deleted is neither lost nor an orphan. Each duration and each group has its own moment before which
-records may be gone; a partition of which nothing is left may have held something of just now.
+Guarantees: deleted records count neither as lost nor as orphans. Each duration and each group has its own moment
+before which records may be gone; an empty partition may have held records up to now.
 Test: tests/spark/test_expired.py.
 """
 
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 Partition = tuple[str, int]
 _LATE_MS: Final = 3_600_000
-"""A delivery may be so much later than it was due, and its send-back deleted."""
+"""A delivery may be this much later than its due time, and its send-back deleted."""
 
 
 class Extent(NamedTuple):
-    """The records that a partition of our topics holds.
+    """The range of offsets that a partition holds.
 
     Attributes:
-        first: the first offset that is kept; 0 where nothing was deleted of the time that is looked at.
+        first: the first kept offset; 0 if nothing was deleted of the examined time.
         end: the offset of the next record.
     """
 
@@ -41,11 +41,11 @@ class Extent(NamedTuple):
 
 
 ExtentsSince = Callable[[int], Mapping[Partition, Extent]]
-"""Given the moment (ms) from which on topics are looked at, 0 forever: the extent of each partition that there is."""
+"""Called with the moment (ms) from which topics are examined, 0 for always; returns each partition's extent."""
 
 
 class First(NamedTuple):
-    """The first record of a partition that was read: its offset, and when it was stored (ms)."""
+    """The first record that was read of a partition: its offset, and when it was stored (ms)."""
 
     offset: int
     at_ms: int
@@ -53,10 +53,10 @@ class First(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExpiredLanes:
-    """Until when deliveries may have lost their send-back, in ms.
+    """Times (ms) until which retention may have deleted the send-back of a delivery.
 
     Attributes:
-        until_ms: by the duration of the delay topic, where that is known.
+        until_ms: by the duration of the delay topic.
         otherwise_ms: for all other durations.
     """
 
@@ -65,11 +65,11 @@ class ExpiredLanes:
 
     @property
     def latest_ms(self) -> int:
-        """Return the latest moment of all durations; 0 if nothing may be gone."""
+        """Return the latest moment of all durations; 0 if no record may be gone."""
         return max(self.until_ms.values(), default=0) or self.otherwise_ms
 
     def of(self, delay_ms: Column) -> Column:
-        """For a duration; the latest of all where that is null."""
+        """Return the moment for a duration; the latest of all for null."""
         latest = F.lit(max(self.until_ms.values(), default=self.otherwise_ms))
         known = looked_up(self.until_ms, delay_ms)
         return F.when(delay_ms.isNull(), latest).otherwise(F.coalesce(known, F.lit(self.otherwise_ms)))
@@ -78,14 +78,14 @@ class ExpiredLanes:
 def deleted_until(
     read: Mapping[Partition, First], extents: Mapping[Partition, Extent] | None, now_ms: int, *, guess: bool, gaps: bool
 ) -> dict[str, int]:
-    """By topic: what was stored there before that moment (ms) may have been deleted; 0 if nothing was. Pure.
+    """Return by topic the moment (ms) before which its records may have been deleted; 0 if none was.
 
     Args:
-        read: the first record that was read of each partition.
-        extents: None if nobody told.
-        now_ms: for partitions of which nothing is left: what they held may have been of just now.
-        guess: whether a partition that begins behind its offset 0 has lost records, where nobody told.
-        gaps: whether records may have been passed over behind the first one that was read.
+        read: the first record read of each partition.
+        extents: the extents of the partitions; None if unknown.
+        now_ms: the moment for empty partitions, which may have held records up to now.
+        guess: without extents, whether a partition that begins after offset 0 has lost records.
+        gaps: whether records after the first one read may have been skipped.
     """
     until: dict[str, int] = {}
     for place in {*read, *(extents or ())}:
@@ -102,17 +102,17 @@ def deleted_until(
 
 
 def expired_lanes(until: Mapping[str, int], names: TopicNames, otherwise_ms: int) -> ExpiredLanes:
-    """Until when deliveries of each duration may have lost their send-back. Pure.
+    """Return the times until which the send-backs of each duration may have been deleted.
 
     Args:
-        until: of `deleted_until`.
-        names: of the installation.
-        otherwise_ms: for durations whose topic is not among these.
+        until: the result of `deleted_until`.
+        names: the installation's topics.
+        otherwise_ms: the moment for other durations.
     """
     lanes: dict[int, int] = {}
     for topic, moment in until.items():
         with suppress(IllegalName):
-            if topic != names.send_back:  # nothing is delivered from there
+            if topic != names.send_back:  # nothing is delivered from the inbox
                 delay = names.delay_ms(topic)
                 lanes[delay] = max(lanes.get(delay, 0), moment + delay + _LATE_MS if moment else 0)
     return ExpiredLanes(lanes, otherwise_ms)
@@ -120,16 +120,16 @@ def expired_lanes(until: Mapping[str, int], names: TopicNames, otherwise_ms: int
 
 @dataclass(frozen=True)
 class DeletedRecords:
-    """The deleted records of our topics; Kafka is asked once, and only if something seems wrong.
+    """The deleted records of reconsume's topics. Kafka is asked once, and only if something seems wrong.
 
     Attributes:
-        names: of the installation.
-        now_ms: of the run.
-        ask: gives the extents of all partitions; None where nobody can tell.
-        from_beginning: whether the topics were read whole.
-        in_window: whether only a window was read of them.
-        gaps: whether records may have been passed over behind the first one that was read of a partition.
-        goes_on: whether what is gone was deleted since the last run of a ledger.
+        names: the installation's topics.
+        now_ms: the time of the run.
+        ask: returns the extents of all partitions; None if that is impossible.
+        from_beginning: whether the topics were read from their beginning.
+        in_window: whether only a window was read.
+        gaps: whether records after the first one read of a partition may have been skipped.
+        goes_on: whether only records deleted since the last run of a ledger count.
     """
 
     names: TopicNames
@@ -146,7 +146,7 @@ class DeletedRecords:
         return None if self.ask is None else self.ask()
 
     def tell_gaps(self, folder: str) -> None:
-        """Warn of send-backs that were deleted before any run of a ledger had read them."""
+        """Warn of send-backs that were deleted before any run of a ledger has read them."""
         if not self.goes_on:
             return
         missed = [at for at, one in (self._extents or {}).items() if one.first and self.names.is_scheduled(at[0])]
@@ -160,12 +160,12 @@ class DeletedRecords:
             )
 
     def lanes(self, firsts: Mapping[Partition, First]) -> ExpiredLanes:
-        """Until when deliveries may have lost their send-back.
+        """Return the times until which the send-backs of deliveries may have been deleted.
 
         Args:
-            firsts: the first record that was read of each partition of the delay topics.
+            firsts: the first record read of each partition of the delay topics.
         """
-        # A window seldom begins with the offset 0 of a partition; yet a delivery without a send-back is rare as well.
+        # A window seldom begins at offset 0 of a partition; yet a delivery without a send-back is rare too.
         guess = self.from_beginning or self.in_window
         until = deleted_until(firsts, self._extents, self.now_ms, guess=guess, gaps=self.gaps)
         unknown = self._extents is not None or self.from_beginning
@@ -175,9 +175,9 @@ class DeletedRecords:
         """Mark attempts without a visible delivery as `expired` if the delivery may have been deleted.
 
         Args:
-            rows: of `as_ledger`.
-            pairs: of `pair_attempts`, which these were made from.
-            unsure: which rows are looked at.
+            rows: the result of `as_ledger`.
+            pairs: the result of `pair_attempts` that the rows were made from.
+            unsure: selects the rows to examine.
         """
         groups = rows.where(unsure & F.col("group").isNotNull()).select("group").distinct().collect()
         targets: dict[str, tuple[str, str]] = {}
@@ -186,7 +186,7 @@ class DeletedRecords:
                 targets[group] = self.names.retry(group), self.names.dead_letter(group)
         topics = {topic for both in targets.values() for topic in both}
         if self._extents is not None:
-            topics.add(self.names.quarantine)  # kept forever; that it begins late, after an abort, says nothing
+            topics.add(self.names.quarantine)  # kept forever; a late beginning after an abort means nothing
         known = None if self._extents is None else {at: one for at, one in self._extents.items() if at[0] in topics}
         there = pairs.where(F.col("arrived_topic").isin(list(topics))).groupBy("arrived_topic", "arrived_partition")
         begins = there.agg(F.min("arrived_offset"), F.min(F.unix_millis("arrived_appended"))).collect()
@@ -201,9 +201,9 @@ def _with_expired(
 ) -> DataFrame:
     nothing = F.lit(0).cast("bigint")
     to_retry, to_dead = (F.coalesce(looked_up(one, F.col("group")), nothing) for one in (retry_ms, dead_ms))
-    # Others than damaged records seldom go there.
+    # Apart from damaged records, few go there.
     aside = F.when(F.col("damage").isNotNull(), quarantine_ms).otherwise(nothing)
-    # What a plain client sent back may have become either; the rule was applied to it behind the inbox.
+    # Records that plain clients sent back may be there too; the rule was applied to them behind the inbox.
     chosen = (
         F.when(F.col("sent_offset").isNull(), F.greatest(to_retry, to_dead))
         .when(F.col("dead"), to_dead)
@@ -211,7 +211,7 @@ def _with_expired(
     )
     earliest = F.unix_millis(F.coalesce("due", "appended", "asked"))
     earliest = F.when(F.array_contains("notes", "PRODUCERS_TIME"), nothing).otherwise(earliest)
-    # What was released, and is not where it was written, has been looked for there.
+    # Released records that are missing at their destination have been searched there already.
     unsure &= F.col("target_offset").isNull()
     gone = F.coalesce(unsure & (earliest < F.greatest(chosen, aside)), F.lit(False))
     wrong = F.array_except("findings", F.array(F.lit("LOST"), F.lit("OVERDUE")))

@@ -1,4 +1,4 @@
-"""A ledger in Parquet that grows by run: what is settled is not read from Kafka again; see `ledger_log`."""
+"""A ledger in Parquet that grows with each run: settled attempts are not read from Kafka again; see `ledger_log`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.names import place_of
 from reconsume.spark_connectors.reconcile.records.deleted import Extent, Partition
-from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog, write_rows
+from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog, shown_moment, write_rows
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY
-from reconsume.spark_connectors.session import broadcast_if_few, local_rows, rows_if_there
+from reconsume.spark_connectors.session import broadcast_if_few, literal_path, local_rows, rows_if_there
 
 _OVERLAP_MS: Final = 60_000
-"""Records that a transaction still hid from the last run may be so much older than its end."""
+"""Records that a transaction hid from the last run may be this much older than its end."""
 _SHORTEST_RETENTION_MS: Final = 7 * DAY_MS
-"""Delay topics keep send-backs for twice their delay, and at least so long."""
+"""Delay topics keep send-backs for twice their delay, and at least this long."""
 _BUCKETS: Final = 1_024
 _LONGEST_RUN_MS: Final = DAY_MS
-"""A run is named by its beginning; what it saw may be so much younger."""
+"""A run is named after its beginning; records it saw may be this much younger."""
 _OPEN: Final = ("waiting", "lost", "quarantined")
-"""A person may give back what is in the quarantine."""
+"""A quarantined record may still be released, so it stays open; a resolved one stays resolved."""
 _SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}
 _PLACE: Final = ("topic", "partition", "offset")
 
@@ -35,8 +35,8 @@ class GrownLedger:
     """The ledger of a folder, as the last complete run left it.
 
     Attributes:
-        log: of its runs.
-        reach_ms: so long after a send-back it may be delivered once more.
+        log: the log of its runs.
+        reach_ms: a send-back may be delivered once more within this time.
     """
 
     log: LedgerLog
@@ -44,20 +44,21 @@ class GrownLedger:
 
     @classmethod
     def open(
-        cls, spark: SparkSession, folder: str, topic_prefix: str, now_ms: int, longest_ms: int = 0, keep_ms: int = 0
+        cls, spark: SparkSession, folder: str, topic_prefix: str, now_ms: int, longest_ms: int = 0
     ) -> tuple[LedgerLog, GrownLedger | None]:
-        """Read which runs there are, and tidy up; without a ledger before the first one.
+        """Begin a run: read the earlier runs and remove old ones; makes no ledger before the first run.
 
         Args:
             spark: the session.
-            folder: where it is.
-            topic_prefix: of the installation.
-            now_ms: of the run that is added; later runs are looked for too.
+            folder: the folder of the ledger.
+            topic_prefix: the prefix of the installation's topics.
+            now_ms: the run judges send-backs before this time.
             longest_ms: the longest delay.
-            keep_ms: how long runs are kept; 0 means forever.
 
         Raises:
-            IllegalSetting: the ledger is of another installation, or the folder holds something else.
+            IllegalSetting: the ledger belongs to another installation, the folder holds something else, or the last run
+                already judged until this time.
+            LedgerTaken: another process of this machine writes to it.
             ReconsumeError: the folder cannot be read; see `failures`.
         """
         reach_ms = max(_SHORTEST_RETENTION_MS, 2 * longest_ms) + _LONGEST_RUN_MS
@@ -66,23 +67,25 @@ class GrownLedger:
         others = {one.topic_prefix for one in log.runs} - {topic_prefix}
         if others:
             raise IllegalSetting(f"{folder} has the ledger of the topics {others.pop()}*; choose another folder")
-        if log.runs and log.tidy(max(0, now_ms - keep_ms) if keep_ms else 0):
+        if now_ms <= log.last_ms:
+            # Its rows would replace that run's rows, or settle the same attempts once more.
+            raise IllegalSetting(
+                f"the ledger in {folder} judged until {shown_moment(log.last_ms)} and has nothing to add until "
+                f"{shown_moment(now_ms)}: leave `until` out, or check the clock of this machine"
+            )
+        log.begin(now_ms, topic_prefix)
+        if log.tidy():
             log = LedgerLog.open(spark, folder, today, reach_ms)
         return log, cls(log, reach_ms) if log.runs else None
 
     @property
-    def last_ms(self) -> int:
-        """Until when the last run judged."""
-        return self.log.last.run
-
-    @property
     def from_ms(self) -> int:
-        """From when on Kafka has to be read."""
-        return self.last_ms - _OVERLAP_MS
+        """Return the time from which Kafka must be read."""
+        return self.log.last_ms - _OVERLAP_MS
 
     def with_open(self, records: DataFrame) -> DataFrame:
-        """New records without those that were read before, and with the send-backs that are open."""
-        left = self.log.left_open(self.last_ms)
+        """Return new records, without those that were read before, and the open send-backs."""
+        left = self.log.left_open(self.log.last_ms)
         known = _places(self._recent().unionByName(left), self.from_ms)
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
             F.broadcast(known), place_of("kafka_topic", "partition", "offset") == F.col("place"), "left_anti"
@@ -93,10 +96,10 @@ class GrownLedger:
         return new
 
     def handled(self) -> dict[Partition, int]:
-        """Offsets before which all was handled, as far as what is lost tells."""
+        """Return offsets before which all records were handled, as far as lost attempts prove it."""
         partition, offset = F.substring_index("place", "/", 2), F.substring_index("place", "/", -1).cast("bigint")
         lost = (
-            _places(self.log.left_open(self.last_ms).where("outcome = 'lost'"))
+            _places(self.log.left_open(self.log.last_ms).where("outcome = 'lost'"))
             .groupBy(partition)
             .agg(F.max(offset))
             .collect()
@@ -105,22 +108,22 @@ class GrownLedger:
         return {(topic, int(number)): mark for topic, number, mark in marks}
 
     def settled_releases(self) -> set[str]:
-        """Where released records went that this run may read a second time, and whose attempts are settled."""
+        """Return the destinations of released records that this run may read again and whose attempts are settled."""
         released = self._recent().where(F.col("released").isNotNull()).select("released")
         return {row[0] for row in released.collect()}
 
     def name_repeats(self, pairs: DataFrame, surplus_rows: int) -> DataFrame:
-        """Deliveries without a send-back whose attempt an earlier run settled are duplicates.
+        """Mark deliveries whose attempt an earlier run has settled as duplicates.
 
-        It looks back as far as send-backs are kept: of older ones nothing can be delivered again.
+        It looks back as far as send-backs are kept: older ones cannot be delivered again.
 
         Args:
-            pairs: of this run.
-            surplus_rows: deliveries without a send-back.
+            pairs: the pairs of this run.
+            surplus_rows: number of deliveries without a send-back.
         """
         surplus = F.col("sent_offset").isNull() & F.col("inbox_offset").isNull()
         wanted = pairs.where(surplus).select(*IDENTITY).distinct()
-        runs = [one for one in self.log.runs if one.run >= self.last_ms - self.reach_ms]
+        runs = [one for one in self.log.runs if one.run >= self.log.last_ms - self.reach_ms]
         settled = self.log.settled(runs)
         buckets = [row[0] for row in wanted.select(_bucket()).distinct().collect()]
         if settled is None:
@@ -136,13 +139,13 @@ class GrownLedger:
         return joined.withColumn("copies_sent", copies).select(*pairs.columns)
 
     def ends(self) -> dict[Partition, int] | None:
-        """Where the partitions of our topics ended before the last run read them; None where it did not say so."""
-        path = self.log.path("ends", self.last_ms)
+        """Return the ends of our topics' partitions before the last run read them; None if it did not record them."""
+        path = literal_path(self.log.path("ends", self.log.last_ms))
         rows = rows_if_there(lambda: self.log.spark.read.parquet(path))
         return None if rows is None else {(row.topic, row.partition): row["end"] for row in rows}
 
     def _recent(self) -> DataFrame:
-        """Settled attempts with records that this run may read a second time."""
+        """Return settled attempts with records that this run may read again."""
         rows = self.log.settled(one for one in self.log.runs if one.run >= self.from_ms - _LONGEST_RUN_MS)
         if rows is None:
             raise AssertionError("the last run is one of them")
@@ -157,20 +160,21 @@ def append_run(
     extents: Mapping[Partition, Extent] | None = None,
     keep_ms: int = 0,
 ) -> None:
-    """Keep what a run found; it counts when its name is written, last.
+    """Write the result of a run; it counts once its name is written, last.
 
     Args:
-        ledger: of this run.
-        log: of all runs, as this one began.
-        now_ms: of this run.
-        topic_prefix: of the installation.
-        extents: what the topics held before the run read them, where that is known.
+        ledger: the ledger's rows of this run.
+        log: the log of all runs when this one began.
+        now_ms: the time of this run.
+        topic_prefix: the prefix of the installation's topics.
+        extents: the topics' extents before the run read them, if known.
         keep_ms: how long runs are kept; 0 means forever.
 
     Raises:
         LedgerTaken: another run was added meanwhile.
     """
-    still, seen = F.col("outcome").isin(*_OPEN), F.greatest(*map(F.unix_millis, _SIDES.values()))
+    resolved = (F.col("outcome") == "quarantined") & ~F.array_contains("notes", "QUARANTINED")
+    still, seen = F.col("outcome").isin(*_OPEN) & ~resolved, F.greatest(*map(F.unix_millis, _SIDES.values()))
     kept = ledger.withColumns({"run": F.lit(now_ms).cast("bigint"), "bucket": _bucket(), "seen_ms": seen})
     for name, rows in (("settled", kept.where(~still)), ("open", kept.where(still))):
         write_rows(rows, log.path(name, now_ms))
@@ -178,7 +182,7 @@ def append_run(
         places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
         ends = local_rows(log.spark, places, "topic STRING, partition INT, end BIGINT")
         ends.write.mode("overwrite").parquet(log.path("ends", now_ms))
-    log.end(now_ms, topic_prefix, max(0, now_ms - keep_ms) if keep_ms else 0)
+    log.end(now_ms, topic_prefix, keep_ms)
 
 
 def _bucket() -> Column:
@@ -186,7 +190,7 @@ def _bucket() -> Column:
 
 
 def _places(rows: DataFrame, from_ms: int = 0) -> DataFrame:
-    """Where the records of a ledger's rows stand that are of that moment or later, as `place`."""
+    """Return the places of the records in a ledger's rows from that moment on, as `place`."""
     sides = [
         F.when(F.unix_millis(moment) >= from_ms, place_of(*(f"{side}_{name}" for name in _PLACE)))
         for side, moment in _SIDES.items()
@@ -195,10 +199,10 @@ def _places(rows: DataFrame, from_ms: int = 0) -> DataFrame:
 
 
 def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
-    """Return the records of one side of a ledger, as `read_records` gave them, as far as they are asked for."""
+    """Return the records of one side of a ledger in the form of `read_records`, as far as they are needed."""
     sent, moment = side == "sent", F.col(_SIDES[side])
     told = (*IDENTITY, "level", "delay_ms", "replayed", "damage", "stamp", "deliveries", "cause")
-    # An attempt that was taken in from the inbox keeps that record beside the delay topic's.
+    # An attempt that came through the inbox keeps that record beside the delay topic's.
     known: dict[str, Column] = {
         **{name: F.col(name) for name in told},
         **{name: F.col(f"{side}_{name}") for name in ("partition", "offset")},
@@ -212,7 +216,7 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
         "dead": F.col("dead") if sent else F.lit(False),
         "astray": F.lit(False),
         "by_producer": F.array_contains("notes", "PRODUCERS_TIME"),
-        # To the inbox goes what came from there.
+        # Released records return to the inbox if they came from there.
         "released": F.when(
             F.col("released").startswith(F.concat("inbox_topic", F.lit("/"))) == F.lit(not sent), F.col("released")
         ),
@@ -223,26 +227,26 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
 
 
 def _is_parked() -> Column:
-    """Whether a row's record waits for the end of a pause."""
+    """Return whether a row's record waits for the end of a pause."""
     return (F.col("outcome") == "waiting") & F.col("target_offset").isNotNull()
 
 
 def ledger_runs(spark: SparkSession, folder: str) -> list[dt.datetime]:
-    """When the complete runs of a ledger began, in their order."""
+    """Return the start times of a ledger's complete runs, in order."""
     runs = LedgerLog.open(spark, folder, 0, None).runs
     return [dt.datetime.fromtimestamp(one.run / 1_000, dt.UTC) for one in runs]
 
 
 def read_ledger(spark: SparkSession, folder: str, *, run: dt.datetime | None = None) -> DataFrame:
-    """All attempts of all complete runs, each once.
+    """Return all attempts of all complete runs, each once.
 
     Args:
         spark: the session.
-        folder: of the ledger.
-        run: one of `ledger_runs`; then what that run settled and what it left open, with its findings.
+        folder: the ledger's folder.
+        run: one of `ledger_runs`: return only the attempts that it settled or left open, with its findings.
 
     Raises:
-        IllegalSetting: there is no ledger, or no such run.
+        IllegalSetting: the ledger or the run does not exist.
     """
     log = LedgerLog.open(spark, folder, 0, None)
     wanted = [one for one in log.runs if run is None or one.run == round(run.timestamp() * 1_000)]

@@ -1,14 +1,15 @@
-"""The runs of a ledger, and where their rows are; what a run reads does not grow with the age of the ledger.
+"""The runs of a ledger, and the files with their rows; an old ledger does not make runs slower.
 
-    log/day=…            a row for each run that began, and one more when it is complete
-    days/day=…           for a day whose runs were put together: its runs
-    settled/day=…/run=…  attempts that a run settled, in the order of `bucket`; with many runs a day, `compacted/day=…`
-    open/day=…/run=…     attempts that it left waiting
-    ends/day=…/run=…     where the topics ended
+    log/day=…            a row for each started run, and one more when it is complete
+    days/day=…           for a day whose runs were compacted: its runs
+    settled/day=…/run=…  attempts that a run settled, in the order of `bucket`
+    compacted/day=…/…    the same for a day with many runs; `days` has the folder
+    open/day=…/run=…     attempts that were still open after it
+    ends/day=…/run=…     the ends of the topics
 
 Guarantees:
-    1. A run is there whole or not at all: it counts when its row is in the log, which is written last.
-    2. Of two runs that go on from the same one, the second is refused.
+    1. A run is complete or absent: it counts once its second row is in the log, which is written last.
+    2. If two runs continue the same one, the second is refused.
     Tests: tests/spark/test_ledger.py.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import socket
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -27,16 +29,18 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.spark_connectors.failures import explained
-from reconsume.spark_connectors.session import local_rows, rows_if_there
+from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there
 
 DAY_MS: Final = 86_400_000
 _LOG: Final = "run BIGINT, topic_prefix STRING, kept_from BIGINT, done BOOLEAN, host STRING, pid INT"
-_DAYS: Final = "runs ARRAY<BIGINT>, topic_prefix STRING, kept_from BIGINT"
+_DAYS: Final = "runs ARRAY<BIGINT>, topic_prefix STRING, kept_from BIGINT, place STRING"
 _MANY_RUNS: Final = 8
-"""So many runs of a day are put together when it is over."""
+"""From this number on, the runs of a day are compacted when it is over."""
 _ROWS_OF_A_FILE: Final = 1_000_000
 _ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Small ones, so that few are read to find some buckets."""
+"""Small, so that few row groups must be read for some buckets."""
+_KEPT_MS: Final = 2 * DAY_MS
+"""Runs this long before the last one are kept at any age, because the next run continues from them."""
 _TABLES: Final = ("settled", "open", "ends", "compacted")
 
 
@@ -45,23 +49,23 @@ class LedgerTaken(ReconsumeError):
 
 
 class LoggedRun(NamedTuple):
-    """A complete run: when it judged (ms), whose topics, from when on runs are kept, whether its day is compacted."""
+    """A complete run: its time (ms), topic prefix, from when on runs are kept, and the folder of its compacted day."""
 
     run: int
     topic_prefix: str
     kept_from: int
-    compacted: bool
+    compacted: str
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLog:
-    """The runs of a folder, as far back as they are needed.
+    """The needed runs of a folder.
 
     Attributes:
         spark: the session.
-        folder: of the ledger.
-        runs: the complete ones, by time; empty before the first one.
-        others: names of runs that began, and did not end, with the process that they are of.
+        folder: the ledger's folder.
+        runs: the complete runs by time; empty before the first one.
+        others: names of runs that began and did not end, each with its process.
     """
 
     spark: SparkSession
@@ -71,13 +75,13 @@ class LedgerLog:
 
     @classmethod
     def open(cls, spark: SparkSession, folder: str, now_ms: int, reach_ms: int | None) -> LedgerLog:
-        """Read which runs there are.
+        """Read the log of a folder.
 
         Args:
             spark: the session.
-            folder: of the ledger.
-            now_ms: not before the last run.
-            reach_ms: how far back runs are looked for; None for all. If there is none, the last one is what counts.
+            folder: the ledger's folder.
+            now_ms: the current time; not before the last run.
+            reach_ms: read runs of this time only; None reads all. The last run is read in any case.
 
         Raises:
             IllegalSetting: the folder holds something else.
@@ -90,84 +94,81 @@ class LedgerLog:
 
     @classmethod
     def _read(cls, spark: SparkSession, folder: str, days: list[str] | None) -> LedgerLog:
-        whole = _rows(spark, folder, "days", days, "runs", "topic_prefix", "kept_from") or []
-        closed = {_day(row.runs[0]) for row in whole if row.runs}
+        # Two runs that began at once may both have compacted a day, each into its own folder; either one is right.
+        whole = _rows(spark, folder, "days", days, "runs", "topic_prefix", "kept_from", "place") or []
+        closed = {_day(row.runs[0]): row for row in whole if row.runs}
         left = None if days is None else [day for day in days if day not in closed]
         log = _rows(spark, folder, "log", left, "run", "topic_prefix", "kept_from", "done", "host", "pid")
         if log is None and not whole and days is None:
             _check_version(spark, folder)
-        done = [LoggedRun(row.run, row.topic_prefix, row.kept_from, False) for row in log or () if row.done]
+        done = [LoggedRun(row.run, row.topic_prefix, row.kept_from, "") for row in log or () if row.done]
         done = [one for one in done if _day(one.run) not in closed]
-        done += [LoggedRun(run, row.topic_prefix, row.kept_from, True) for row in whole for run in row.runs]
+        done += [
+            LoggedRun(run, row.topic_prefix, row.kept_from, row.place) for row in closed.values() for run in row.runs
+        ]
         runs = sorted(set(done))
         kept_from, names = (runs[-1].kept_from if runs else 0), {one.run for one in runs}
         others = tuple((row.run, row.host, row.pid) for row in log or () if not row.done and row.run not in names)
         return cls(spark, folder, tuple(one for one in runs if one.run >= kept_from), others)
 
     @property
-    def last(self) -> LoggedRun:
-        """The newest run."""
-        return self.runs[-1]
+    def last_ms(self) -> int:
+        """Return the time up to which the newest run judged; 0 without runs."""
+        return self.runs[-1].run if self.runs else 0
 
     def path(self, table: str, run: int) -> str:
         """Return the path of a run's rows."""
         return f"{self.folder}/{table}/day={_day(run)}/run={run}"
 
     def settled(self, runs: Iterable[LoggedRun]) -> DataFrame | None:
-        """Return the settled state of these runs; None without runs."""
+        """Return the settled attempts of these runs; None without runs."""
         wanted = list(runs)
         if not wanted:
             return None
-        whole = {f"{self.folder}/compacted/day={_day(one.run)}": None for one in wanted if one.compacted}
-        rows = self.spark.read.parquet(*whole, *(self.path("settled", one.run) for one in wanted if not one.compacted))
+        whole = {f"{self.folder}/{one.compacted}": None for one in wanted if one.compacted}
+        own = [self.path("settled", one.run) for one in wanted if not one.compacted]
+        rows = self.spark.read.parquet(*map(literal_path, [*whole, *own]))
         return rows.where(F.col("run").isin([one.run for one in wanted])) if whole else rows
 
     def left_open(self, run: int) -> DataFrame:
-        """Return the records that a run left waiting, lost or in the quarantine."""
-        return self.spark.read.parquet(self.path("open", run))
+        """Return the records that a run left open: waiting, lost or in the quarantine."""
+        return self.spark.read.parquet(literal_path(self.path("open", run)))
 
     def begin(self, run: int, topic_prefix: str) -> None:
-        """Say that a run begins.
+        """Log that a run begins.
 
         Raises:
-            LedgerTaken: one of another process of this machine goes on still.
+            LedgerTaken: another process of this machine is still running one.
         """
         for other, host, pid in self.others:
-            # A process that has the number of one that died long ago is another one.
+            # The process id of a dead run may have been reused.
             young = other > run - DAY_MS
             if young and host == socket.gethostname() and pid != os.getpid() and _is_alive(pid):
                 raise LedgerTaken(
-                    f"process {pid} writes to the ledger in {self.folder} since {_shown(other)}: "
+                    f"process {pid} writes to the ledger in {self.folder} since {shown_moment(other)}: "
                     "one run at a time may; wait for its end, then run again"
                 )
         self._note(run, topic_prefix, 0, done=False)
 
-    def end(self, run: int, topic_prefix: str, kept_from: int) -> None:
-        """Add a run, whose rows are written; it counts from then on.
+    def end(self, run: int, topic_prefix: str, keep_ms: int) -> None:
+        """Add a run whose rows are written; from then on it counts.
 
         Raises:
-            LedgerTaken: another one was added since the log was read.
+            LedgerTaken: another run was added since the log was read.
         """
         known = {one.run for one in self.runs}
         here = LedgerLog.open(self.spark, self.folder, max(run, *known, _now_ms()), 2 * DAY_MS)
-        if added := [one.run for one in here.runs if one.run not in known and one.run >= self._last_ms]:
+        if added := [one.run for one in here.runs if one.run not in known and one.run >= self.last_ms]:
             raise LedgerTaken(
-                f"the ledger in {self.folder} got the run of {_shown(added[-1])} while this one worked, "
+                f"the ledger in {self.folder} got the run of {shown_moment(added[-1])} while this one worked, "
                 "so this one was not added: one run at a time may write to it; run again"
             )
-        self._note(run, topic_prefix, kept_from, done=True)
+        kept_from = min(run - keep_ms, self.last_ms - _KEPT_MS) // DAY_MS * DAY_MS if keep_ms else 0
+        self._note(run, topic_prefix, max(0, kept_from), done=True)
 
-    @property
-    def _last_ms(self) -> int:
-        return self.runs[-1].run if self.runs else 0
-
-    def tidy(self, kept_from: int) -> bool:
-        """Put the runs of days that are over together, and forget those before `kept_from`; whether any were.
-
-        Args:
-            kept_from: in ms; 0 forgets none.
-        """
-        today, changed = _day(self._last_ms), False
+    def tidy(self) -> bool:
+        """Compact the runs of past days, and remove runs that are too old; return whether there was anything to do."""
+        today, changed = _day(self.last_ms), False
         by_day: dict[str, list[LoggedRun]] = {}
         for one in self.runs:
             if not one.compacted:
@@ -176,32 +177,33 @@ class LedgerLog:
             if day != today and len(runs) >= _MANY_RUNS:
                 self._compact(day, runs)
                 changed = True
-        if kept_from and self.runs and _day(self.last.kept_from) != _day(kept_from):
-            whole = LedgerLog._read(self.spark, self.folder, None)
-            for day in {_day(one.run) for one in whole.runs if _day(one.run) < _day(kept_from)}:
-                self._forget(day)
-                changed = True
+        for day in self._too_old():
+            for table in _TABLES:
+                self._empty(table, day)
         return changed
+
+    def _too_old(self) -> set[str]:
+        """Return the days that readers ignore since the last run ended."""
+        kept = [one.kept_from for one in self.runs[-2:]]
+        if not kept or kept[-1] == 0 or kept == [kept[-1]] * 2:
+            return set()
+        rows = _rows(self.spark, self.folder, "log", None, "run", "kept_from", "done") or []
+        before = max((row.kept_from for row in rows if row.done and row.run < self.last_ms), default=0)
+        return {_day(row.run) for row in rows if before <= row.run < kept[-1]}
 
     def _compact(self, day: str, runs: list[LoggedRun]) -> None:
         rows = self.settled(runs)
         if rows is None:
             return
-        write_rows(rows, f"{self.folder}/compacted/day={day}")
-        told = {
-            "runs": [one.run for one in runs],
-            "topic_prefix": runs[-1].topic_prefix,
-            "kept_from": runs[-1].kept_from,
-        }
-        local_rows(self.spark, [told], _DAYS).write.mode("overwrite").parquet(f"{self.folder}/days/day={day}")
+        place = f"compacted/day={day}/{uuid.uuid4().hex}"
+        write_rows(rows, f"{self.folder}/{place}")
+        told: dict[str, object] = {"runs": [one.run for one in runs], "place": place}
+        told |= {"topic_prefix": runs[-1].topic_prefix, "kept_from": runs[-1].kept_from}
+        local_rows(self.spark, [told], _DAYS).write.mode("append").parquet(f"{self.folder}/days/day={day}")
         self._empty("settled", day)
 
-    def _forget(self, day: str) -> None:
-        for table in _TABLES:
-            self._empty(table, day)
-
     def _empty(self, table: str, day: str) -> None:
-        """Remove the files of a day; Spark alone removes a folder only to write another one."""
+        """Remove the files of a day; Spark by itself removes a folder only to overwrite it."""
         self.spark.range(0).coalesce(1).write.mode("overwrite").parquet(f"{self.folder}/{table}/day={day}")
 
     def _note(self, run: int, topic_prefix: str, kept_from: int, *, done: bool) -> None:
@@ -212,7 +214,7 @@ class LedgerLog:
 
 
 def write_rows(rows: DataFrame, path: str) -> None:
-    """Write attempts in files of about a million, each in the order of `bucket`."""
+    """Write attempts in files of about a million rows, each ordered by `bucket`."""
     count = rows.count()
     files = max(1, -(-count // _ROWS_OF_A_FILE))
     in_order = rows.coalesce(files).sortWithinPartitions("bucket")
@@ -223,7 +225,7 @@ def _rows(spark: SparkSession, folder: str, table: str, days: list[str] | None, 
     if days is not None and not days:
         return []
     wanted = "*" if days is None else "{" + ",".join(days) + "}"
-    path = f"{folder}/{table}/day={wanted}"
+    path = f"{literal_path(f'{folder}/{table}')}/day={wanted}"
     try:
         return rows_if_there(lambda: spark.read.parquet(path).select(*columns))
     except AnalysisException as error:
@@ -231,8 +233,8 @@ def _rows(spark: SparkSession, folder: str, table: str, days: list[str] | None, 
 
 
 def _check_version(spark: SparkSession, folder: str) -> None:
-    """Refuse the ledger of an earlier version, whose runs are elsewhere."""
-    if rows_if_there(lambda: spark.read.text(f"{folder}/runs").limit(0)) is not None:
+    """Refuse a ledger of an earlier version, which keeps its runs elsewhere."""
+    if rows_if_there(lambda: spark.read.text(literal_path(f"{folder}/runs")).limit(0)) is not None:
         raise IllegalSetting(_no_ledger(f"{folder}/runs", "it is of an earlier version or of something else"))
 
 
@@ -256,7 +258,8 @@ def _day(at_ms: int) -> str:
     return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d")
 
 
-def _shown(at_ms: int) -> str:
+def shown_moment(at_ms: int) -> str:
+    """Return a time in milliseconds as text for people."""
     return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).isoformat(timespec="seconds")
 
 

@@ -1,4 +1,4 @@
-"""The records that take part in retries, as narrow rows: what it takes to pair them, and nothing of their values."""
+"""The records that take part in retries, as narrow rows: only the fields for pairing them, without values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
-from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED
+from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED, QUARANTINE_RESOLVED
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern, place_of
 from reconsume.spark_connectors.schema import typed
@@ -16,44 +17,44 @@ from reconsume.spark_connectors.session import rows_to_read, tasks_of
 from reconsume.spark_connectors.source import TopicSource
 
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
-"""What tells an attempt from all others. A replay begins to count again, so its number belongs to it."""
+"""The identity of an attempt. A replay restarts the count, so its number is part of it."""
 
 _BROKEN: Final = "\ufffd"
-"""In a text that was no UTF-8."""
+"""Marks a text that was not UTF-8."""
 _CAUSE_LENGTH: Final = 200
 PRODUCERS_TIME: Final = 0
-"""Kafka's number for `CreateTime`: a producer said what time it was, or another cluster of which this is a copy."""
+"""Kafka's number for `CreateTime`: the time is from the clock of a producer, or of a mirrored cluster."""
 
 
 def read_records(source: TopicSource) -> DataFrame:
-    """All send-backs and what became of them, one row a record.
+    """Read all send-backs and deliveries, one row for each record.
 
-    Columns: `IDENTITY`; `side` (`inbox`, `sent`, `arrived`); where and when it stands; `due`, `level`, `delay_ms`;
-    `dead` (for the dead-letter topic), `kind`, `astray` (it stands on another topic than it names); `damage`, names
-    of headers that do not hold what they must; `stamp`, the same for all copies of a message; `released`, null;
-    `by_producer`, whether `appended` is what its producer's clock said.
-    Delayed messages, which nobody sent back, are left out.
+    Columns: `IDENTITY`; `side` (`inbox`, `sent`, `arrived`); place and time; `due`, `level`, `delay_ms`; `dead`
+    (for the dead-letter topic), `kind`, `astray` (on another topic than it names); `damage`, the names of malformed
+    headers; `stamp`, equal for all copies of a message; `released`, null; `by_producer`, whether `appended` is
+    from the producer's clock. Delayed messages are left out, because they are not send-backs.
 
-    A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
-    where that record stands, its `cause` where it went.
+    A mark that closes a quarantined record is a row of the kind `released`: its `origin_message_id` is the position
+    of that record, its `cause` the position that it went to, or `RESOLVED`.
     """
     in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns.of(F.col("headers"))
+    resolved, went_to = headers.integer(QUARANTINE_RESOLVED), F.make_valid_utf8(F.col("value").cast("string"))
     # Made first: key, value and all headers would be copied from step to step. Of records that are not in the
     # quarantine, which are nearly all, the last three are not computed.
     early = {
         "stamp": F.xxhash64("key", "value"),
         "source": F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN)),
-        "mark": F.when(in_quarantine, headers.integer(QUARANTINE_RELEASED)),
-        "went_to": F.when(in_quarantine, F.make_valid_utf8(F.col("value").cast("string"))),
+        "mark": F.when(in_quarantine, F.coalesce(headers.integer(QUARANTINE_RELEASED), resolved)),
+        "went_to": F.when(in_quarantine, F.when(resolved.isNotNull(), F.lit(RESOLVED)).otherwise(went_to)),
     }
     frame = typed(
         source.raw(pattern=_pattern(source)).withColumns(early), source.names.prefix, more=("timestampType", *early)
     )
     upstream = F.col("kind").isin("delay", "inbox")
-    # A higher-order function would be interpreted by Spark, with all that goes into it.
+    # Not a higher-order function: Spark would interpret it and all its inputs.
     damage = F.concat_ws(", ", F.array_remove("malformed", "TIMER_DELIVER_MS"))
     target = F.col("target")
-    # A record that goes to an ordinary topic is a delayed message.
+    # A record for an ordinary topic is a delayed message.
     goes_back = target.startswith(RETRY_PREFIX) | target.startswith(DLQ_PREFIX) | target.contains(_BROKEN)
     ours = ~upstream | target.isNull() | goes_back
     return (
@@ -65,7 +66,7 @@ def read_records(source: TopicSource) -> DataFrame:
 
 
 def records_to_read(source: TopicSource) -> int | None:
-    """About how many records `read_records` will read; None where Spark does not tell."""
+    """Return about how many records `read_records` will read; None if Spark does not tell."""
     whole = source.with_options(minPartitions="1").raw(pattern=_pattern(source))
     return rows_to_read(source.raw(pattern=_pattern(source)), tasks_of(whole) or 0)
 
@@ -75,7 +76,7 @@ def _pattern(source: TopicSource) -> str:
 
 
 def _nowhere() -> Column:
-    """A delay record without REAL_TOPIC: its target is unknown."""
+    """Return whether a record has no REAL_TOPIC, so that its target is unknown."""
     return (F.col("kind") == "delay") & F.col("target").isNull() & (F.col("damage") == "")
 
 
@@ -83,7 +84,7 @@ def _columns(topic_prefix: str) -> list[Column]:
     kind, damage = F.col("kind"), F.col("damage")
     inbox = kind == "inbox"
     taken_in = inbox | ((kind == "quarantine") & F.col("source").startswith(topic_prefix + "SEND_BACK/"))
-    # A record without its identity is alone, and is paired by its contents.
+    # A record without an identity stays alone, and is paired by its contents.
     nameless = F.col("attempt").isNull() | F.coalesce(F.col("origin_message_id").contains(_BROKEN), F.lit(False))
     place = F.coalesce("source", place_of("kafka_topic", "partition", "offset"))
     origin = F.when(nameless, place).otherwise(F.coalesce("origin_message_id", place))
@@ -117,7 +118,7 @@ def _columns(topic_prefix: str) -> list[Column]:
 
 
 def _astray() -> Column:
-    """Whether a delivery names another topic than it stands on; nothing of that is known without REAL_TOPIC."""
+    """Return whether a delivery names another topic than its own; unknown without REAL_TOPIC."""
     kind, target = F.col("kind"), F.col("target")
     elsewhere = (group_of_name(target) != F.col("group")) | (target.startswith(DLQ_PREFIX) != (kind == "dead_letter"))
     return F.coalesce(kind.isin("retry", "dead_letter") & elsewhere, F.lit(False))

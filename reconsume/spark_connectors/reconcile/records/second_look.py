@@ -1,4 +1,4 @@
-"""Look once more, where it matters: at what is still being written, and at the topics where messages came from."""
+"""A second look where it matters: at deliveries in flight, and at origin topics."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from reconsume.spark_connectors.reconcile.records.records import IDENTITY, read_
 from reconsume.spark_connectors.source import TopicSource
 
 _IN_FLIGHT_MS: Final = 60_000
-"""Longer than any transaction of a scheduler (15 s) and the time that Spark took to start."""
+"""Longer than any transaction of a scheduler (15 s) plus the start of Spark."""
 
 
 def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms: int) -> DataFrame:
-    """Lost attempts whose delivery is written in a transaction that has not ended wait still.
+    """Turn lost attempts back into waiting ones if an open transaction is writing their delivery.
 
-    A reader of committed records stops before the oldest open transaction of a partition, and so misses deliveries
-    of other workers behind it that are committed, offsets and all. Test: tests/spark/test_reconcile.py.
+    A reader of committed records stops before the oldest open transaction of a partition. So it misses later
+    deliveries of other workers, although they and their offsets are committed. Test: tests/spark/test_reconcile.py.
     """
     uncommitted = source.since(now_ms - _IN_FLIGHT_MS).with_options(**{"kafka.isolation.level": "read_uncommitted"})
     lost = ledger.where("outcome = 'lost'").select(*(F.col(name).alias(f"lost_{name}") for name in IDENTITY))
     same = [F.col(name).eqNullSafe(F.col(f"lost_{name}")) for name in IDENTITY]
-    # Deliveries of that time may be millions; those of what is missing are few.
+    # Deliveries of that time may be millions; missing attempts are few.
     flying = read_records(uncommitted).where("side = 'arrived'").join(F.broadcast(lost), same, "left_semi")
     flying = flying.select(*(F.col(name).alias(f"lost_{name}") for name in IDENTITY)).distinct()
     joined = ledger.join(F.broadcast(flying.withColumn("flying", F.lit(True))), same, "left")
@@ -38,9 +38,9 @@ def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms:
 
 
 def note_lost_origins(source: TopicSource, ledger: DataFrame) -> DataFrame:
-    """Adds the note `ORIGIN_GONE` to attempts of messages whose first copy is not on its topic any more.
+    """Add the note `ORIGIN_GONE` to attempts of messages whose first copy has left its topic.
 
-    It reads the origin topics whole, and of these only where their records stand.
+    It reads the origin topics from their beginning, but only the places of their records.
     """
     place = F.col("origin_message_id")
     named = place.rlike(POSITION) & ~place.startswith(source.names.prefix)

@@ -152,6 +152,7 @@ def test_an_application_that_fails_ends_no_thread(capsys: pytest.CaptureFixture[
     [
         (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, 431),
         (b"PUT / HTTP/1.1\r\ncontent-length: 70000\r\n\r\n", 413),
+        (b"PUT / HTTP/1.1\r\ncontent-length: " + b"9" * 5_000 + b"\r\n\r\n", 413),
         (b"PUT / HTTP/1.1\r\ncontent-length: many\r\n\r\n", 400),
         (b"PUT / HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
         (b"\x16\x03\x01 \x02\x00\r\n\r\n", 400),
@@ -183,6 +184,11 @@ def test_a_request_in_pieces_and_one_with_bare_line_feeds() -> None:
 )
 def test_the_size_of_a_request(received: bytes, size: int | None) -> None:
     assert size_of_request(received) == size
+
+
+def test_a_length_that_no_number_of_python_has_is_refused() -> None:
+    with pytest.raises(Refused, match="413"):
+        size_of_request(b"PUT / HTTP/1.0\r\nContent-Length: %s\r\n\r\n" % (b"9" * 5_000))
 
 
 def test_a_head_without_an_end_is_refused_at_its_limit() -> None:

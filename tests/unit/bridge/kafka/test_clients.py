@@ -83,6 +83,11 @@ def test_a_setting_that_librdkafka_refuses_is_told_as_a_setting(make: Callable[[
     assert "secret" not in str(told.value)
 
 
+def test_a_login_without_a_mechanism_says_what_to_set() -> None:
+    with pytest.raises(IllegalSetting, match=r"set sasl\.mechanism, such as SCRAM-SHA-512"):
+        make_admin({"bootstrap.servers": "nowhere:1", "security.protocol": "SASL_SSL"})
+
+
 class Failing:
     """A producer that cannot be closed in peace."""
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls
+from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls, SecondCallUnended
 
 
 class Interrupted(Exception):
@@ -33,9 +33,48 @@ def test_what_a_call_raises_comes_back(calls: BoundedCalls) -> None:
     calls.run(lambda: None, 10)
 
 
+def test_a_second_call_follows_in_the_same_thread_and_its_error_comes_back(calls: BoundedCalls) -> None:
+    """A transaction costs one way there and one way back."""
+    threads = list[int]()
+    calls.run(lambda: threads.append(threading.get_ident()), 10, lambda: threads.append(threading.get_ident()))
+    assert threads[0] == threads[1] != threading.get_ident()
+
+    def fail() -> None:
+        raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"):
+        calls.run(fail, 10, lambda: threads.append(0))
+    with pytest.raises(ValueError, match="refused"):
+        calls.run(lambda: None, 10, fail)
+    assert 0 not in threads
+
+
+def test_what_was_given_up_before_its_second_call_never_begins_it(calls: BoundedCalls) -> None:
+    """A transaction that counts as undone must not be committed afterwards."""
+    gate, done = threading.Event(), list[str]()
+    with pytest.raises(TimeoutError) as given_up:
+        calls.run(lambda: (gate.wait(60), None)[1], 0.01, lambda: done.append("committed"), lambda: 60)
+    assert not isinstance(given_up.value, SecondCallUnended)
+    gate.set()
+    calls.run(lambda: done.append("let go"), 60)
+    assert done == ["let go"]
+
+
+def test_a_second_call_that_does_not_end_is_told_from_a_first_one() -> None:
+    gate, seconds, error = threading.Event(), 0.01, TimeoutError()
+    while not isinstance(error, SecondCallUnended):
+        # On a busy machine the first one may need more time than it gets.
+        calls, seconds = BoundedCalls(), seconds * 2
+        with pytest.raises(TimeoutError) as given_up:
+            calls.run(lambda: None, seconds, lambda: (gate.wait(60), None)[1], lambda: 0.01)
+        error = given_up.value
+        calls.close()
+    gate.set()
+
+
 def test_the_result_of_a_call_that_was_not_waited_for_is_not_taken_for_another_ones(calls: BoundedCalls) -> None:
     """A worker ended with the error of a commit when it let go of its producer."""
-    begun, gate, done = threading.Event(), threading.Event(), list[str]()
+    begun, interrupted, gate, done = threading.Event(), threading.Event(), threading.Event(), list[str]()
 
     def commit() -> None:
         begun.set()
@@ -43,18 +82,23 @@ def test_the_result_of_a_call_that_was_not_waited_for_is_not_taken_for_another_o
         raise ValueError("of the commit")
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise Interrupted
+        if not interrupted.is_set():
+            interrupted.set()
+            raise Interrupted
 
     def signal_when_begun() -> None:
+        """Again and again: one that comes just before the main thread waits does not wake it up."""
         begun.wait(30)
-        os.kill(os.getpid(), signal.SIGUSR1)
+        while not interrupted.wait(0.01):
+            os.kill(os.getpid(), signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
+    before, signals = signal.signal(signal.SIGUSR1, interrupt), threading.Thread(target=signal_when_begun)
     try:
-        threading.Thread(target=signal_when_begun).start()
+        signals.start()
         with pytest.raises(Interrupted):
             calls.run(commit, 30)
     finally:
+        signals.join()
         signal.signal(signal.SIGUSR1, before)
     gate.set()
     calls.run(lambda: done.append("let go"), 30)

@@ -66,6 +66,17 @@ def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
     assert "hunter2" not in str(wrong.value)
 
 
+def test_a_section_of_comments_is_no_section_and_a_mark_of_utf8_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "reconsume.yaml"
+    file.write_text("\ufeffscheduler:\n  # gather_ms: 10\ntopics: {retention_days: }\ntopic_prefix: a.\n")
+    assert load_settings(Settings, file, {}) == Settings(topic_prefix="a.")
+
+
+@pytest.mark.parametrize("servers", ["a", "a:1, b:2,", "SSL://a:1", "[::1]:9092", "::1", "kafka-0.kafka.ns.svc:65535"])
+def test_addresses_that_librdkafka_knows_are_allowed(servers: str) -> None:
+    assert Settings(bootstrap_servers=servers).client_settings()["bootstrap.servers"] == servers
+
+
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
@@ -73,6 +84,12 @@ def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
             {"RECONSUME_BOOTSTRP": "x"},
             r"setting bootstrp \(environment\): unknown setting; known here: .*bootstrap_servers",
         ),
+        (
+            {"RECONSUME_BOOTSTRAP_SERVERS": " "},
+            r"setting bootstrap_servers \(environment\): the list is empty; write host:port",
+        ),
+        ({"RECONSUME_BOOTSTRAP_SERVERS": "a:1,http://b:2"}, "'http://b:2' must be host:port"),
+        ({"RECONSUME_BOOTSTRAP_SERVERS": "a:99999"}, "'a:99999' must be host:port, with a port from 1 to 65535"),
         ({"RECONSUME_SCHEDULER__ID": "1"}, r"setting scheduler\.id .*known here: .*instance_id"),
         ({"RECONSUME_SCHEDULER__MAX_BATCH_RECORDS": "0"}, "greater than or equal to 1"),
         ({"RECONSUME_SCHEDULER__TRANSACTION_TIMEOUT_MS": "60000"}, "less than or equal to 15000"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.observer import WorkerObserver
+from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.wire.names import TopicNames
 
 
@@ -27,7 +28,23 @@ class Watched:
     def look(self, times: int = 1) -> None:
         for _ in range(times):
             self.now += 1_000
-            self.observer.look(cast("Any", []))
+            self.observer.look(ReadAhead(100, 10**6))
+
+
+def test_a_look_at_what_waits_is_put_off_while_records_are_due_but_not_for_ever() -> None:
+    one, read_ahead, looked = Watched(), ReadAhead(100, 10**6), list[float]()
+    read_ahead.assign("reconsume.DELAY.1s", 0, 1_000)
+    record = Message(topic="reconsume.DELAY.1s", partition=0, offset=0, timestamp=(TIMESTAMP_LOG_APPEND_TIME, 0))
+    read_ahead.add(("reconsume.DELAY.1s", 0), [record])
+    for one.now in range(100, 20_000, 100):
+        before = one.observer.waiting.heads
+        one.observer.look(read_ahead)
+        if one.observer.waiting.heads is not before:
+            looked.append(one.now)
+        if one.now == 12_300:
+            [run] = read_ahead.take_due(one.now, 10)
+            run.drop()
+    assert looked == [5_000, 10_000, *range(12_400, 20_000, 1_000)]
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,9 +17,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.pace import TransactionPace
@@ -105,21 +106,15 @@ class FakeWriter:
             raise KafkaNotReachable("away")
         self.recovered += 1
 
-    def write(
-        self,
-        batch: Sequence[Delivery],
-        offsets: Callable[[], Mapping[Partition, Commit]],
-        _consumer: Any,
-        more: Iterable[Sequence[Delivery]],
-    ) -> None:
-        for _ in more:
+    def write(self, batch: DueBatch, _consumer: Any) -> None:
+        for _ in batch.parts():
             pass
-        self.batches.append(len(batch))
-        error = self.refuse(batch)
+        self.batches.append(len(batch.deliveries))
+        error = self.refuse(batch.deliveries)
         if error is not None:
             raise error
-        self.written.extend(one for one in batch if one.outcome != "dropped")
-        self.committed.update({where: one.offset for where, one in offsets().items()})
+        self.written.extend(batch.deliveries)
+        self.committed.update({where: one.offset for where, one in batch.commits().items()})
 
 
 class FakeRouter:
@@ -274,20 +269,6 @@ def test_a_record_that_not_even_the_quarantine_takes_holds_up_only_its_partition
     assert bench.values() == [b"a", b"b", b"c"]
     assert bench.writer.committed == {(TOPIC, 1): 3}
     assert "is stuck: too large" in caplog.text
-
-
-def test_what_was_stored_without_a_transaction_is_not_written_again() -> None:
-    answers: list[Exception | None] = [
-        BatchAborted(KafkaNotReachable("away"), passing=True, written=frozenset({0, 2})),
-        None,
-    ]
-    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0)))
-    bench.feed(b"a", b"b", b"c")
-    bench.now = 1_000
-    bench.turn()
-    bench.now = 2_000
-    bench.turn()
-    assert (bench.values(), bench.writer.committed) == ([b"b"], {(TOPIC, 0): 3})
 
 
 @pytest.mark.rule("T-29")

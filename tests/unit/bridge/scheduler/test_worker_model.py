@@ -32,8 +32,9 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.metrics.registry import SchedulerMetrics
-from reconsume.bridge.scheduler import worker
-from reconsume.bridge.scheduler.delivery import due_batch
+from reconsume.bridge.scheduler.delivery import batch_routing, due_batch
+from reconsume.bridge.scheduler.delivery.aborted_batches import AbortedBatches
+from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, WriterBroken
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners
@@ -215,17 +216,11 @@ class Member:
             raise KafkaNotReachable("away")
         self.kafka.decide()
 
-    def write(
-        self,
-        batch: Sequence[Delivery],
-        offsets: Callable[[], Mapping[Partition, Commit]],
-        _consumer: Any,
-        more: Iterable[Sequence[Delivery]],
-    ) -> None:
+    def write(self, batch: DueBatch, _consumer: Any) -> None:
         fate = self.fate.pop(0) if self.fate else "commits"
         # One that aborts does not get all of its records.
-        deque(islice(more, 1) if fate == "aborts" else more, maxlen=0)
-        self._write(fate, batch, offsets)
+        deque(islice(batch.parts(), 1) if fate == "aborts" else batch.parts(), maxlen=0)
+        self._write(fate, batch.deliveries, batch.commits)
 
     def _write(self, fate: str, batch: Sequence[Delivery], offsets: Callable[[], Mapping[Partition, Commit]]) -> None:
         self.kafka.decide()
@@ -306,7 +301,7 @@ def _parts_of_two() -> Iterator[None]:
     """Most batches grow while they are written."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(due_batch, "PART", 2)
-        patch.setattr(worker, "_WHOLE_BATCHES", 1)
+        patch.setattr(batch_routing, "_WHOLE_BATCHES", 1)
         yield
 
 
@@ -475,12 +470,12 @@ TestWorkers = Workers.TestCase
 
 
 def test_the_model_finds_a_worker_that_forgets_a_batch_after_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets(self: Worker, runs: list[Any], *_: object) -> None:
+    def forgets(self: AbortedBatches, runs: list[Any], *_: object) -> None:
         del self
         for one in runs:
             one.drop()
 
-    monkeypatch.setattr(Worker, "_learn", forgets)
+    monkeypatch.setattr(AbortedBatches, "learn", forgets)
     machine = Workers()
     where = PARTITIONS[0]
     machine.a_record_is_appended(where, 0)

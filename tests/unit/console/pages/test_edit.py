@@ -53,7 +53,7 @@ def test_fields_that_are_as_they_were_change_nothing(browser: Browser) -> None:
     ("more", "why"),
     [
         ([("new_name", "RECONSUME_TIME"), ("new_value", "0")], "is reserved"),
-        ([("new_name", "trace"), ("new_value", "0")], "is there already"),
+        ([("new_name", "trace"), ("new_value", "0")], "exists already"),
         ([("new_name", "x"), ("new_value", "\0")], "NUL"),
         ([("header", "other"), ("header_value", "0")], "is unknown to this form"),
         ([("place", "0/2"), ("new_name", "x"), ("new_value", "0")], "an edit is for one"),

@@ -10,7 +10,7 @@ import pytest
 from reconsume.delay_levels.wire.jobs.job_records import JobProgress
 from reconsume.delay_levels.wire.quarantine import Quarantined
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations.quarantine import QuarantineRecord
+from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
 from tests.support.consoles import Browser, basic
 from tests.unit.console.fake_cluster import LETTERS, NOW, FakeCluster, letter, running_over
@@ -21,7 +21,7 @@ VIEWER, OPERATOR = "viewer-token-0123456789", "operator-token-0123456789"
 
 def held(offset: int, reason: str = "malformed") -> QuarantineRecord:
     told = Quarantined([], reason, Position("reconsume.DELAY.10s", 0, 3), NOW)
-    return QuarantineRecord(RecordAddress(0, offset), b"key", b"value", told, NOW, is_released=False)
+    return QuarantineRecord(RecordAddress(0, offset), b"key", b"value", told, NOW, state="OPEN")
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -94,6 +94,15 @@ def test_the_quarantine_is_released_by_admins_alone(tmp_path: Path) -> None:
         done = olga.send(form, ("place", "0/1"))
         assert "1 released." in done.seen.words
         assert [one.place.offset for one in cluster.held] == [2]
+        chosen = [*form.fields, ("place", "0/2")]
+        assert vera.post("/quarantine/resolve", [*chosen, ("why", "x")]).status == 403
+        assert olga.post("/quarantine/resolve", [*chosen, ("why", " ")]).status == 400
+        done = olga.post("/quarantine/resolve", [*chosen, ("why", "sent by hand")])
+        assert ("1 resolved." in done.seen.words, cluster.held, cluster.closed) == (
+            True,
+            [],
+            [("olga", "sent by hand")],
+        )
         made = vera.send(vera.get("/groups/departures/job?kind=resolve").seen.form("/jobs"), ("why", "known"))
         assert cluster.jobs[made.headers["location"].rpartition("/")[2]].spec.by == "vera"
         assert vera.get("/groups/billing/job?kind=resend").status == 403

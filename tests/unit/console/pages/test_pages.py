@@ -328,7 +328,7 @@ def test_a_console_of_this_machine_answers_to_no_other_name(browser: Browser, cl
 def test_beyond_this_machine_a_token_is_needed(cluster: FakeCluster, tmp_path: Path) -> None:
     beyond = {"listen": {"host": "0.0.0.0", "port": 0}}
     with (
-        pytest.raises(IllegalSetting, match=r"setting console\.listen\.host: 0\.0\.0\.0 can be reached from other"),
+        pytest.raises(IllegalSetting, match=r"setting console\.listen\.host: other machines can reach 0\.0\.0\.0"),
         running_over(cluster, **beyond),
     ):
         pass
@@ -394,6 +394,8 @@ def test_a_group_shows_its_retries_by_hour_and_how_far_back_they_go(browser: Bro
     words = browser.get("/groups/departures/hours").seen.words
     assert "72 hours. Retries delivered: ~7, at most 4 in an hour." in words
     assert "The retry topic goes back to 2026-11-21 20:00:00 UTC (1d ago)" in words
+    # The number of the highest bar, then noons and midnights.
+    assert "4 11-20 12:00 11-21 12:00 11-22 72 hours." in words
 
 
 def test_a_record_is_decoded_by_the_schema_registry() -> None:

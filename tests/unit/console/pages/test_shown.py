@@ -124,9 +124,9 @@ def test_a_place_that_is_none(text: str) -> None:
 
 def test_places_are_taken_once_and_in_order() -> None:
     assert places_of(["1/2", "0/10", "0/9", "1/2"]) == [RecordAddress(0, 9), RecordAddress(0, 10), RecordAddress(1, 2)]
-    with pytest.raises(IllegalSetting, match="no dead letter is chosen"):
+    with pytest.raises(IllegalSetting, match="nothing is chosen"):
         places_of([])
-    with pytest.raises(IllegalSetting, match="1,001 dead letters are chosen"):
+    with pytest.raises(IllegalSetting, match="1,001 records are chosen"):
         places_of(["0/1"] * 1_001)
 
 

@@ -14,7 +14,7 @@ from reconsume.console.pages.views import SHOWN_GROUPS, Overview, causes_of, gro
 from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole, Grant
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.console.web.faults import status_of
-from reconsume.console.web.rendering import bars
+from reconsume.console.web.rendering import bars, hour_ticks
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
@@ -197,6 +197,18 @@ def test_the_record_that_is_due_for_longest_tells_how_late_schedulers_are() -> N
 def test_bars_show_every_number_above_nothing() -> None:
     assert bars([0, 1, 1_000]) == "M4 20v-1h3v1zM8 20v-20h3v20z"
     assert bars([0, 0]) == ""
+
+
+def test_a_chart_has_a_tick_at_each_noon_and_midnight() -> None:
+    first = 1_795_377_600_000 // 86_400_000 * 86_400_000 + 3 * 3_600_000
+    assert hour_ticks(first, 72) == [
+        (12.5, "12:00"),
+        (29.17, "11-23"),
+        (45.83, "12:00"),
+        (62.5, "11-24"),
+        (79.17, "12:00"),
+        (95.83, ""),
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "ReconsumeError"])

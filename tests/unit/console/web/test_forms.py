@@ -62,9 +62,9 @@ def test_without_the_topic_of_jobs_the_plan_says_what_to_run(browser: Browser, c
 @pytest.mark.parametrize(
     ("fields", "status", "why"),
     [
-        ([], 400, "no dead letter is chosen"),
+        ([], 400, "nothing is chosen"),
         ([("place", "x")], 400, "write PARTITION/OFFSET"),
-        ([("place", "0/1")] * 1_001, 400, "1,001 dead letters are chosen"),
+        ([("place", "0/1")] * 1_001, 400, "1,001 records are chosen"),
         ([("place", "0/1")] * 3_000, 400, "too many fields"),
     ],
 )

@@ -12,10 +12,10 @@ from reconsume import console
 from reconsume.console.cluster import WISHES
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.wire.dead_letter_states import STATES
+from reconsume.delay_levels.wire.resend import REASONS, SEND
 from reconsume.operations.jobs.records import STATUSES
 from reconsume.operations.jobs.work import OUTCOMES
 from reconsume.operations.lives.message_life import DELIVERED, DIED, WAITED
-from reconsume.operations.resend import REASONS, SEND
 
 HERE = Path(console.__path__[0])
 TEMPLATES = sorted(HERE.glob("templates/*.html"))

@@ -110,7 +110,7 @@ def test_a_save_that_fails_keeps_the_file_before_it_and_says_so(tmp_path: Path) 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OffsetStoreUnusable, match=r"offsets cannot be kept in .*set offset_store"):
+    with pytest.raises(OffsetStoreUnusable, match=r"offsets cannot be stored in .*set offset_store"):
         LocalOffsets.open(tmp_path / "file" / "a")
 
 

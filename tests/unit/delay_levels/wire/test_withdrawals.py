@@ -16,6 +16,8 @@ from reconsume.delay_levels.wire.withdrawals import (
     MET_KEPT_MS,
     PositionInCancel,
     Withdrawals,
+    due_in,
+    known_withdrawal,
     requested_withdrawal,
     withdrawal_id,
 )
@@ -137,3 +139,14 @@ def test_a_position_comes_out_as_it_went_in_and_anything_else_is_none(key: bytes
     assert PositionInCancel.decode(*position.encode()) == position
     assert len(position.encode()[0]) != ID_BYTES
     assert PositionInCancel.decode(key, value) is None
+
+
+@pytest.mark.parametrize("offset", [b"Infinity", b"1e999", b"NaN", b"[" * 200_000, b"9" * 5_000])
+def test_a_hostile_position_is_none(offset: bytes) -> None:
+    """An error would end each start of the workers' follower, and delayed messages would wait for it."""
+    assert PositionInCancel.decode(b"read-0", b'{"topicId":"an id","offset":' + offset + b"}") is None
+
+
+def test_a_due_moment_is_a_number_of_reasonable_length() -> None:
+    assert due_in(known_withdrawal(b"i" * 16, 1_700_000_000_000)[1]) == 1_700_000_000_000
+    assert [due_in(value) for value in (b"", b"-1", b"soon", b"9" * 5_000)] == [None] * 4

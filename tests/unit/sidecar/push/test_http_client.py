@@ -201,7 +201,7 @@ def test_what_nobody_asked_for_ends_the_connection() -> None:
         connection.data_received(OK)
         assert transport.aborted
         assert not connection.reusable
-        with pytest.raises(ConnectionEnded, match="hung up"):
+        with pytest.raises(ConnectionEnded, match="closed the connection"):
             await connection.ask(b"", b"")
 
     asyncio.run(steps())

@@ -21,6 +21,7 @@ from reconsume.sidecar.push.http_client import Token, answer_of
 from reconsume.sidecar.push.requests.requests import DaprRoute
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 from reconsume.sidecar.push.subscription import PushSubscription
+from reconsume.sidecar.settings import ProcessSettings
 
 GIVEN: dict[str, Any] = {"group": "departures", "topics": ["flights"]}
 
@@ -45,6 +46,9 @@ def test_the_defaults() -> None:
         ({"url": "http://a..localhost"}, "label empty"),
         ({"url": "http://127.0.0.1/?x=1"}, "without query"),
         ({"url": "http://me:secret@127.0.0.1"}, "token_file"),
+        ({"url": "http://127.0.0.1:99999"}, "the port must be a number from 1 to 65535"),
+        ({"url": "http://127.0.0.1:web"}, "the port must be a number from 1 to 65535"),
+        ({"url": "http://127.0.0.1:0"}, "the port must be a number from 1 to 65535"),
         ({"ca_file": "ca"}, "https://"),
         ({"url": "https://localhost", "cert_file": "c"}, "go together"),
         ({"route": "events"}, "must be a path"),
@@ -68,6 +72,11 @@ def test_what_cannot_be_is_refused(more: dict[str, Any], told: str) -> None:
         PushSettings(**(GIVEN | more))
     assert told in str(refused.value)
     assert "secret" not in "".join(one["msg"] for one in refused.value.errors())
+
+
+def test_a_group_has_one_subscription() -> None:
+    with pytest.raises(ValidationError, match="'departures' has several subscriptions"):
+        ProcessSettings(subscriptions=(PushSettings(**GIVEN), PushSettings(**GIVEN | {"topics": ["gates"]})))
 
 
 @pytest.mark.parametrize(

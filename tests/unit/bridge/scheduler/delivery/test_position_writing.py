@@ -17,6 +17,7 @@ from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.transactions import Undone
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.wire.names import TopicNames
+from tests.support.batches import batch_of
 
 NAMES = TopicNames()
 BASE = {"bootstrap.servers": "127.0.0.1:1"}
@@ -57,7 +58,7 @@ def writer(refusing: Refusing) -> TransactionalWriter:
 def write(one: TransactionalWriter, records: int) -> None:
     batch = [Delivery("retry", 0, None, b"v", [], "delivered", "g")] * records
     commits = {(LANE, 3): Commit(7, "done"), ("no id", 0): Commit(1, "")}
-    one.write(batch, lambda: commits, cast("Any", _Member()))
+    one.write(batch_of(batch, commits), cast("Any", _Member()))
 
 
 class _Member:

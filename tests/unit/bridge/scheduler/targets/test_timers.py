@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
+from reconsume.bridge.scheduler.targets.targets import ListedTopics
 from reconsume.bridge.scheduler.targets.timers import DelayTopics, Timers
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.names import TopicNames
@@ -63,6 +64,22 @@ def test_a_lane_that_is_gone_is_looked_for_at_once_when_told() -> None:
     admin.delays_ms = [1_000]
     there.forget()
     assert there.delays_ms(1) == (1_000,)
+
+
+def test_topics_that_another_thread_lists_are_not_asked_for() -> None:
+    """A question would hold up what is due."""
+    admin, listed = FakeAdmin([1_000]), ListedTopics()
+    there = DelayTopics(NAMES, cast("Any", admin), lambda: Groups(SystemConfig(message_delay_level="1s 10s")), listed)
+    assert there.delays_ms(0) == (1_000,)
+    for now in range(0, 600_000, 15_000):
+        listed.topics = {NAMES.delay(1_000): 4, NAMES.delay(10_000): 4, "orders": 1}
+        assert there.delays_ms(now) == (1_000, 10_000)
+    assert len(admin.asked) == 1
+    listed.topics = {"orders": 1}
+    assert there.delays_ms(599_999) == (1_000, 10_000), "a broker that has just started lists few"
+    there.forget()
+    assert there.delays_ms(600_000) == (1_000,), "that list may be older than the loss of a topic"
+    assert len(admin.asked) == 2
 
 
 def test_while_nobody_answers_what_was_known_is_used() -> None:

@@ -1,4 +1,4 @@
-"""One hypothesis profile for the rules: enough examples to hurt, few enough for a fast suite."""
+"""One hypothesis profile: enough examples to hurt, few enough for a fast suite."""
 
 from __future__ import annotations
 

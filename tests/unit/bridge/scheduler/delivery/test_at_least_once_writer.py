@@ -1,0 +1,146 @@
+"""Delivery without transactions: a record that was acknowledged is not written again while its batch is tried anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
+
+from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.scheduler.delivery import at_least_once_writer
+from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
+from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
+from reconsume.bridge.scheduler.queues.read_ahead import DueRun
+from reconsume.bridge.scheduler.targets.routing import Delivery
+from tests.unit.bridge.scheduler.test_worker import TOPIC, Bench
+
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+AWAY = KafkaError(KafkaError._MSG_TIMED_OUT)
+
+
+class Producer:
+    """Acknowledges records at the flush, but those that it refuses."""
+
+    def __init__(self) -> None:
+        self.refused: dict[bytes, KafkaError] = {}
+        self.stored: list[bytes] = []
+        self._sent: list[tuple[bytes, str, Callable[[KafkaError | None, Message], None]]] = []
+
+    def produce(
+        self, topic: str, value: bytes, _key: object, _partition: int, on_delivery: Callable[..., None], **_: Any
+    ) -> None:
+        self._sent.append((value, topic, on_delivery))
+
+    def poll(self, _seconds: float) -> None: ...
+
+    def flush(self) -> None:
+        sent, self._sent = self._sent, []
+        for value, topic, on_delivery in sent:
+            error = self.refused.get(value) if topic == "retry" else None
+            if error is None:
+                self.stored.append(value)
+            on_delivery(error, Message(topic=topic))
+
+
+class Member:
+    """Commits, or does not."""
+
+    def __init__(self) -> None:
+        self.refuses = False
+        self.committed: dict[Partition, Commit] = {}
+
+    def commit(self, points: dict[Partition, Commit], *, wait: bool) -> Sequence[Partition]:
+        assert wait
+        if self.refuses:
+            return list(points)
+        self.committed |= points
+        return ()
+
+
+class OneByOne:
+    """Delivers all."""
+
+    @staticmethod
+    def route_plain(messages: Any, _topic: str) -> list[Delivery]:
+        return [Delivery("retry", 0, None, message.value(), [], "delivered", "g") for message in messages]
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> Producer:
+    one = Producer()
+    monkeypatch.setattr(at_least_once_writer, "make_producer", lambda _settings: one)
+    return one
+
+
+def queue_of(*values: bytes) -> PartitionQueue:
+    queue, stored = PartitionQueue(TOPIC, 0, 1_000), (TIMESTAMP_LOG_APPEND_TIME, 0)
+    queue.extend(
+        [
+            Message(topic=TOPIC, partition=0, offset=offset, value=value, timestamp=stored)
+            for offset, value in enumerate(values)
+        ]
+    )
+    return queue
+
+
+def batch_of(queue: PartitionQueue) -> DueBatch:
+    return DueBatch([DueRun(queue, queue.due(1_000, 100))], [], cast("Any", OneByOne()))
+
+
+def write(writer: AtLeastOnceWriter, batch: DueBatch, member: Member) -> BatchAborted | None:
+    try:
+        writer.write(batch, cast("Any", member))
+    except BatchAborted as aborted:
+        return aborted
+    return None
+
+
+@pytest.mark.parametrize("reason", ["no answer", "a refusal", "no commit"])
+def test_what_is_stored_is_not_written_again_while_the_worker_has_its_partition(
+    producer: Producer, reason: str
+) -> None:
+    writer, member, queue = AtLeastOnceWriter({}, "w"), Member(), queue_of(b"a", b"b", b"c")
+    if reason == "no commit":
+        member.refuses = True
+    else:
+        producer.refused[b"b"] = AWAY if reason == "no answer" else TOO_LARGE
+    aborted = write(writer, batch_of(queue), member)
+    assert aborted is not None
+    assert aborted.passing == (reason != "a refusal")
+    producer.refused.clear()
+    member.refuses = False
+    assert write(writer, batch_of(queue), member) is None
+    assert Counter(producer.stored) == Counter([b"a", b"b", b"c"])
+    assert member.committed == {(TOPIC, 0): Commit(3, "")}
+
+
+def test_a_partition_that_comes_back_begins_anew(producer: Producer) -> None:
+    """Another worker may have had it, or it is of another topic with the same name."""
+    writer, member, queue = AtLeastOnceWriter({}, "w"), Member(), queue_of(b"a", b"b")
+    producer.refused[b"b"] = AWAY
+    assert write(writer, batch_of(queue), member) is not None
+    del queue
+    assert len(writer._stored) == 0
+    producer.refused.clear()
+    assert write(writer, batch_of(queue_of(b"new")), member) is None
+    assert producer.stored == [b"a", b"new"]
+
+
+def test_the_worker_singles_out_a_refused_record_and_writes_all_others_once(
+    producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer.refused[b"bad"] = TOO_LARGE
+    values = [b"%d" % number for number in range(200)]
+    bench = Bench(cast("Any", AtLeastOnceWriter({}, "w")))
+    bench.feed(*values[:70], b"bad", *values[70:])
+    bench.now = 1_000
+    for _ in range(40):
+        bench.turn()
+    assert Counter(producer.stored) == Counter([*values, b"bad"])
+    assert [point.offset for point in bench.consumer.restored][-1] == 201
+    assert "dropped" not in caplog.text
