@@ -90,7 +90,7 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
 
 
 def _require_text(given: Mapping[str, Any]) -> None:
-    """Refuse arguments that are bytes without a text, which Python hands over as surrogates."""
+    """Refuse arguments that are not UTF-8; Python passes them with surrogates."""
     for name, value in given.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and any(0xD800 <= ord(one) <= 0xDFFF for one in text):  # noqa: PLR2004 - see above
@@ -226,14 +226,14 @@ _SIGNAL_SECONDS = 1.0
 
 
 class _SignalEvent(threading.Event):
-    """An event that a signal's handler sets.
+    """An event that is set by a signal handler.
 
-    The kernel may deliver a signal to any thread, and handlers run in the main thread, when it wakes up. So no wait
-    for this event is long.
+    The kernel may deliver a signal to any thread, but handlers run in the main thread once it wakes up. So no wait
+    lasts longer than a second.
     """
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait as `threading.Event` does, and wake up once a second for a handler."""
+        """Wait like `threading.Event`, but wake up once a second so that handlers can run."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _SIGNAL_SECONDS if end is None else end - time.monotonic()
@@ -252,7 +252,7 @@ def stop_at_signals() -> threading.Event:
 
 
 def exit_at_sigterm() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, so that no process that it started stays behind."""
+    """Let SIGTERM end this process like Ctrl-C, so that no child process remains."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
@@ -314,11 +314,11 @@ _INSTALLED_BY: Final = {
 
 
 def missing_of(extra: str) -> list[str]:
-    """Return the modules of an extra that are not installed; without importing them, which takes a while."""
+    """Return the modules of an extra that are not installed, without the time that importing them takes."""
     return [module for module in _MODULES[extra] if importlib.util.find_spec(module) is None]
 
 
 def need(extra: str, what: str = "this command") -> None:
-    """Raises `IllegalSetting`, which says what to install, where a module of the extra is missing."""
+    """Raise `IllegalSetting`, which tells what to install, if a module of the extra is missing."""
     if missing := missing_of(extra):
         raise IllegalSetting(f"{what} needs {', '.join(missing)}: {_INSTALLED_BY[extra]} in the checkout")

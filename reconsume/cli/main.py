@@ -34,7 +34,7 @@ from reconsume.cli.output import give_up_output, make_stray_lines_visible, print
 from reconsume.delay_levels.errors import ReconsumeError
 
 _ERROR: Final = 2
-"""Exit code of a command that could not run, as of one with wrong options."""
+"""The exit code of a command that could not run, the same as for wrong options."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)

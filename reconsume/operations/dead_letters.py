@@ -251,10 +251,10 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
 
 
 def require_letters(group: str, missing: Collection[RecordAddress]) -> None:
-    """Refuse to go on where named records are not dead letters.
+    """Raise if requested records are not dead letters.
 
     Raises:
-        RecordNotFound: the message has the first of them.
+        RecordNotFound: the message names the first of them.
     """
     if missing:
         others = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""

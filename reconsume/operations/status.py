@@ -88,11 +88,11 @@ def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collect_status(cluster: Cluster, quarantine: QuarantineCounter | None = None) -> Status:
-    """Ask the cluster; records are read where they are few.
+    """Read the status of the installation; records are read only where they are few.
 
     Args:
         cluster: the installation.
-        quarantine: of one who asks again and again, so that the quarantine is read once.
+        quarantine: the counter of a caller that asks repeatedly, so that the quarantine is read only once.
 
     Raises:
         TopicNotReady: no topic of the installation is visible.

@@ -143,11 +143,11 @@ class Transactions:
         """Commit the records and the offsets atomically.
 
         Args:
-            produce: may be called in another thread.
-            offsets: to commit of each partition; `produce` may change them.
-            group_metadata: of the member that has read them.
-            heard: the refusal of a record that a delivery report has told of.
-            seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
+            produce: produces the records; may be called in another thread.
+            offsets: the offset to commit of each partition; `produce` may change them.
+            group_metadata: the metadata of the member that has read the records.
+            heard: returns the refusal of a record, from its delivery report.
+            seconds: the time for everything before the commit, at most the transaction timeout; one step's by default.
 
         Raises:
             Undone, InDoubt, ShutOut: nothing was committed, or that is unknown.
@@ -242,7 +242,7 @@ class Transactions:
         return self._producer
 
     def _within(self, seconds: float, call: Callable[[], None], *then: Any) -> None:
-        """Run calls by `BoundedCalls.run`; after a `TimeoutError` the producer is left to its call."""
+        """Run calls with `BoundedCalls.run`; after a `TimeoutError` abandon the producer."""
         try:
             self._bounded.run(call, seconds + _GRACE_SECONDS, *then)
         except TimeoutError:
@@ -252,7 +252,7 @@ class Transactions:
             raise fatal_error_of(error) from error
 
     def _leave(self) -> None:
-        """Go on without this producer, and without the thread that it may hold up; it is closed there."""
+        """Abandon this producer, and the thread that may hang in it; that thread closes the producer if it ever can."""
         producer, self._log.is_left = self._ready(), True
         self._bounded.leave(lambda: discard_producer(producer))
         self._bounded = BoundedCalls()
@@ -267,10 +267,10 @@ class Transactions:
         *,
         is_committed: bool,
     ) -> None:
-        """Do what comes before the end of a transaction, and commit it; what fails is undone, or in doubt.
+        """Do the steps of a transaction and commit it; raises if it was aborted or its outcome is unknown.
 
-        librdkafka can wait forever for a coordinator that was unreachable during the request. Before the commit, this
-        aborts the transaction.
+        librdkafka can wait forever for a coordinator that was unreachable during the request. If that happens before
+        the commit, the transaction is aborted.
         """
         producer, is_committing = self._ready(), False
         ends = began + self._longest_ms + _GRACE_SECONDS * 1_000

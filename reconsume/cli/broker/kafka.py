@@ -133,9 +133,9 @@ class LocalKafka:
         """Download if necessary, format the data folder once, start, and wait until the broker answers.
 
         Raises:
-            JavaNotFound: no Java.
-            JarsNotFound: Kafka could not be fetched.
-            BrokerFailed: the port is taken, the data folder is used or cannot be, or the broker did not come up.
+            JavaNotFound: Java is not installed.
+            JarsNotFound: Kafka could not be downloaded.
+            BrokerFailed: the port or the data folder is in use, or unusable, or the broker did not start.
         """
         self._java = self._java or find_java()
         restarted = self._ports != (0, 0)
@@ -251,7 +251,7 @@ class LocalKafka:
             "controller.quorum.voters": f"1@{_HOST}:{controller}",
             "log.dirs": str(self._folder / "log"),
         }
-        # Java reads Latin-1 there, and the escapes of JSON.
+        # Java reads these files as Latin-1, with the escapes of JSON.
         lines = [f"{name}={json.dumps(value)[1:-1]}" for name, value in (settings | self._properties).items()]
         (self._folder / "server.properties").write_text("\n".join(lines) + "\n")
         (self._folder / "log4j2.properties").write_text(_LOG_CONFIG)

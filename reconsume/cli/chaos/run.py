@@ -119,7 +119,7 @@ def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sideca
     if sidecar:
         need("sidecar", "--sidecar")
     exit_at_sigterm()
-    # That brokers go away is no news here.
+    # The test itself stops brokers, so these log lines are expected.
     logging.getLogger("reconsume.bridge").setLevel(logging.CRITICAL)
     options = ChaosOptions(random.randrange(1, 1_000_000) if seed is None else seed, minutes, brokers, rate, sidecar)  # noqa: S311
     tell(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")

@@ -188,7 +188,7 @@ def resend_letters(
     ] = None,
     detach: Detach = False,
 ) -> None:
-    """Resend dead letters, each once, as a job: Ctrl-C pauses it."""
+    """Resend dead letters, each once, as a job; Ctrl-C pauses it."""
     places = _places(records, wanted, all_of_them=all_of_them)
     if to not in TARGETS:
         raise IllegalSetting(f"--to {to!r}: use {' or '.join(TARGETS)}")

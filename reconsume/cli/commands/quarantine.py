@@ -161,7 +161,7 @@ def resolve_records(
     all_of_them: All = False,
     yes: Yes = False,
 ) -> None:
-    """Close records that need no delivery, with a reason; they stay on their topic, and cannot be released."""
+    """Close records that need no delivery, and record why; they stay on their topic and cannot be released."""
     chosen = _chosen(here, wanted, records, all_of_them=all_of_them)
     if confirm(f"Resolve {_counted(chosen)}, for good?", yes=yes):
         resolve = partial(resolve_quarantined, here.cluster, chosen, by=user_name(), why=why)
@@ -171,7 +171,7 @@ def resolve_records(
 def _chosen(
     here: Here, wanted: QuarantineFilter, records: Sequence[str] | None, *, all_of_them: bool
 ) -> list[RecordAddress] | None:
-    """Those that are named, or that the filter takes; None for all that are open."""
+    """Return the named records or those that match the filter; None for all open ones."""
     if bool(records) == all_of_them:
         raise IllegalSetting("name records as PARTITION/OFFSET, or pass --all")
     if records and wanted != QuarantineFilter():

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 _PRINTED: Final = 20
 _TABLES: Final = ("ledger", "findings", "notes", "conservation", "summary")
-"""In the folder of `--out`."""
+"""The names of the tables in the folder of `--out`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _ledger_keep(options: ReconcileOptions) -> dt.timedelta | None:
 
 
 def _check_folders(options: ReconcileOptions) -> None:
-    """Refuse a page that cannot be written, and tables that would be written over the ledger."""
+    """Refuse a report page that cannot be written, and output folders that would overwrite the ledger."""
     _ledger_keep(options)
     if options.report is not None:
         try:

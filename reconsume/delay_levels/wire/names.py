@@ -259,7 +259,7 @@ class TopicNames:
         return name
 
     def rocketmq_name(self, topic: str) -> str:
-        """The name that people see: `%RETRY%<group>` and `%DLQ%<group>`, any other topic as it is.
+        """Return the name that people see: `%RETRY%<group>` or `%DLQ%<group>`, any other topic as it is.
 
         A topic that only looks like one of a group, such as `reconsume.DLQ.my.group`, is another topic.
         """

@@ -83,7 +83,7 @@ class DeadLetterIndex:
                 self._refused = ""
             except (ReconsumeError, sqlite3.Error) as error:
                 if isinstance(error, sqlite3.Error):
-                    self.is_complete = False  # a damaged file is made anew at the next start
+                    self.is_complete = False  # a damaged file is built again at the next start
                 if self._refused != str(error):
                     self._refused = str(error)
                     logger.warning("index of dead letters is not up to date: %s", error)

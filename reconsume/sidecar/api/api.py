@@ -205,7 +205,7 @@ def _handle_errors(api: FastAPI) -> None:
 
     @api.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        if error.status_code == _NOT_READ:  # no other one is made of it by the framework
+        if error.status_code == _NOT_READ:  # keep this error as it is; the framework makes others
             return problem_response(Problem("no-json", "the body is not JSON in UTF-8, or is nested too deeply"))
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"

@@ -16,18 +16,18 @@ from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 
 _SLASH: Final = "\ud800"
-"""In a path, in place of a slash that was `%2F` in the request: half a pair, which no request can have there."""
+"""Stands in a path for a slash that was `%2F` in the request; half of a surrogate pair, which no request can have."""
 
 
 def keep_slashes(scope: Scope) -> None:
-    """Mark the slashes of names, such as the group `a/b`: servers decode `%2F` before routes are looked for."""
+    """Mark slashes in names, such as the group `a/b`, because servers decode `%2F` before they look up routes."""
     raw = scope.get("raw_path") or b""
     if b"%2f" in raw.lower():
         scope["path"] = "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("latin-1").split("/"))
 
 
 def with_slashes(name: str) -> str:
-    """Return a name of a path with its slashes."""
+    """Return a name from a path with its slashes restored."""
     return name.replace(_SLASH, "/")
 
 

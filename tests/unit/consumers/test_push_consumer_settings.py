@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
@@ -55,6 +56,14 @@ def test_a_shutdown_may_wait_for_ever_but_not_for_less_than_nothing() -> None:
     idle.join(longest.await_termination_seconds)
     with pytest.raises(IllegalSetting, match="await_termination_when_shutdown must be 0 or longer, not -1 day"):
         PushConsumer("departures", await_termination_when_shutdown=timedelta(days=-1))
+
+
+def test_the_signals_of_a_program_that_goes_on_after_run_are_its_own_again() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    with pytest.raises(IllegalSetting, match="needs a listener"):
+        PushConsumer("departures").run()
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.mark.rule("CC-18", "EX-01", "FC-01", "FC-02", "FC-03", "FC-05")

@@ -32,7 +32,7 @@ def answer(producer: Producer, headers: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("headers", HEADERS, ids=repr)
+@pytest.mark.parametrize("headers", HEADERS, ids=lambda one: repr(one).partition(" object at")[0])
 def test_it_answers_as_the_real_one(headers: Any) -> None:
     real = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with InMemoryKafka() as kafka:

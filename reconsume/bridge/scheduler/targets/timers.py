@@ -41,12 +41,12 @@ class Cancels(Protocol):
 class DelayTopics:
     """The existing delay topics of the level table.
 
-    Guarantees: the worker's thread asks for none that another thread lists, but for a change of the table and after an
+    Guarantees: the worker's thread looks up only what no other thread lists, after a change of the table and after an
     aborted batch. Test: tests/unit/bridge/scheduler/targets/test_timers.py.
 
     Args:
         names: the installation's topics.
-        admin: looks topics up.
+        admin: looks up topics.
         groups: the groups as known now, for the level table.
         listed: the topics of the cluster.
     """
@@ -61,7 +61,7 @@ class DelayTopics:
     _look_at: float = float("-inf")
 
     def delays_ms(self, now: float) -> tuple[int, ...]:
-        """Their delays; a lane that is missing is not used, and looked for again within a minute."""
+        """Return the delays of the existing lanes; a missing lane is not used, and looked up again within a minute."""
         wanted = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0)
         if self.listed.topics is not self._taken:
             self._taken = self.listed.topics
@@ -83,7 +83,7 @@ class DelayTopics:
         return self._delays
 
     def forget(self) -> None:
-        """Look again: a topic that was known is gone."""
+        """Look up all again, because a known topic was deleted."""
         self._look_at, self._taken = float("-inf"), self.listed.topics
 
 
