@@ -19,11 +19,16 @@ _SLASH: Final = "\ud800"
 """In a path, in place of a slash that was `%2F` in the request: half a pair, which no request can have there."""
 
 
-def keep_slashes(scope: Scope) -> None:
-    """Mark the slashes of names, such as the group `a/b`: servers decode `%2F` before routes are looked for."""
+def marking_slashes(scope: Scope) -> Scope:
+    """Return a request whose names, such as the group `a/b`, have marks for slashes.
+
+    Servers decode `%2F` before routes are looked for. Their own scope stays as it is, because they encode it for logs.
+    """
     raw = scope.get("raw_path") or b""
-    if b"%2f" in raw.lower():
-        scope["path"] = "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("latin-1").split("/"))
+    if b"%2f" not in raw.lower():
+        return scope
+    path = "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("latin-1").split("/"))
+    return {**scope, "path": path}
 
 
 def with_slashes(name: str) -> str:
@@ -97,7 +102,7 @@ class ApiGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        keep_slashes(scope)
+        scope = marking_slashes(scope)
         begun, held, status = time.monotonic(), Held(self._memory, _owner(scope)), 500
 
         async def counted(message: Message) -> None:
