@@ -226,14 +226,14 @@ _SIGNAL_SECONDS = 1.0
 
 
 class _SignalEvent(threading.Event):
-    """An event that a signal's handler sets.
+    """An event that is set by a signal handler.
 
-    The kernel may deliver a signal to any thread, and handlers run in the main thread, when it wakes up. So no wait
-    for this event is long.
+    The kernel may deliver a signal to any thread, but handlers run in the main thread once it wakes up. So no wait
+    lasts longer than a second.
     """
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait as `threading.Event` does, and wake up once a second for a handler."""
+        """Wait like `threading.Event`, but wake up once a second so that handlers can run."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _SIGNAL_SECONDS if end is None else end - time.monotonic()

@@ -69,7 +69,7 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Write to standard error what is not a result, such as progress.
+    """Write to standard error, which has progress and no results.
 
     If that fails, for example on a full disk, the command goes on; its exit code tells how it ended.
     """
@@ -218,7 +218,7 @@ def clear_screen() -> None:
 
 @contextmanager
 def opened(file: Path | None) -> Iterator[TextIO]:
-    """Open a new file, or standard output if none is named; remove a file that is not written to its end.
+    """Open a new file, or standard output without a name; remove the file if it is not written completely.
 
     Raises:
         IllegalSetting: the file exists already, or cannot be written.

@@ -54,7 +54,7 @@ def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | 
     """Return the headers of a message as a list of tuples, which confluent-kafka needs.
 
     Raises:
-        IllegalSetting: they are not pairs of a name and a value, or a text has no UTF-8.
+        IllegalSetting: the headers are not pairs of name and value, or a text cannot be encoded in UTF-8.
     """
     if isinstance(headers, Mapping | str | bytes) or not isinstance(headers, Iterable):
         raise IllegalSetting(f"headers must be a list of pairs, such as {_HEADERS}, got {type_name(type(headers))}")
@@ -69,17 +69,18 @@ def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | 
 
 
 def check_utf8(what: str, *texts: object) -> None:
-    """Check that texts have UTF-8; the others pass. confluent-kafka (2.16) crashes on such a name of a header.
+    """Check that texts can be encoded in UTF-8; confluent-kafka (2.16) crashes on header names that cannot.
 
     Raises:
-        IllegalSetting: a text with half of a surrogate pair.
+        IllegalSetting: a text has half of a surrogate pair.
     """
     for text in texts:
         try:
             if isinstance(text, str):
                 str.encode(text)
-        except UnicodeEncodeError:
-            raise IllegalSetting(f"{what} must be UTF-8, got {shown(text)}; pass bytes for other encodings") from None
+        except UnicodeEncodeError as error:
+            half = f"character {error.start} is half of a pair: {error.object[error.start]!r}"
+            raise IllegalSetting(f"{what} must be text that UTF-8 can hold; {half}") from None
 
 
 def check_range(name: str, value: int, low: int, high: int) -> int:
@@ -98,17 +99,7 @@ def check_types(arguments: Mapping[str, object], /, **kinds: type | tuple[type, 
     """
     for name, allowed in kinds.items():
         value = of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
-        if isinstance(value, str):
-            _check_utf8(value, name)
-
-
-def _check_utf8(text: str, name: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise IllegalSetting(
-            f"{name} must be text that UTF-8 can hold; character {error.start} is half of a pair: {text[error.start]!r}"
-        ) from None
+        check_utf8(name, value)
 
 
 def of_type(value: T, name: str, *kinds: type, such_as: str = "") -> T:

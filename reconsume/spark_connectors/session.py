@@ -177,10 +177,10 @@ def looked_up(values: Mapping[Any, int], key: Column) -> Column:
 
 
 def check_folder(name: str, folder: object) -> None:
-    """Check the folder of an argument: of an empty one the files would be in the root, or anywhere.
+    """Check a folder from an argument; with an empty one the files would be in the root folder, or anywhere.
 
     Raises:
-        IllegalSetting: it is no path, or has no name.
+        IllegalSetting: the folder is not a path, or is empty.
     """
     check_types({name: folder}, **{name: (str, os.PathLike)})
     if not str(folder).strip():

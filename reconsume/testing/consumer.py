@@ -234,7 +234,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._positions.paused.difference_update((one.topic, one.partition) for one in partitions)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on at an offset; a pause stays."""
+        """Continue at an offset; a paused partition stays paused."""
         if (partition.topic, partition.partition) not in self._positions.assigned:
             raise KafkaException(KafkaError(KafkaError._STATE, "the partition is not assigned"))
         paused = set(self._positions.paused)

@@ -201,7 +201,7 @@ def as_bytes(text: str | bytes | None) -> bytes | None:
 
 
 def as_headers(headers: dict[str, Any] | list[tuple[str, Any]] | None) -> tuple[Header, ...]:
-    """Headers as confluent-kafka takes them: a list of pairs or a dictionary, values of text, bytes or None.
+    """Check headers like confluent-kafka: a list of pairs or a dictionary, with values of text, bytes or None.
 
     Raises:
         TypeError: something else, with confluent-kafka's words.

@@ -189,7 +189,7 @@ class Steps:
             # Send-backs are then stored in the order of the failures.
             self._settle(loop)
         self._settle(loop)
-        # What was full has room now, and the next turn reads it.
+        # Full partitions have room now; the next turn reads them.
         loop.partitions.pause_and_resume()
         return worked
 

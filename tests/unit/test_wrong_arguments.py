@@ -299,7 +299,7 @@ SPARKS: Final[list[tuple[Callable[[], object], str]]] = [
     (read(spark_api.reconcile, ledger=""), "ledger must name a folder, got ''"),
     (read(spark_api.reconcile, ledger="/l", ledger_keep=7), "ledger_keep must be a timedelta or None, such as"),
     (read(spark_api.reconcile, ledger="/l", ledger_keep=timedelta(0)), "ledger_keep 0:00:00: must be more than 0"),
-    (read(spark_api.reconcile, ledger="/l", until=datetime(2999, 1, 1, tzinfo=UTC)), "until 2999.* is to come"),
+    (read(spark_api.reconcile, ledger="/l", until=datetime(2999, 1, 1, tzinfo=UTC)), "until 2999.* is in the future"),
     (read(reconcile_stream, "/l", every=5), "every must be a timedelta or None, such as"),
     (read(reconcile_stream, " "), "ledger must name a folder, got ' '"),
     (read(replay.plan_replay, "/plan", groups="departures"), "groups must be a list of str"),

@@ -13,7 +13,7 @@ Defects 1 and 2 are worked around here, 3 to 7 in `bridge/writing/transactions.p
    (`INVALID_TXN_STATE`) counts as fatal. The transaction is aborted, and the producer is replaced.
    Test: tests/integration/test_refusals.py.
 6. Only the epoch separates the transactions of a producer: see the first guarantee of `Transactions`.
-7. A transaction that begins while the brokers complete the last one is told to wait (`CONCURRENT_TRANSACTIONS`).
+7. A transaction that begins while the brokers complete the last one must wait (`CONCURRENT_TRANSACTIONS`).
    librdkafka asks again after `retry.backoff.ms` for the offsets of a group, but after 20 ms for the partitions of
    records. So the offsets go first there, and their answer shows that the last transaction is complete. Of transactions
    one right after the other 10 to 20 % met it, of those 3 ms later 1 %. Elsewhere the records go first, because both
@@ -23,7 +23,7 @@ Tests of 2 to 4: tests/integration/test_drop_in_exactly_once.py, tests/integrati
 
 Remove when: librdkafka connects before it registers (1), tells at once why a record was refused (2, 3), numbers records
 after a refusal without a gap (4), tells an empty transaction from a fatal error (5), implements KIP-890 (6), and
-waits no longer for partitions than for offsets (7).
+asks again for partitions as soon as for offsets (7).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 1.0
 COMPLETING_MS: Final = 5.0
-"""Brokers may still complete a transaction so long after they have told its commit."""
+"""How long brokers may need to complete a transaction after they have confirmed its commit."""
 _SOME_TOPIC: Final = "__consumer_offsets"
 """A request for all topics takes long with thousands of topics."""
 _LONGER_THAN_A_RECORD_SECONDS: Final = 15.0

@@ -143,11 +143,11 @@ class Transactions:
         """Commit the records and the offsets atomically.
 
         Args:
-            produce: may be called in another thread.
-            offsets: to commit of each partition; `produce` may change them.
-            group_metadata: of the member that has read them.
-            heard: the refusal of a record that a delivery report has told of.
-            seconds: for everything before the commit, at most the timeout of the transaction; a step's by default.
+            produce: produces the records; may be called in another thread.
+            offsets: the offset to commit of each partition; `produce` may change them.
+            group_metadata: the metadata of the member that has read the records.
+            heard: returns the refusal of a record, from its delivery report.
+            seconds: the time for everything before the commit, at most the transaction timeout; one step's by default.
 
         Raises:
             Undone, InDoubt, ShutOut: nothing was committed, or that is unknown.

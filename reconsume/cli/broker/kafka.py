@@ -251,7 +251,7 @@ class LocalKafka:
             "controller.quorum.voters": f"1@{_HOST}:{controller}",
             "log.dirs": str(self._folder / "log"),
         }
-        # Java reads Latin-1 there, and the escapes of JSON.
+        # Java reads these files as Latin-1, with the escapes of JSON.
         lines = [f"{name}={json.dumps(value)[1:-1]}" for name, value in (settings | self._properties).items()]
         (self._folder / "server.properties").write_text("\n".join(lines) + "\n")
         (self._folder / "log4j2.properties").write_text(_LOG_CONFIG)

@@ -92,7 +92,7 @@ class LocalOffsets:
             self._offsets = offsets
 
     def close(self) -> None:
-        """Give the directory free, also where a forked child has the file still."""
+        """Release the directory, even if a forked child still has the file open."""
         if not self._lock_file.closed:
             _unlock(self._lock_file)
         self._lock_file.close()

@@ -14,7 +14,7 @@ from reconsume.delay_levels.wire.timer import LONGEST_DELAY_MS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _LAST_MS: Final = 2**53
-"""Larger ints do not fit into the floats of a clock."""
+"""Larger integers are not exact as floats, which clocks return."""
 
 
 @dataclass(frozen=True, slots=True)

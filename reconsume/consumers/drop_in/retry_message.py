@@ -58,7 +58,7 @@ class GivenRetries:
         self._offsets: dict[tuple[str | None, int | None], deque[int | None]] = {}
 
     def add(self, message: RetryMessage) -> None:
-        """Note one; of each partition the last 1,000 are remembered, and 1,000 partitions at most.
+        """Remember one message; keeps the last 1,000 of each partition, and at most 1,000 partitions.
 
         Origin topics are what clients have written, and must not fill the memory.
         """
@@ -105,10 +105,10 @@ def reconsume_times(message: KafkaMessage) -> int:
 
 
 def polled_from(message: KafkaMessage) -> TopicPartition:
-    """Topic, partition and offset of this copy; of a retry, those in the retry topic.
+    """Return topic, partition and offset of this copy; for a retry, those in the retry topic.
 
     Raises:
-        IllegalSetting: it is no record of a topic, but an error or a message that a program has made.
+        IllegalSetting: the message was not polled; it is an error, or was made by a program.
     """
     polled = as_polled(of_type(message, "message", KafkaMessage))
     topic, partition, offset = polled.topic(), polled.partition(), polled.offset()

@@ -141,10 +141,10 @@ class ThreadListenerPool(ListenerPool[T]):
 
     def _work_off(self) -> None:
         while not self._closing:
-            self._consume(self._chunks())  # whose end lets go of the last chunk: an idle thread keeps no message
+            self._consume(self._chunks())  # returns when idle, so that no idle thread keeps the last message in memory
             self._idle.give()
             self._calls.get()
-            self._called = False  # before it looks: what comes after the look calls again
+            self._called = False  # first, so that work that is added later calls again
 
     def _chunks(self) -> Iterator[T]:
         """Yield the chunks for one thread, until none is left or the pool is closed."""

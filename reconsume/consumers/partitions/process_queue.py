@@ -41,9 +41,9 @@ class ProcessQueue:
         message_queue: the name that listeners see, if it differs.
 
     Attributes:
-        held: what was read before it is known what is done of it; None from then on.
-        dropped: results for this partition are of no use any more.
-        running: what listeners have, and since when.
+        held: records read before it is known which of them are done; None from then on.
+        dropped: whether the partition was revoked, so that results no longer count.
+        running: the chunks in listeners, and when each started.
     """
 
     def __init__(self, topic: str, partition: int, message_queue: MessageQueue | None = None) -> None:
@@ -109,18 +109,18 @@ class ProcessQueue:
         ]
 
     def start(self, chunk: Chunk, now: float) -> bool:
-        """Take note that a listener is about to be called; False if it must not be."""
+        """Record that a listener is about to be called; return False if it must not be."""
         if self.dropped:
             return False
         self.running[chunk] = now
         return True
 
     def take(self, chunk: Chunk) -> bool:
-        """The right to decide what becomes of a chunk that was started; True only the first time."""
+        """Take the right to decide about a started chunk; return True only the first time."""
         return self.running.pop(chunk, None) is not None and not self.dropped
 
     def succeed(self, chunk: Chunk) -> None:
-        """Take a chunk and finish all of it, unless someone else has decided about it."""
+        """Finish all of a chunk, unless another thread has already decided about it."""
         if self.running.pop(chunk, None) is None or self.dropped:  # `take`, without a call
             return
         if type(chunk.batch) is PolledBatch:
@@ -129,7 +129,7 @@ class ProcessQueue:
             self.finish_all(chunk)
 
     def _note_successes(self) -> None:
-        """Apply the successes, many small parts at the cost of one large part; the caller holds the lock."""
+        """Apply the successes, with many small parts at the cost of a large one; the caller holds the lock."""
         noted = self._succeeded[:]
         if not noted:
             return
@@ -181,7 +181,7 @@ class ProcessQueue:
                     self._bytes -= message.size
 
     def expired(self, started_before: float) -> list[Chunk]:
-        """Take the chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
+        """Take the chunks whose listener was called before this time and has not returned (RocketMQ: EX-03)."""
         running = self.running.copy().items()
         return [chunk for chunk, started in running if started < started_before and self.take(chunk)]
 

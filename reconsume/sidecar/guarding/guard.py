@@ -16,13 +16,13 @@ from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 
 _SLASH: Final = "\ud800"
-"""In a path, in place of a slash that was `%2F` in the request: half a pair, which no request can have there."""
+"""Stands in a path for a slash that was `%2F` in the request; half of a surrogate pair, which no request can have."""
 
 
 def marking_slashes(scope: Scope) -> Scope:
     """Return a request whose names, such as the group `a/b`, have marks for slashes.
 
-    Servers decode `%2F` before routes are looked for. Their own scope stays as it is, because they encode it for logs.
+    Servers decode `%2F` before they look up routes. Their own scope stays as it is, because they encode it for logs.
     """
     raw = scope.get("raw_path") or b""
     if b"%2f" not in raw.lower():
@@ -32,7 +32,7 @@ def marking_slashes(scope: Scope) -> Scope:
 
 
 def with_slashes(name: str) -> str:
-    """Return a name of a path with its slashes."""
+    """Return a name from a path with its slashes restored."""
     return name.replace(_SLASH, "/")
 
 

@@ -291,7 +291,9 @@ def _window(
     if since is not None and ledger is not None:
         raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
     if ledger is not None and now > here:
-        raise IllegalSetting(f"until {now.isoformat()} is to come: the next run of a ledger would begin there, not now")
+        raise IllegalSetting(
+            f"until {now.isoformat()} is in the future; the next run of a ledger would begin there and skip records"
+        )
     return now, since
 
 

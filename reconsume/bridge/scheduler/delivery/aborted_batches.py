@@ -1,4 +1,4 @@
-"""What a worker does after an aborted batch."""
+"""Aborted batches: what a worker does after one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Waits = tuple[int, PolledRecord]
 
 _due: Callable[[tuple[int, ...]], int] = itemgetter(0)
 _RECORD_OVERHEAD_BYTES = 1_000
-"""About what a message costs in Python and librdkafka besides its key, value and headers."""
+"""Roughly what a message takes in Python and librdkafka besides its key, value and headers."""
 
 
 class PartitionQueue:
@@ -317,7 +317,7 @@ class TimerQueue(PartitionQueue):
 
 
 def _held_bytes(messages: Sequence[PolledRecord]) -> int:
-    """Return about what records take in memory.
+    """Return roughly how much memory records take.
 
     To decode headers takes a third of the time for a record, so those of the first one stand for all.
     """
