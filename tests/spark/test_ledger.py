@@ -31,8 +31,9 @@ def attempts(spark: SparkSession, run: int, outcome: str = "moved") -> DataFrame
     rows = [{"group": "g", "origin_message_id": f"flights/{run}/{number}"} for number in range(ATTEMPTS)]
     frame = local_rows(spark, rows, "`group` STRING, origin_message_id STRING")
     moment = F.timestamp_millis(F.lit(run))
-    moments = dict.fromkeys(("asked", "appended", "delivered"), moment)
-    return frame.withColumns({"replay_times": F.lit(0), "attempt": F.lit(1), "outcome": F.lit(outcome), **moments})
+    more = dict.fromkeys(("asked", "appended", "delivered"), moment)
+    more["notes"] = F.array().cast("array<string>")
+    return frame.withColumns({"replay_times": F.lit(0), "attempt": F.lit(1), "outcome": F.lit(outcome), **more})
 
 
 def add(spark: SparkSession, folder: str, run: int, keep_days: int = 0) -> None:
