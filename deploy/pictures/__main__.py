@@ -34,7 +34,7 @@ from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
 NAMES: Final = ("demo", "status", "console", "report")
 ROWS: Final = 3_000
-_COMMAND: Final = (sys.executable, "-m", "reconsume")
+_COMMAND: Final = (sys.executable, "-P", "-m", "reconsume")
 _ENV: Final = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 _SIZES: Final = {"console": "1180,900", "report": "1180,1000"}
 _CAUSE: Final = "TimeoutError: gate <n> did not answer within <n> s"

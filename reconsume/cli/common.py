@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -89,7 +90,7 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
 
 
 def _require_text(given: Mapping[str, Any]) -> None:
-    """Refuse arguments that are bytes without a text, which Python hands over as surrogates."""
+    """Refuse arguments that are not UTF-8; Python passes them with surrogates."""
     for name, value in given.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and any(0xD800 <= ord(one) <= 0xDFFF for one in text):  # noqa: PLR2004 - see above
@@ -221,16 +222,37 @@ _COLLECT_EVERY = 200_000
 """Garbage-collection threshold; a batch of messages in progress has 60,000 objects, none of them garbage."""
 
 
+_SIGNAL_SECONDS = 1.0
+
+
+class _SignalEvent(threading.Event):
+    """An event that is set by a signal handler.
+
+    The kernel may deliver a signal to any thread, but handlers run in the main thread once it wakes up. So no wait
+    lasts longer than a second.
+    """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait like `threading.Event`, but wake up once a second so that handlers can run."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SIGNAL_SECONDS if end is None else end - time.monotonic()
+            if super().wait(max(0.0, min(left, _SIGNAL_SECONDS))):
+                return True
+            if left <= 0:
+                return False
+
+
 def stop_at_signals() -> threading.Event:
     """Return an event that SIGTERM and Ctrl-C set from now on."""
-    stop = threading.Event()
+    stop = _SignalEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
 
 
 def exit_at_sigterm() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, so that no process that it started stays behind."""
+    """Let SIGTERM end this process like Ctrl-C, so that no child process remains."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
@@ -284,13 +306,19 @@ _MODULES: Final = {
     "spark": ("pyspark",),
 }
 
+_INSTALLED_BY: Final = {
+    "console": "pip install '.[cli,console]'",
+    "sidecar": "pip install '.[cli,sidecar]'",
+    "spark": "pip install '.[cli,spark]'",
+}
+
 
 def missing_of(extra: str) -> list[str]:
-    """Return the modules of an extra that are not installed; without importing them, which takes a while."""
+    """Return the modules of an extra that are not installed, without the time that importing them takes."""
     return [module for module in _MODULES[extra] if importlib.util.find_spec(module) is None]
 
 
 def need(extra: str, what: str = "this command") -> None:
-    """Raises `IllegalSetting`, which says what to install, where a module of the extra is missing."""
+    """Raise `IllegalSetting`, which tells what to install, if a module of the extra is missing."""
     if missing := missing_of(extra):
-        raise IllegalSetting(f"{what} needs {', '.join(missing)}: pip install '.[cli,{extra}]' in the checkout")
+        raise IllegalSetting(f"{what} needs {', '.join(missing)}: {_INSTALLED_BY[extra]} in the checkout")

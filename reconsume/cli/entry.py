@@ -12,7 +12,7 @@ _NEEDED: Final = {"pyyaml": "yaml", "rich": "rich", "structlog": "structlog", "t
 
 
 def main() -> None:
-    """Run the command line; standard streams that are closed become empty, or files would take their places."""
+    """Run the command line. Closed standard streams are replaced first, or opened files would get their numbers."""
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - for as long as we run

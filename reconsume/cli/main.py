@@ -34,7 +34,7 @@ from reconsume.cli.output import give_up_output, make_stray_lines_visible, print
 from reconsume.delay_levels.errors import ReconsumeError
 
 _ERROR: Final = 2
-"""Exit code of a command that could not run, as of one with wrong options."""
+"""The exit code of a command that could not run, the same as for wrong options."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -58,7 +58,7 @@ for _name, _help in {
     "topics": "The topics of reconsume.",
     "groups": "Subscription groups and the level table.",
     "dlq": "Inspect, export, resend and resolve a group's dead letters.",
-    "jobs": "Resends, resolutions and exports that go on after a crash.",
+    "jobs": "Resends, resolutions and exports that continue after a crash.",
     "delay": "Waiting records: list them, withdraw delayed messages.",
     "quarantine": "Undeliverable records.",
     "positions": "The positions of scheduler workers.",
@@ -102,7 +102,7 @@ def demo(
 
 @app.command()
 def broker(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0 takes a free one")] = 9092,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0 picks a free one")] = 9092,
     data: Annotated[Path | None, typer.Option(help="folder of the data; by default nothing is kept")] = None,
     output: Output = "table",
 ) -> None:
@@ -123,7 +123,7 @@ def chaos(
     sidecar: Annotated[bool, typer.Option("--sidecar", help="add a sidecar and its app, which fail too")] = False,
     output: Output = "table",
 ) -> None:
-    """Cause faults on a throw-away Kafka while messages flow; exit code 1 if a promise is broken."""
+    """Cause faults on a temporary Kafka while messages flow; exit code 1 if a promise is broken."""
     from reconsume.cli.chaos.run import chaos as run
 
     if not run(seed, minutes, brokers, rate, sidecar=sidecar, as_json=check_output(output)):
@@ -171,7 +171,7 @@ def console(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="file with the token of browsers; required beyond loopback")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="disable resending from the pages")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="disable all changes")] = False,
     hide_values: Annotated[
         bool, typer.Option("--hide-values", help="show only the sizes of keys, values and users' headers")
     ] = False,

@@ -69,9 +69,9 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Say to standard error what is no result: how far it is, what was left out.
+    """Write to standard error, which has progress and no results.
 
-    Without a place for it, such as on a full disk, the command goes on, and its exit code says how it ended.
+    If that fails, for example on a full disk, the command goes on; its exit code tells how it ended.
     """
     with suppress(OSError):
         if not isinstance(text, Coloured):
@@ -90,14 +90,14 @@ def print_error(error: BaseException) -> None:
 
 
 def give_up_output() -> None:
-    """Drop what standard output has not taken, or the end of the process would try it again."""
+    """Discard unwritten standard output; otherwise Python would try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
 
 
 def make_stray_lines_visible() -> None:
-    """Make tracebacks, and logs of commands that configure none, harmless too: they may quote a record.
+    """Make tracebacks harmless, and logs of commands that configure none, because they may quote a record.
 
-    A character that a terminal or a pipe cannot encode becomes a JSON escape; JSON is still the same JSON.
+    Characters that the output cannot encode become JSON escapes, so that JSON output keeps its meaning.
     """
     codecs.register_error(_JSON_ESCAPES, _as_escapes)
     if isinstance(sys.stdout, TextIOWrapper):
@@ -202,7 +202,7 @@ def _plain(value: object) -> str:
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Return whether a stream shows colours, and its user wants them (https://no-color.org)."""
+    """Return whether a stream shows colours and its user wants them (https://no-color.org)."""
     return _is_obedient(stream) and not os.environ.get("NO_COLOR")
 
 
@@ -211,14 +211,14 @@ def _is_obedient(stream: TextIO) -> bool:
 
 
 def clear_screen() -> None:
-    """Make room on a terminal."""
+    """Clear the screen of a terminal."""
     if _is_obedient(sys.stdout):
         sys.stdout.write(_CLEAR)
 
 
 @contextmanager
 def opened(file: Path | None) -> Iterator[TextIO]:
-    """Open a new file, or standard output if none is named.
+    """Open a new file, or standard output without a name; remove the file if it is not written completely.
 
     Raises:
         IllegalSetting: the file exists already, or cannot be written.
@@ -230,5 +230,9 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         new = file.open("x", encoding="utf-8", newline="")
     except OSError as error:
         raise IllegalSetting(f"--file {file}: {error.strerror}; name a new file in a folder that exists") from None
-    with new:
-        yield new
+    try:
+        with new:
+            yield new
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise

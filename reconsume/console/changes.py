@@ -71,10 +71,10 @@ class Changes:
         return number
 
     def resolve_quarantined(self, who: str, places: Collection[RecordAddress], why: str) -> int:
-        """Close records of the quarantine for good; all of them, or none.
+        """Close records of the quarantine for good, all or none.
 
         Raises:
-            IllegalSetting: the reason is missing, or one of them is not open.
+            IllegalSetting: the reason is missing, or a record is not open.
         """
         number = self._cluster.resolve_quarantined(places, who, _reason(why))
         logger.info("quarantine resolved records=%d by=%s", number, who)

@@ -54,8 +54,8 @@ class HourCounts(NamedTuple):
     """Dead letters by hour.
 
     Attributes:
-        first_ms: when the first hour began.
-        by_hour: the oldest hour first; the last one is the hour that runs.
+        first_ms: the start of the first hour.
+        by_hour: counts, the oldest hour first, the current hour last.
     """
 
     first_ms: int
@@ -196,7 +196,7 @@ class ConsoleCluster:
         return job
 
     def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
-        """The open records of the quarantine, the oldest first, and whether there are more."""
+        """Return the open records of the quarantine, the oldest first, and whether there are more."""
         waiting = (one for one in read_quarantine(self._cluster) if one.state == OPEN)
         found = list(islice(waiting, limit + 1))
         return found[:limit], len(found) > limit
@@ -209,7 +209,7 @@ class ConsoleCluster:
             self.snapshots.wake()
 
     def resolve_quarantined(self, places: Collection[RecordAddress], by: str, why: str) -> int:
-        """Close records of the quarantine for good; all of them, or none."""
+        """Close records of the quarantine for good, all or none; return their number."""
         try:
             return resolve_quarantined(self._cluster, places, by=by, why=why)
         finally:
@@ -228,7 +228,7 @@ class ConsoleCluster:
         return read_life(self._cluster, group, one)
 
     def hours(self, group: str) -> HourCounts | None:
-        """How many died in each of the last 72 hours; None where the index has none of the group."""
+        """Return the dead letters in each of the last 72 hours; None if the index does not have the group."""
         index = self._index_of(group)
         if index is None:
             return None

@@ -104,7 +104,7 @@ class Snapshots:
                 logger.warning("installation not read: %s", error)
             self._refused = error
         except Exception as error:
-            # Without this thread pages would show an old reading as if it were new.
+            # Without this thread the pages would show an old status as the current one.
             logger.exception("installation not read")
             self._refused = ReconsumeError(
                 f"the installation was not read: {type(error).__name__}: {error}; see the log"

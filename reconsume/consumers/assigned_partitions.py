@@ -118,7 +118,7 @@ class AssignedPartitions:
         queues = self.queues.values()
         full = {queue for queue in queues if self._is_full(queue)}
         self._resume(queue for queue in queues if queue not in full)
-        # Pausing throws away what is fetched, so a queue that is full for a moment gets that moment:
+        # Pausing discards fetched records, so a full queue first gets a moment to drain:
         # benchmarks/consumers.py.
         reading = [queue for queue in full if not queue.paused]
         if reading:

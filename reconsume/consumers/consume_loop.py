@@ -102,9 +102,9 @@ class ConsumeLoop:
         self._commit_when_due(now)
 
     def _read(self, timeout: float, room: int) -> None:
-        """Read as many as each partition has room for.
+        """Read as many records as each partition has room for.
 
-        `consume(n, t)` alone would wait for n records or all of t.
+        `consume(n, t)` alone would wait for n records or for the whole time t.
         """
         self._consumer.follow()
         first = self._consumer.poll(timeout)
@@ -112,7 +112,7 @@ class ConsumeLoop:
             return
         owner = self._queue_of(first)
         rest = self._consumer.consume(min(max(room, _FEW_RECORDS), _MANY_RECORDS) - 1)
-        # A rebalance may have come with them: then the first one is read again by the partition's new owner.
+        # A rebalance may have happened with them: then the partition's new owner reads the first one again.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
         for topic, partition, failed, run in by_partition(polled):
             if failed:

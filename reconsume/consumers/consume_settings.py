@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -132,6 +133,9 @@ def _limits(given: Mapping[str, Any], conf: Mapping[str, Any]) -> Limits:
     consume_timeout: timedelta = given["consume_timeout"]
     if consume_timeout <= timedelta(0):
         raise IllegalSetting(f"consume_timeout must be longer than 0, not {consume_timeout}")
+    await_termination: timedelta = given["await_termination_when_shutdown"]
+    if await_termination < timedelta(0):
+        raise IllegalSetting(f"await_termination_when_shutdown must be 0 or longer, not {await_termination}")
     try:
         max_poll_interval_ms = int(conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
     except (TypeError, ValueError):
@@ -143,7 +147,7 @@ def _limits(given: Mapping[str, Any], conf: Mapping[str, Any]) -> Limits:
         queue_bytes=_whole(given, "pull_threshold_size_for_queue", 1, 1_024) * 1024 * 1024,
         max_span=_whole(given, "consume_concurrently_max_span", 1, 65_535),
         timeout_ms=consume_timeout.total_seconds() * 1000,
-        await_termination_seconds=given["await_termination_when_shutdown"].total_seconds(),
+        await_termination_seconds=min(await_termination.total_seconds(), threading.TIMEOUT_MAX / 2),
         leave_seconds=max_poll_interval_ms / 1000 * _LEAVE_SHARE,
         settle_seconds=min(_SETTLE_SECONDS, max_poll_interval_ms / 1000 * _SETTLE_SHARE),
     )

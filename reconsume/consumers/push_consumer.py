@@ -258,16 +258,16 @@ class PushConsumer:
             raise failure
 
     def run(self) -> None:
-        """Start, and consume until SIGTERM or Ctrl-C; for programs that do nothing else."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: self._stop.set())
-        self.start()
-        try:
+        """Start, and consume until SIGTERM or Ctrl-C, which mean what they did before when it has ended."""
+        with ExitStack() as ending:
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    before = signal.signal(number, lambda *_: self._stop.set())
+                    ending.callback(signal.signal, number, before or signal.SIG_DFL)
+            self.start()
+            ending.callback(self.shutdown)
             while self._thread is not None and self._thread.is_alive():
                 self._thread.join(0.5)
-        finally:
-            self.shutdown()
 
     @property
     def running(self) -> bool:

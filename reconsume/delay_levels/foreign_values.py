@@ -50,14 +50,37 @@ def whole_number(value: object, name: str) -> int:
     raise IllegalSetting(f"{name} must be an int, got {type_name(type(value))}")
 
 
-def check_headers(headers: Iterable[object]) -> None:
-    """Check the headers of a message: pairs of a name and a value; raises `IllegalSetting`."""
+def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | None]]:
+    """Return the headers of a message as a list of tuples, which confluent-kafka needs.
+
+    Raises:
+        IllegalSetting: the headers are not pairs of name and value, or a text cannot be encoded in UTF-8.
+    """
     if isinstance(headers, Mapping | str | bytes) or not isinstance(headers, Iterable):
         raise IllegalSetting(f"headers must be a list of pairs, such as {_HEADERS}, got {type_name(type(headers))}")
+    checked = []
     for one in headers:
         name, value = one if isinstance(one, tuple | list) and len(one) == len(_HEADERS[0]) else (None, None)
         if not (isinstance(name, str) and isinstance(value, str | bytes | None)):
             raise IllegalSetting(f"headers must be pairs of a str and bytes, such as {_HEADERS}, got {shown(one)}")
+        check_utf8("a header", name, value)
+        checked.append((name, value))
+    return checked
+
+
+def check_utf8(what: str, *texts: object) -> None:
+    """Check that texts can be encoded in UTF-8; confluent-kafka (2.16) crashes on header names that cannot.
+
+    Raises:
+        IllegalSetting: a text has half of a surrogate pair.
+    """
+    for text in texts:
+        try:
+            if isinstance(text, str):
+                str.encode(text)
+        except UnicodeEncodeError as error:
+            half = f"character {error.start} is half of a pair: {error.object[error.start]!r}"
+            raise IllegalSetting(f"{what} must be text that UTF-8 can hold; {half}") from None
 
 
 def check_range(name: str, value: int, low: int, high: int) -> int:
@@ -72,21 +95,11 @@ def check_types(arguments: Mapping[str, object], /, **kinds: type | tuple[type, 
     """Check the types of several arguments: `check_types(locals(), topic=str)`.
 
     Raises:
-        IllegalSetting: the first one of another type, or a text that UTF-8 cannot hold.
+        IllegalSetting: an argument has another type, or is a text that UTF-8 cannot encode.
     """
     for name, allowed in kinds.items():
         value = of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
-        if isinstance(value, str):
-            _check_utf8(value, name)
-
-
-def _check_utf8(text: str, name: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise IllegalSetting(
-            f"{name} must be text that UTF-8 can hold; character {error.start} is half of a pair: {text[error.start]!r}"
-        ) from None
+        check_utf8(name, value)
 
 
 def of_type(value: T, name: str, *kinds: type, such_as: str = "") -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,6 +28,7 @@ _THESE_BYTES: Final = 256 * 1024 * 1024
 """Maximum of bytes for letters that are read by their places, in all."""
 _WINDOWS: Final = (16, 512)
 """Offsets per backward read: the minimum, and the maximum for small records."""
+_END_OF_PAGE: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,18})", re.ASCII)
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -249,10 +251,10 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
 
 
 def require_letters(group: str, missing: Collection[RecordAddress]) -> None:
-    """Refuse to go on where named records are not dead letters.
+    """Raise if requested records are not dead letters.
 
     Raises:
-        RecordNotFound: the message has the first of them.
+        RecordNotFound: the message names the first of them.
     """
     if missing:
         others = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
@@ -278,8 +280,9 @@ def _cursor(spans: Mapping[Partition, tuple[int, int]], heads: Mapping[Partition
 def _parse_cursor(text: str | None) -> dict[int, int]:
     found = {}
     for part in (text or "").split(",") if text else ():
-        partition, colon, offset = part.partition(":")
-        if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise IllegalSetting(f"{text!r} is not the end of a page; leave it out to start with the newest")
-        found[int(partition)] = int(offset)
+        if (match := _END_OF_PAGE.fullmatch(part)) is None:
+            raise IllegalSetting(
+                f"{(text or '')[:80]!r} is not the end of a page; leave it out to start with the newest"
+            )
+        found[int(match[1])] = int(match[2])
     return found

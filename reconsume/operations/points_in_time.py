@@ -25,7 +25,7 @@ def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
         """It may be a time."""
     try:
         moment = datetime.fromisoformat(text)
-        # Kafka has no negative times; -1 would be the end of a topic.
+        # Kafka has no negative times; -1 would mean the end of a topic.
         return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
     except (ValueError, OverflowError):
         raise IllegalSetting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
@@ -12,6 +13,8 @@ from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.positions import position_key
+
+_MOST_DIGITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def parse_partition(text: str) -> Partition:
         IllegalSetting: the text has another form.
     """
     topic, _, partition = text.rpartition("-")
-    if not (topic and partition.isascii() and partition.isdigit()):
+    if not (topic and partition.isascii() and partition.isdigit() and len(partition) <= _MOST_DIGITS):
         raise IllegalSetting(f"{text!r}: write TOPIC-PARTITION, such as reconsume.DELAY.10s-0")
     return topic, int(partition)
 

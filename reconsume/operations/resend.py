@@ -1,4 +1,4 @@
-"""Whether a dead letter may be sent again, and the records that do so."""
+"""Decides whether a dead letter may be sent again, and makes the records for it."""
 
 from __future__ import annotations
 

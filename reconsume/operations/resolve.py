@@ -14,7 +14,7 @@ from reconsume.operations.dead_letters import DeadLetterRecord, read_these
 from reconsume.operations.record_address import RecordAddress
 
 MOST: Final = 10_000
-"""Dead letters of one call, which are held in memory; a job takes more."""
+"""The maximum number of dead letters in one call, which are held in memory; use a job for more."""
 
 
 class Changed(NamedTuple):

@@ -85,9 +85,9 @@ def rights_of(
         group: the consumer group of a consumer or sidecar.
         topics: origin topics that it reads, targets of delayed messages, or targets of replays.
         exactly_once: whether it sends back in transactions.
-        max_waiting: whether what its group may have waiting has a limit.
+        max_waiting: whether the number of waiting records of its group is limited.
         allowed_real_topics: the setting; the scheduler writes to these topics. A pattern that is neither a name nor a
-            beginning with `.*` cannot be said in ACLs; it is left out, see `unsayable`.
+            prefix with `.*` cannot be expressed by ACLs; it is left out, see `unsayable`.
     """
     if role is Role.SCHEDULER:
         return _scheduler(names, allowed_real_topics)

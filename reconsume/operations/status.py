@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -87,11 +88,11 @@ def _spelled(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collect_status(cluster: Cluster, quarantine: QuarantineCounter | None = None) -> Status:
-    """Ask the cluster; records are read where they are few.
+    """Read the status of the installation; records are read only where they are few.
 
     Args:
         cluster: the installation.
-        quarantine: of one who asks again and again, so that the quarantine is read once.
+        quarantine: the counter of a caller that asks repeatedly, so that the quarantine is read only once.
 
     Raises:
         TopicNotReady: no topic of the installation is visible.
@@ -217,7 +218,8 @@ def _groups(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
     found = set()
     for topic in topics:
         if names.is_parked(topic):
-            found.add(names.group_parked_in(topic))
+            with suppress(IllegalName):
+                found.add(names.group_parked_in(topic))
             continue
         name = names.rocketmq_name(topic)
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):

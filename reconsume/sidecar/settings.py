@@ -65,15 +65,15 @@ class LimitSettings(_Strict):
     header_kib: Annotated[int, Field(ge=1)] = 32
     """Request line and headers together."""
     requests_per_second: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
-    """None sets no rate."""
+    """None for no limit."""
     records_in_flight: Annotated[int, Field(ge=1)] = 10_000
     """The maximum of send-backs that wait for Kafka; further ones get a 503."""
     connections: Annotated[int, Field(ge=1)] = 512
-    """Open at a time; a further one ends the connection that has been idle for longest."""
+    """The maximum of open connections; a further one closes the connection that has been idle for longest."""
     memory_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 128
-    """Bodies in hand, counted four times for what is made of them, and send-backs that wait for Kafka; then 503."""
+    """For request bodies, each counted four times, and send-backs that wait for Kafka; beyond it a 503."""
     read_at_start_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 256
-    """At most so much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
+    """How much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
 
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:
@@ -199,7 +199,7 @@ class ProcessSettings(Settings):
     subscriptions: Annotated[
         tuple[PushSettings, ...], _from_json('a list such as [{"group": "departures", "topics": ["flights"]}]')
     ] = ()
-    """What is pushed to apps; nothing by default."""
+    """The apps that messages are pushed to; none by default."""
 
     @field_validator("subscriptions", mode="before")
     @classmethod

@@ -22,7 +22,7 @@ KINDS: Final = {
 """The kinds of reconsume's topics, each with a regular expression for the part after the prefix."""
 
 POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,9}/[0-9]{1,18}\z"
-"""A topic of Kafka, a partition, an offset; the numbers fit into an int and a bigint."""
+"""A Kafka position: topic, partition (fits into an int) and offset (fits into a bigint)."""
 
 _PLAIN: Final = r"\A[A-Za-z0-9-]*\z"
 _WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"

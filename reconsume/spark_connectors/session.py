@@ -56,7 +56,7 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
-    """In how many partitions the session shuffles; Databricks has `auto` there too."""
+    """Return the number of shuffle partitions of the session; on Databricks the setting may be `auto`."""
     chosen = spark.conf.get("spark.sql.shuffle.partitions", None) or ""
     return int(chosen) if chosen.isdecimal() else 200
 
@@ -177,10 +177,10 @@ def looked_up(values: Mapping[Any, int], key: Column) -> Column:
 
 
 def check_folder(name: str, folder: object) -> None:
-    """Check the folder of an argument: of an empty one the files would be in the root, or anywhere.
+    """Check a folder from an argument; with an empty one the files would be in the root folder, or anywhere.
 
     Raises:
-        IllegalSetting: it is no path, or has no name.
+        IllegalSetting: the folder is not a path, or is empty.
     """
     check_types({name: folder}, **{name: (str, os.PathLike)})
     if not str(folder).strip():
@@ -188,7 +188,7 @@ def check_folder(name: str, folder: object) -> None:
 
 
 def literal_path(path: str) -> str:
-    """Return a path as Spark's readers take it, which would look for all that match one with brackets or stars."""
+    """Return a path escaped for Spark's readers, which take brackets and stars as patterns."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 

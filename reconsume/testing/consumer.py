@@ -234,10 +234,12 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._positions.paused.difference_update((one.topic, one.partition) for one in partitions)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Continue at an offset."""
+        """Continue at an offset; a paused partition stays paused."""
         if (partition.topic, partition.partition) not in self._positions.assigned:
             raise KafkaException(KafkaError(KafkaError._STATE, "the partition is not assigned"))
+        paused = set(self._positions.paused)
         self._positions.assign([partition])
+        self._positions.paused = paused
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offset after the last returned message of each partition, invalid before the first."""

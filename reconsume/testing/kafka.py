@@ -19,7 +19,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, install
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import check_headers, check_range, check_types, of_type, texts
+from reconsume.delay_levels.foreign_values import check_range, check_types, checked_headers, of_type, texts
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
@@ -183,8 +183,8 @@ class InMemoryKafka:
         self._names.kafka_topic(topic)
         text = (str, bytes, NoneType)
         check_types(locals(), value=text, key=text, tags=(str, NoneType), partition=int)
-        check_headers(headers.items() if isinstance(headers, Mapping) else headers)
-        given = as_headers(headers) + (() if tags is None else ((TAGS, tags.encode()),))
+        pairs = checked_headers(headers.items() if isinstance(headers, Mapping) else headers)
+        given = as_headers(pairs) + (() if tags is None else ((TAGS, tags.encode()),))
         record = Unwritten(topic, partition, as_bytes(key), as_bytes(value), given)
         if (error := self._cluster.check(record)) is not None:
             raise IllegalSetting(f"producing to {topic!r}: {error.str()}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -200,9 +200,22 @@ def as_bytes(text: str | bytes | None) -> bytes | None:
     return text.encode() if isinstance(text, str) else text
 
 
-def as_headers(headers: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> tuple[Header, ...]:
-    """Convert headers as confluent-kafka accepts them: pairs or a dictionary, with values of text, bytes or None."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+def as_headers(headers: dict[str, Any] | list[tuple[str, Any]] | None) -> tuple[Header, ...]:
+    """Check headers like confluent-kafka: a list of pairs or a dictionary, with values of text, bytes or None.
+
+    Raises:
+        TypeError: something else, with confluent-kafka's words.
+    """
+    if not isinstance(headers, dict | list | None):
+        kind = type(headers).__name__
+        raise TypeError(f"expected headers to be dict or list of (key, value) tuples, not {kind}")
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers or []
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != len(("key", "value")):
+            raise TypeError("Headers are expected to be a list of (key, value) tuples")
+        if not isinstance(pair[1], bytes | str | None):
+            kind = type(pair[1]).__name__
+            raise TypeError(f"expected header value to be None, binary, or unicode string, not {kind}")
     return tuple((name, as_bytes(value)) for name, value in pairs)
 
 

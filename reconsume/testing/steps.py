@@ -189,6 +189,8 @@ class Steps:
             # Send-backs are then stored in the order of the failures.
             self._settle(loop)
         self._settle(loop)
+        # Full partitions have room now; the next turn reads them.
+        loop.partitions.pause_and_resume()
         return worked
 
     def _settle(self, loop: ConsumeLoop) -> None:
@@ -252,7 +254,7 @@ class _Pool(Generic[T]):
             self.submit(chunk)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """None runs meanwhile."""
+        """Return False at once: no listener runs in between."""
 
     def stop(self) -> None:
         """Call no more listeners."""

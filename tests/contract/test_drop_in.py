@@ -64,6 +64,19 @@ def test_a_message_that_was_sent_back_comes_again_under_its_origin_topic(world: 
         assert (letter.value, letter["RECONSUME_TIME"], letter["__dlq.errors.message"]) == (b"flight", "2", "given up")
 
 
+def test_a_seek_in_a_paused_partition_waits_for_its_resumption(world: World) -> None:
+    topic = world.topic("paused")
+    world.produce(topic, b"a", b"b")
+    with world.drop_in(world.name("paused")) as consumer:
+        consumer.subscribe([topic])
+        read(world, consumer, 2)
+        consumer.pause([TopicPartition(topic, 0)])
+        consumer.seek(TopicPartition(topic, 0, 0))
+        assert [consumer.poll(0.1) for _ in range(10)] == [None] * 10
+        consumer.resume([TopicPartition(topic, 0)])
+        assert [one.value() for one in read(world, consumer, 2)] == [b"a", b"b"]
+
+
 @pytest.mark.rule("CC-06", "CC-07", "CC-08", "CC-09")
 @pytest.mark.parametrize(("ack_index", "failed"), [(None, b"abcd"), (-1, b"abcd"), (1, b"cd"), (3, b""), (99, b"")])
 def test_of_a_list_what_comes_after_the_ack_index_is_sent_back(

@@ -159,6 +159,17 @@ def test_data_of_a_newer_kafka_are_served_by_that_one(tmp_path: Path, has_note: 
         assert read_one(kafka.bootstrap_servers, "kept") == b"before"
 
 
+def test_a_data_folder_may_have_any_name_and_the_current_one_a_module_of_our_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reconsume.py").touch()
+    folder = tmp_path / "dätä \\ 数据"
+    for _ in range(2):
+        with LocalKafka(data_dir=folder):
+            assert list(tmp_path.rglob("meta.properties")) == [folder / "log" / "meta.properties"]
+
+
 def test_a_killed_broker_comes_back_with_its_data() -> None:
     with kafka_to_kill() as kafka:
         produce(kafka.bootstrap_servers, "survives", b"before the crash")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -279,6 +280,15 @@ def test_a_closed_list_of_groups(here: Installation) -> None:
         assert view.status == 200
         assert view.body["retryTopicExists"] is True
         assert sidecar.send_back(here.name("other"), where("t")).kind == "unknown-group"
+
+
+def test_a_group_with_a_slash_in_its_name(here: Installation, sidecar: Running) -> None:
+    _, topic = one_record(here, "slash")
+    group = here.name("air/port%2F")
+    path = f"/v1/groups/{quote(group, safe='')}"
+    assert call(sidecar.api, "GET", path).body["retryTopic"] == here.settings.names.retry(group)
+    assert call(sidecar.api, "POST", f"{path}/send-back", where(topic)).body["outcome"] == "DELAYED"
+    assert call(sidecar.api, "GET", f"{path}/send-back").status == 405
 
 
 def test_what_a_consumer_has_to_know_and_the_making_of_its_topic(here: Installation, sidecar: Running) -> None:

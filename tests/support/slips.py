@@ -193,7 +193,7 @@ IN_BOTH_WAYS = (
         f"{name} is deleted": Slip(_deleting(name, status), name)
         for name, status in (("delay_level_when_next_consume", LATER), ("ack_index", SUCCESS))
     }
-    | {"ack_index is -2": Slip(setting("ack_index", -2, SUCCESS), "the listener set ack_index -2")}
+    | {"ack_index is -2": Slip(setting("ack_index", -2, SUCCESS), "ack_index is -2")}
 )
 """Of the context of a concurrent listener."""
 

@@ -82,3 +82,9 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
         elif isinstance(node, ast.Import):
             yield from (name.name.partition(".")[0] for name in node.names)
+
+
+def test_a_process_of_ours_is_not_taken_from_the_current_folder() -> None:
+    """`python -m reconsume` would run a user's own `reconsume.py`, and import his `logging.py`."""
+    texts = {str(path): (PACKAGE / path).read_text("utf-8") for path in modules()}
+    assert [name for name, text in texts.items() if 'sys.executable, "-m"' in text] == []

@@ -123,6 +123,8 @@ CONSTRUCTORS: Final[list[tuple[Callable[[], object], str]]] = [
     (lambda: c.reconsume_times(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]
     (lambda: c.origin("flights"), "message must be a Message, got str"),  # type: ignore[arg-type]
     (lambda: c.polled_from(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]
+    (lambda: c.polled_from(KafkaMessage()), r"message must be a record from poll\(\)"),
+    (lambda: c.origin(KafkaMessage()), r"message must be a record from poll\(\)"),
     (in_memory(message_delay_level=["1s"]), "message_delay_level must be a str, got list"),
     (in_memory(allowed_real_topics="orders"), "allowed_real_topics must be a list of str, such as .*, got str"),
     (in_memory(topic_prefix=5), "topic_prefix must be a str, got int"),
@@ -244,6 +246,7 @@ def test_one_text_in_place_of_a_list_is_refused_as_confluent_kafka_does(
         ({"message": None}, "message must be a Message from poll.., or a list of them, got NoneType"),
         ({"message": "flights"}, "message must be a Message from poll.., or a list of them, got str"),
         ({"message": ["flights"]}, "message must be a Message or a TopicPartition, got str"),
+        ({"message": KafkaMessage()}, "message must be a record from poll.., got one without topic"),
         ({"delay_level": "3"}, "delay_level must be an int, got str"),
         ({"cause": 5}, "cause must be an exception or a text, got int"),
     ],
@@ -296,7 +299,7 @@ SPARKS: Final[list[tuple[Callable[[], object], str]]] = [
     (read(spark_api.reconcile, ledger=""), "ledger must name a folder, got ''"),
     (read(spark_api.reconcile, ledger="/l", ledger_keep=7), "ledger_keep must be a timedelta or None, such as"),
     (read(spark_api.reconcile, ledger="/l", ledger_keep=timedelta(0)), "ledger_keep 0:00:00: must be more than 0"),
-    (read(spark_api.reconcile, ledger="/l", until=datetime(2999, 1, 1, tzinfo=UTC)), "until 2999.* is to come"),
+    (read(spark_api.reconcile, ledger="/l", until=datetime(2999, 1, 1, tzinfo=UTC)), "until 2999.* is in the future"),
     (read(reconcile_stream, "/l", every=5), "every must be a timedelta or None, such as"),
     (read(reconcile_stream, " "), "ledger must name a folder, got ' '"),
     (read(replay.plan_replay, "/plan", groups="departures"), "groups must be a list of str"),

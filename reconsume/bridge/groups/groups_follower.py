@@ -23,11 +23,11 @@ _COUNT_SECONDS: Final = 30.0
 
 
 class GroupsFollower(TopicFollower):
-    """Has the latest `Groups`; before Kafka answers it waits and logs that.
+    """Has the latest `Groups`; before Kafka answers, it waits and logs that.
 
-    Guarantees: a topic that was made again, or is read anew after an error, replaces all that was known once it is read
-    to its end, so that processes which have run for long decide as new ones do. While it is missing, what was known
-    holds: brokers that start do not know their topics for a moment.
+    Guarantees: when the topic was created again or is read again after an error, its content replaces the former groups
+    as soon as it is read to its end, so that long-running processes decide as new ones do. While the topic is missing,
+    the former groups apply, because starting brokers do not know their topics for a moment.
     Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_groups_made_again.py.
 
     Args:

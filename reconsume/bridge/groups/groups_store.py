@@ -32,10 +32,10 @@ def read_groups(cluster: Cluster) -> Groups:
 
 
 def write_group(cluster: Cluster, config: SubscriptionGroupConfig) -> None:
-    """Register or change a group; all processes follow within a second.
+    """Register or change a group; all processes use it within a second.
 
     Raises:
-        IllegalName: no topic can have the group's name, so `topics apply` would fail for all groups.
+        IllegalName: the group's name cannot be part of a topic name, so `topics apply` would fail for all groups.
     """
     cluster.names.retry(config.group_name)
     write_records(cluster, cluster.names.groups, [(config.group_name, config.to_json())])

@@ -42,8 +42,8 @@ def read_token(section: str, host: str, token: SecretStr | None, token_file: Pat
         token_file: or a file that holds it.
 
     Raises:
-        IllegalSetting: it cannot be read, is too short, fits no header, or is missing although other machines can reach
-            the host.
+        IllegalSetting: the token cannot be read, is too short, is illegal in a header, or is missing although other
+            machines can reach the host.
     """
     if token is not None:
         found, where = token.get_secret_value().strip(), f"{section}.token"

@@ -31,7 +31,7 @@ _CLOSE_SECONDS: Final = 1.0
 """Time for running answers when the server ends."""
 _START_SECONDS: Final = 30.0
 _DIGITS: Final = 19
-"""Of a length at most: Python refuses to read a number of thousands."""
+"""The maximum digits of a content length; Python raises for numbers of thousands of digits."""
 _END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
 _LENGTH: Final = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 

@@ -11,7 +11,7 @@ _Result = SimpleQueue[BaseException | None]
 
 
 class SecondCallUnended(TimeoutError):
-    """The first call has ended, the second has not."""
+    """The first call has ended in time, the second has not."""
 
 
 class BoundedCalls:
@@ -21,9 +21,9 @@ class BoundedCalls:
     killed and has returned; the thread that owns the consumer must not hang with it.
 
     Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs
-    is left behind with its thread and its producer: before the commit it is undone for certain, because the commit
-    never begins; a commit without an answer is in doubt. Each call has a result of its own, so one that nobody waits
-    for any more is not taken for that of the next. Tests: tests/integration/test_transactions.py,
+    is left behind with its thread and its producer: before the commit the transaction is certainly aborted, because the
+    commit never begins; the outcome of a commit without an answer is unknown. Each call has its own result, so that a
+    late result is not taken for that of the next call. Tests: tests/integration/test_transactions.py,
     tests/integration/test_killed_in_the_middle.py, tests/unit/bridge/kafka/test_clients.py,
     tests/unit/bridge/librdkafka/test_bounded_calls.py.
     Remove when: each step of a transaction in librdkafka ends within its timeout, also after a broker was killed.
@@ -40,21 +40,21 @@ class BoundedCalls:
         then: Callable[[], None] | None = None,
         then_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Run a call, and a second one right after it, so that no other thread has to wake up between them.
+        """Run a call and right after it a second one, without waking another thread in between.
 
         Args:
-            call: the first one.
-            seconds: for it.
-            then: the second one.
-            then_seconds: how long the second one may take from when the first one had its time.
+            call: the first call.
+            seconds: the timeout of the first call.
+            then: the second call.
+            then_seconds: returns the timeout of the second call, counted from the end of `seconds`.
 
         Raises:
-            SecondCallUnended: the second does not end.
-            TimeoutError: the first does not end, and the second never begins; this object must not be used again.
-            Exception: what either of them raises.
+            SecondCallUnended: the second call did not end in time.
+            TimeoutError: the first call did not end in time. The second will not begin; do not use the object again.
+            Exception: raised by one of the calls.
         """
         result: _Result = SimpleQueue()
-        decided = Lock()  # who has it decides whether the second one begins
+        decided = Lock()  # its owner decides whether the second call begins
 
         def both() -> None:
             call()

@@ -115,14 +115,14 @@ def cache_folder() -> Path:
     """Return `RECONSUME_CACHE_DIR`, else `reconsume` in the user's cache folder.
 
     Raises:
-        IllegalSetting: the user has none.
+        IllegalSetting: the user has no home folder.
     """
     if own := os.environ.get("RECONSUME_CACHE_DIR"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "reconsume"
-    except RuntimeError:  # no HOME, and no entry for the uid, as in a container
+    except RuntimeError:  # no HOME and no passwd entry for the uid, as in some containers
         raise IllegalSetting(
             "this user has no home folder for a cache; set RECONSUME_CACHE_DIR to a folder that can be written"
         ) from None

@@ -73,6 +73,7 @@ topic_of: Final = cast("Callable[[PolledRecord], str | None]", Message.topic)
 partition_of: Final = cast("Callable[[PolledRecord], int | None]", Message.partition)
 offset_of: Final = cast("Callable[[PolledRecord], int]", Message.offset)
 timestamp_of: Final = cast("Callable[[PolledRecord], tuple[int, int]]", Message.timestamp)
+key_of: Final = cast("Callable[[PolledRecord], bytes | None]", Message.key)
 error_of: Final = cast("Callable[[PolledRecord], ClientError | None]", Message.error)
 
 

@@ -98,7 +98,7 @@ class LoggingSettings(_Strict):
 
 
 _PROTOCOL: Final = re.compile("^(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.IGNORECASE)
-"""Which librdkafka allows before an address."""
+"""librdkafka allows these prefixes of an address."""
 _LAST_PORT: Final = 65_535
 
 
@@ -125,7 +125,7 @@ class Settings(_Strict):
     @field_validator("bootstrap_servers")
     @classmethod
     def _servers_are_addresses(cls, value: str) -> str:
-        """Librdkafka tries an illegal address again and again, and takes port 99999 for 34463."""
+        """Refuse illegal addresses: librdkafka would retry them without an end, and takes port 99999 for 34463."""
         servers = [one.strip() for one in value.split(",") if one.strip()]
         if not servers:
             raise IllegalSetting("the list is empty; write host:port, comma-separated")
@@ -164,7 +164,7 @@ class Settings(_Strict):
         for pattern in value:
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise IllegalName(f"{pattern!r} is not a regular expression: {error}") from None
         return value
 
@@ -258,7 +258,7 @@ def _read_yaml(file: Path, text: str) -> dict[str, Any]:
         raise IllegalSetting(
             f"the settings file {file} must hold settings by name, as in: bootstrap_servers: kafka:9092"
         )
-    # A section whose lines are all comments is null, and so is an empty file.
+    # A section with only comments is null, and so is an empty file.
     return _without_none({str(key): value for key, value in (found or {}).items()})
 
 

@@ -29,12 +29,12 @@ class TailReader:
     Args:
         base: librdkafka settings that every client uses.
         client_id: shown in the brokers' logs.
-        group: a name that this client has rights to; it is never joined, but librdkafka looks up its coordinator.
+        group: a group that this client has rights to; not joined, but librdkafka looks up its coordinator.
 
     Attributes:
-        reached: by partition the next offset, once a record or the end has come.
-        unread: the partitions of which no end has come yet.
-        went_back: whether a partition began anew, because its topic was made again or has lost records.
+        reached: the next offset by partition, after the first record or the end of the partition was read.
+        unread: the partitions that were not read to their end yet.
+        went_back: whether the offsets of a partition went back, because its topic was created again or lost records.
     """
 
     def __init__(self, base: Mapping[str, Any], client_id: str, group: str) -> None:
@@ -90,7 +90,7 @@ class TailReader:
 
 
 class TopicFollower(ABC):
-    """Follows a topic in a thread of its own, and begins anew after each error, and when it has more partitions.
+    """Follows a topic in a background thread; starts again after an error and when the topic gets more partitions.
 
     Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_withdrawals.py.
 
@@ -98,8 +98,8 @@ class TopicFollower(ABC):
         base: librdkafka settings that every client uses.
         topic: the topic to follow.
         client_id: shown in the brokers' logs.
-        again_seconds: between two beginnings.
-        count_seconds: between two looks at the number of partitions.
+        again_seconds: the wait before it starts again after an error.
+        count_seconds: how often it looks up the number of partitions.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TopicFollower(ABC):
             self._stop.wait(self._again_seconds)
 
     def _has_grown(self, admin: KafkaAdmin, followed: int) -> bool:
-        """Look now and then whether the topic has more partitions than are followed; no answer is no."""
+        """Return whether the topic has more partitions than are followed; looked up now and then. No answer is no."""
         if time.monotonic() < self._count_at:
             return False
         self._count_at = time.monotonic() + self._count_seconds
@@ -149,7 +149,7 @@ class TopicFollower(ABC):
 
     @abstractmethod
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read until stopped, or until the topic has grown; raises what ends it early."""
+        """Read until `stop`, or until the topic has more partitions; raises the error that ends it early."""
 
     @abstractmethod
     def _failed(self, error: ReconsumeError) -> None:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_MS: Final = 1_000
 _LOOK_AT_LAST_MS: Final = 5_000
-"""So long a look at what waits is put off while records are due."""
+"""While records are due, counting the waiting ones is put off for at most this long."""
 _STUCK_MS: Final = 120_000
 """A transaction gives up after 15 s at most; a loop that is silent for eight times that hangs."""
 
@@ -67,9 +67,9 @@ class WorkerObserver:
         self._metrics.refused.set(refused)
 
     def look(self, read_ahead: ReadAhead) -> None:
-        """Record waiting records, and log the partitions after a change; once a second.
+        """Count the waiting records, and log the partitions after a change; at most once a second.
 
-        More often costs more than it tells, and a rebalance has several steps. Records that are due go first, for some
+        Counting more often would cost too much, and a rebalance has several steps. Due records go first, for up to five
         seconds.
         """
         now = self._clock()

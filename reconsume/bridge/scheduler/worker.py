@@ -35,7 +35,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.2
-"""So long at most until a stop or a rebalance is noticed."""
+"""The longest wait before a stop or a rebalance is noticed."""
 
 _OUTCOME_AND_GROUP: Final = itemgetter(5, 6)
 """Fields of a `Delivery` by index, twice as fast as by name."""
@@ -79,7 +79,6 @@ class Worker:
         self._membership = membership
         self._member = member or GroupMember(consumer, names, is_static=False)
         self._router = router
-        self._names = names
         self._read_ahead = read_ahead
         self._stop = threading.Event()
         self._observer = observer
@@ -131,22 +130,20 @@ class Worker:
         self._read(longest_wait)
         delivered = self._resolve_doubt()
         if self._may_deliver():
-            if self._refusals:
-                self._refusals.step(self._clock())
+            self._refusals.step(self._clock())
             due = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
-            if due:
-                delivered += self._deliver(due)
+            delivered += self._deliver(due) if due else 0
         self._observer.look(self._read_ahead)
         return delivered
 
     def _read(self, longest_wait: float) -> None:
         self._source.read(self._seconds_to_wait(longest_wait))
-        # While nothing may leave it is as if nothing was due.
+        # While deliveries wait, no partition is treated as due.
         self._source.pause_and_resume(float("-inf") if self._is_waiting else self._clock())
         self._assignment.try_again()
 
     def _deliver(self, due: list[DueRun]) -> int:
-        """Write due records and commit their offsets; then they leave their queues."""
+        """Write due records and commit their offsets; then remove them from their queues."""
         batch = self._routing.begin(due)
         if not batch.deliveries:
             return 0
@@ -171,7 +168,7 @@ class Worker:
         return len(deliveries)
 
     def _committed(self, runs: Sequence[DueRun], batch: Sequence[Delivery]) -> None:
-        """Take note of delivered records, and forget them."""
+        """Record the delivered records in metrics and logs, and forget them."""
         now = self._clock()
         outcomes = Counter(map(_OUTCOME_AND_GROUP, batch))
         for run in runs:
@@ -189,10 +186,10 @@ class Worker:
             run.drop()
 
     def _resolve_doubt(self) -> int:
-        """Look whether a batch without an answer counts; gives the number of records that do.
+        """Find out whether a batch without an answer was committed; return the number of its committed records.
 
-        Before that nothing is delivered. The worker stays in the group meanwhile, because to leave it would hold up
-        all workers.
+        Until that is known nothing is delivered. The worker stays in the group, because leaving would interrupt all
+        workers.
         """
         unknown, now = self._unknown_outcome, self._clock()
         if unknown is None or now < self._nothing_before_ms:
@@ -212,9 +209,9 @@ class Worker:
         return self._unknown_outcome is not None or self._clock() < self._nothing_before_ms
 
     def _may_deliver(self) -> bool:
-        """Whether no batch is in doubt, nor the time, and nothing is gathered.
+        """Return whether it may deliver: no outcome is unknown, the time is known, and no batch is being gathered.
 
-        When the brokers do not tell the time nothing is delivered for a moment.
+        The time is unknown for a moment when the brokers do not tell it.
         """
         if self._is_waiting or self._gather_ms > 0:
             return False
@@ -229,7 +226,7 @@ class Worker:
 
     @property
     def _gather_ms(self) -> float:
-        """How long records that are due wait for others; never while it is to be found out which one was refused."""
+        """Return how long due records wait for others to share their batch; 0 while a refused record is searched."""
         return 0.0 if self._refusals or self._size.is_reduced else self._pace.wait_ms(self._clock())
 
     def _seconds_to_wait(self, longest: float) -> float:
@@ -257,5 +254,5 @@ class Worker:
         return self._stop.is_set()
 
     def give_up(self, why: str) -> None:
-        """Let another worker begin in its place."""
+        """Stop working, so that another worker can take over."""
         self._given_up = why

@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
 from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls, SecondCallUnended
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
-from reconsume.bridge.librdkafka.transactional_calls import CONNECT_SECONDS, ProducerLog, commit, connect
+from reconsume.bridge.librdkafka.transactional_calls import COMPLETING_MS, CONNECT_SECONDS, ProducerLog, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.writing.new_record import NewRecord
 
@@ -94,7 +94,7 @@ class Transactions:
         self._bounded = BoundedCalls()
         self._producer: Producer | None = None
         self._log = ProducerLog(logger)
-        self._made_ms = 0.0
+        self._made_ms, self._committed_ms = 0.0, float("-inf")
         self._is_registered = False
         self.registrations = 0
 
@@ -144,11 +144,10 @@ class Transactions:
 
         Args:
             produce: produces the records; may be called in another thread.
-            offsets: the offset to commit of each partition; `produce` may add to them.
+            offsets: the offset to commit of each partition; `produce` may change them.
             group_metadata: the metadata of the member that has read the records.
-            heard: returns the refusal of a record from a delivery report.
-            seconds: the time for everything before the commit, at most the timeout of the transaction; by default one
-                step's.
+            heard: returns the refusal of a record, from its delivery report.
+            seconds: the time for everything before the commit, at most the transaction timeout; one step's by default.
 
         Raises:
             Undone, InDoubt, ShutOut: nothing was committed, or that is unknown.
@@ -156,16 +155,25 @@ class Transactions:
         """
         self.register(PATIENCE_SECONDS)
         producer, began = self._ready(), monotonic_ms()
+        is_soon, commits = began - self._committed_ms < COMPLETING_MS, offsets or {}
+
+        def send_offsets() -> None:
+            if commits:
+                points = [TopicPartition(*where, *one) for where, one in commits.items()]
+                producer.send_offsets_to_transaction(points, group_metadata, PATIENCE_SECONDS)
 
         def prepare() -> None:
             producer.begin_transaction()
+            if is_soon:
+                send_offsets()
+            sent = dict(commits) if is_soon else {}
             produce(producer)
-            positions = [TopicPartition(*where, *one) for where, one in (offsets or {}).items()]
-            if positions:
-                producer.send_offsets_to_transaction(positions, group_metadata, PATIENCE_SECONDS)
+            if commits != sent:
+                send_offsets()
 
         self._do(prepare, began, heard, seconds or PATIENCE_SECONDS, is_committed=True)
-        if monotonic_ms() - began > _PROMPT_MS:
+        self._committed_ms = monotonic_ms()
+        if self._committed_ms - began > _PROMPT_MS:
             self.renew()
 
     def write_records(
@@ -234,7 +242,7 @@ class Transactions:
         return self._producer
 
     def _within(self, seconds: float, call: Callable[[], None], *then: Any) -> None:
-        """Run calls by `BoundedCalls.run`; after a `TimeoutError` the producer is left to its call."""
+        """Run calls with `BoundedCalls.run`; after a `TimeoutError` abandon the producer."""
         try:
             self._bounded.run(call, seconds + _GRACE_SECONDS, *then)
         except TimeoutError:
@@ -244,7 +252,7 @@ class Transactions:
             raise fatal_error_of(error) from error
 
     def _leave(self) -> None:
-        """Go on without this producer, and without the thread that it may hold up; it is closed there."""
+        """Abandon this producer, and the thread that may hang in it; that thread closes the producer if it ever can."""
         producer, self._log.is_left = self._ready(), True
         self._bounded.leave(lambda: discard_producer(producer))
         self._bounded = BoundedCalls()
@@ -259,10 +267,10 @@ class Transactions:
         *,
         is_committed: bool,
     ) -> None:
-        """Do what comes before the end of a transaction, and commit it; what fails is undone, or in doubt.
+        """Do the steps of a transaction and commit it; raises if it was aborted or its outcome is unknown.
 
-        librdkafka can wait forever for a coordinator that was unreachable during the request. Before the commit, this
-        aborts the transaction.
+        librdkafka can wait forever for a coordinator that was unreachable during the request. If that happens before
+        the commit, the transaction is aborted.
         """
         producer, is_committing = self._ready(), False
         ends = began + self._longest_ms + _GRACE_SECONDS * 1_000

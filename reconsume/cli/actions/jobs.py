@@ -23,12 +23,12 @@ from reconsume.operations.jobs.service import pause
 from reconsume.operations.jobs.work import DONE_WITH, OUTCOMES, SENT, LetterOutcome
 
 MOST_KEPT: Final = 10_000
-"""Outcomes of single records that are printed as JSON."""
+"""The maximum number of records whose outcomes are printed as JSON."""
 _MOST_SHOWN: Final = 20
 
 
 def run_in_foreground(cluster: Cluster, runner: JobRunner, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
-    """Run a job to its end; Ctrl-C pauses it. Returns it with the outcomes of its first 10,000 records."""
+    """Run a job to its end; Ctrl-C pauses it. Returns the job and the outcomes of its first 10,000 records."""
     kept: list[LetterOutcome] = []
     number = 0
 
@@ -99,7 +99,7 @@ def print_counts(job: Job) -> None:
 
 
 def print_statuses(plan: JobPlan, words: dict[str, str]) -> None:
-    """Print what a job would do with how many."""
+    """Print how many dead letters a job would treat in which way."""
     for status, number in sorted(plan.statuses.items(), key=lambda one: -one[1]):
         print_line(f"{number:>8,}  {words.get(status, status.lower())}")
 

@@ -83,7 +83,7 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
     if only_told or not confirm(question.format(counted(found.acted, "dead letter")), yes=yes):
         return
     runner = JobRunner(cluster)
-    # A console would begin with it too, and tell no outcomes here.
+    # Otherwise a running console would start the job too, and would not print the outcomes here.
     job = create(cluster, draft, by=user_name(), why=why, count=found.count, runner="" if detach else runner.name)
     if detach:
         _tell_detached(here, job)
@@ -99,7 +99,7 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
 
 def _tell_plan(draft: JobDraft, found: JobPlan) -> None:
     if not found.count:
-        print_line(f"group {draft.group} has no such open dead letters")
+        print_line(f"group {draft.group} has no open dead letters that match")
         return
     print_statuses(found, _WORDS)
     if draft.records is None:

@@ -35,7 +35,7 @@ def run_scheduler(settings: Settings) -> None:
 
 
 def run_sidecar(settings: ProcessSettings) -> None:
-    """Run a sidecar; what is in hand is finished first."""
+    """Run a sidecar until it is stopped; requests in progress are finished first."""
     need("sidecar")
     from reconsume.sidecar.process.process import Sidecar
 

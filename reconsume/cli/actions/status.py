@@ -17,12 +17,12 @@ _EVERY_SECONDS: Final = 2.0
 
 
 def watch_status(cluster: Cluster, *, as_json: bool, rest: Callable[[float], object] = time.sleep) -> None:
-    """Print the status again and again, until Ctrl-C; Kafka may be away in between.
+    """Print the status again and again until Ctrl-C; Kafka may be unreachable in between.
 
     Args:
         cluster: the installation.
         as_json: print JSON.
-        rest: how seconds pass.
+        rest: waits some seconds.
 
     Raises:
         KafkaNotReachable: no broker has answered yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -132,9 +133,9 @@ class LocalKafka:
         """Download if necessary, format the data folder once, start, and wait until the broker answers.
 
         Raises:
-            JavaNotFound: no Java.
-            JarsNotFound: Kafka could not be fetched.
-            BrokerFailed: the port is taken, the data folder is used or cannot be, or the broker did not come up.
+            JavaNotFound: Java is not installed.
+            JarsNotFound: Kafka could not be downloaded.
+            BrokerFailed: the port or the data folder is in use, or unusable, or the broker did not start.
         """
         self._java = self._java or find_java()
         restarted = self._ports != (0, 0)
@@ -155,6 +156,10 @@ class LocalKafka:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BrokerFailed(f"Kafka has no folder for its data: {error}; name one that can be written") from None
+        if "," in str(self._folder):
+            raise BrokerFailed(
+                f"Kafka splits the name of its data folder {self._folder} at the comma; name another one"
+            )
         if self._given_data_dir is None:
             self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -246,7 +251,8 @@ class LocalKafka:
             "controller.quorum.voters": f"1@{_HOST}:{controller}",
             "log.dirs": str(self._folder / "log"),
         }
-        lines = [f"{name}={value}" for name, value in (settings | self._properties).items()]
+        # Java reads these files as Latin-1, with the escapes of JSON.
+        lines = [f"{name}={json.dumps(value)[1:-1]}" for name, value in (settings | self._properties).items()]
         (self._folder / "server.properties").write_text("\n".join(lines) + "\n")
         (self._folder / "log4j2.properties").write_text(_LOG_CONFIG)
 
@@ -278,7 +284,7 @@ class LocalKafka:
             self._log_start = log.tell()
             # A separate session, so that the terminal's Ctrl-C does not reach the JVM and we can stop it in order.
             self._guard = subprocess.Popen(
-                [sys.executable, "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
+                [sys.executable, "-P", "-m", "reconsume.cli.broker.guard", *self._when_orphaned(), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -65,7 +65,7 @@ class ChaosOptions:
     rate: float = 200.0
     sidecar: bool = False
     faults: Sequence[Fault] | None = None
-    worker: Sequence[str] = (sys.executable, "-m", "reconsume.cli.chaos.cluster.worker")
+    worker: Sequence[str] = (sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.worker")
     patience: float = 90.0
 
     def schedule(self) -> Sequence[Fault]:
@@ -119,7 +119,7 @@ def chaos(seed: int | None, minutes: float, brokers: int, rate: float, *, sideca
     if sidecar:
         need("sidecar", "--sidecar")
     exit_at_sigterm()
-    # That brokers go away is no news here.
+    # The test itself stops brokers, so these log lines are expected.
     logging.getLogger("reconsume.bridge").setLevel(logging.CRITICAL)
     options = ChaosOptions(random.randrange(1, 1_000_000) if seed is None else seed, minutes, brokers, rate, sidecar)  # noqa: S311
     tell(f"seed {options.seed}; the same seed, minutes, brokers and kinds give the same faults")
@@ -193,7 +193,7 @@ def _processes(
         )
         for number, clock in enumerate(clocks)
     ]
-    command = [sys.executable, "-m", "reconsume.cli.chaos.cluster.consumer", cluster.proxied]
+    command = [sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.consumer", cluster.proxied]
     consumers = [UnderTest(f"consumer-{number}", command, folder) for number in range(_EACH)]
     bad = [UnderTest("consumer-poisoned", [*command, "poisoned"], folder)] if poisoned else []
     if not options.sidecar:

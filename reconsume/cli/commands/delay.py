@@ -19,9 +19,9 @@ app = typer.Typer()
 @on_kafka(app, "list")
 def list_records(
     here: Here,
-    group: Annotated[str | None, typer.Option(help="retries and dead letters of this group alone")] = None,
-    topic: Annotated[str | None, typer.Option(help="delayed messages for this topic alone")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="so many at most")] = 50,
+    group: Annotated[str | None, typer.Option(help="only retries and dead letters of this group")] = None,
+    topic: Annotated[str | None, typer.Option(help="only delayed messages for this topic")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
 ) -> None:
     """List waiting records, the earliest due first: retries, delayed messages, and records of paused groups."""
     found = list_waiting(here.cluster, group=group, topic=topic, limit=limit)

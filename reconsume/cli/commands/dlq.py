@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Final
 
 import typer
 
@@ -110,7 +109,11 @@ def show_letter(
     record: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET")],
     schema_registry: Annotated[
         str | None,
-        typer.Option(envvar="RECONSUME_SCHEMA_REGISTRY_URL", metavar="URL", help="decode key and value by its schemas"),
+        typer.Option(
+            envvar="RECONSUME_SCHEMA_REGISTRY_URL",
+            metavar="URL",
+            help="URL of a schema registry, for decoding key and value",
+        ),
     ] = None,
 ) -> None:
     """Show one dead letter: cause, time, headers and value."""
@@ -149,7 +152,7 @@ def export_letters(
     if form not in FORMATS:
         raise IllegalSetting(f"--format {form!r}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     count = 0
-    with _text_or_new(form, file) as out:
+    with opened(file) as out:
         letters = letter_file(form, out, file)
         for one in _all(here.cluster, group, wanted):
             letters.write(one)
@@ -158,16 +161,6 @@ def export_letters(
     # Standard output may be the file.
     exported = {"group": group, "exported": count}
     tell(json_text(exported) if here.as_json else f"{counted(count, 'dead letter')} of {group}")
-
-
-def _text_or_new(form: str, file: Path | None) -> AbstractContextManager[TextIO | None]:
-    """Open a text file; for Parquet only check that the file does not exist."""
-    if form != "parquet":
-        return opened(file)
-    if file is not None:
-        with opened(file):
-            """It can be written."""
-    return nullcontext()
 
 
 Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
@@ -195,7 +188,7 @@ def resend_letters(
     ] = None,
     detach: Detach = False,
 ) -> None:
-    """Send dead letters again, each once, as a job: Ctrl-C pauses it."""
+    """Resend dead letters, each once, as a job; Ctrl-C pauses it."""
     places = _places(records, wanted, all_of_them=all_of_them)
     if to not in TARGETS:
         raise IllegalSetting(f"--to {to!r}: use {' or '.join(TARGETS)}")

@@ -81,7 +81,7 @@ def set_groups(
     ] = None,
     max_waiting: Annotated[
         int | None,
-        typer.Option(min=0, help="messages that may wait for retries; then new failures are refused; 0: any"),
+        typer.Option(min=0, help="maximum of waiting messages; new failures beyond it are refused; 0: no limit"),
     ] = None,
     delay_levels: Annotated[str | None, typer.Option(metavar="TABLE", help="level table for all groups")] = None,
     auto_create: Annotated[bool | None, typer.Option(help="whether unknown groups are served with defaults")] = None,

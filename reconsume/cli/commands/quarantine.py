@@ -57,9 +57,9 @@ def _wanted(
     text: Annotated[str | None, typer.Option(help="text in the reason")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="there since this time: 2026-11-22 10:00 (UTC), or an age: 2h"),
+        typer.Option(metavar="TIME", help="quarantined since this time: 2026-11-22 10:00 (UTC), or an age: 2h"),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="there since before this time")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="quarantined before this time")] = None,
 ) -> QuarantineFilter:
     since_ms, until_ms = (
         None if said is None else parse_point_in_time(option, said, now_ms())
@@ -161,7 +161,7 @@ def resolve_records(
     all_of_them: All = False,
     yes: Yes = False,
 ) -> None:
-    """Close records that need no delivery, with a reason; they stay on their topic, and cannot be released."""
+    """Close records that need no delivery, and record why; they stay on their topic and cannot be released."""
     chosen = _chosen(here, wanted, records, all_of_them=all_of_them)
     if confirm(f"Resolve {_counted(chosen)}, for good?", yes=yes):
         resolve = partial(resolve_quarantined, here.cluster, chosen, by=user_name(), why=why)
@@ -171,7 +171,7 @@ def resolve_records(
 def _chosen(
     here: Here, wanted: QuarantineFilter, records: Sequence[str] | None, *, all_of_them: bool
 ) -> list[RecordAddress] | None:
-    """Those that are named, or that the filter takes; None for all that are open."""
+    """Return the named records or those that match the filter; None for all open ones."""
     if bool(records) == all_of_them:
         raise IllegalSetting("name records as PARTITION/OFFSET, or pass --all")
     if records and wanted != QuarantineFilter():

@@ -45,9 +45,9 @@ class DemoFailed(ReconsumeError):
 
 
 def run_demo(input_file: Path | None, key: str | None, fail_if: str, *, as_json: bool) -> bool:
-    """Run it and print the figures; whether nothing was lost, early or twice."""
+    """Run the demo and print its counts; return whether nothing was lost, early or delivered twice."""
     exit_at_sigterm()
-    # Our own rows have a column for the key.
+    # The built-in rows have a key column.
     key = "flight" if key is None and input_file is None else key
     # The listener fails on purpose thousands of times; its log would hide the progress.
     for module in (listener_call, send_back_log):
@@ -103,16 +103,16 @@ def _require_column(row: Row, key: str | None) -> None:
 def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
     """Run a scheduler worker in a separate process, as in production."""
     management = f"127.0.0.1:{free_port()}"
-    with tempfile.TemporaryFile() as log:
-        worker = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
-                *("--bootstrap-servers", bootstrap_servers, "--management", management),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    command = [
+        # The guard ends the worker when our end of the pipe closes, however this process ends.
+        *(sys.executable, "-P", "-m", "reconsume.cli.broker.guard"),
+        *(sys.executable, "-P", "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
+        *("--bootstrap-servers", bootstrap_servers, "--management", management),
+    ]
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT) as worker,
+    ):
         try:
             _wait_until_ready(f"http://{management}/readyz", worker)
             yield
@@ -123,7 +123,6 @@ def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
                 )
         finally:
             worker.terminate()
-            worker.wait()
 
 
 def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
@@ -198,7 +197,7 @@ def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
         # A separate process keeps the JVM's output out of the demo's.
         run = subprocess.run(
             [
-                *(sys.executable, "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
+                *(sys.executable, "-P", "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
                 *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
             ],
             stdin=subprocess.DEVNULL,

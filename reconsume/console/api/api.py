@@ -256,7 +256,7 @@ def _add_changes(api: FastAPI, changes: Changes) -> None:
 def _add_quarantine(api: FastAPI, cluster: ConsoleCluster, changes: Changes) -> None:
     @api.get("/quarantine")
     def quarantine(request: Request, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> ShownQuarantine:
-        """Open records of the quarantine, the oldest first; for people with a role for all groups."""
+        """Open records of the quarantine, the oldest first; needs a role for all groups."""
         require(request, ConsoleRole.VIEWER)
         records, has_more = cluster.quarantine(limit)
         return ShownQuarantine(records=[shown_quarantined(one) for one in records], has_more=has_more)
@@ -269,6 +269,6 @@ def _add_quarantine(api: FastAPI, cluster: ConsoleCluster, changes: Changes) -> 
 
     @api.post("/quarantine/resolve")
     def resolve(request: Request, asked: AskedResolve) -> ShownResolved:
-        """Close records for good, all of them or none; for admins."""
+        """Close records for good, all or none; for admins."""
         caller = require(request, ConsoleRole.ADMIN)
         return ShownResolved(resolved=changes.resolve_quarantined(caller.name, places_of(asked.places), asked.why))

@@ -218,7 +218,7 @@ class ShownRetryHours(ShownModel):
     """Retries of a group by the hour of their delivery."""
 
     first_ms: int
-    """When the oldest hour began."""
+    """The start of the oldest hour, in milliseconds."""
     by_hour: list[int]
     """For the last 72 hours, oldest first."""
     is_exact: bool
@@ -330,6 +330,6 @@ class ShownReleased(ShownModel):
 
 
 class ShownResolved(ShownModel):
-    """How many records were resolved."""
+    """The number of resolved records."""
 
     resolved: int

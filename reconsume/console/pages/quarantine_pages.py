@@ -23,10 +23,10 @@ class QuarantinePages:
     """Pages of the quarantine, which needs a role for all groups.
 
     Args:
-        cluster: is asked.
-        changes: releases and resolves.
-        renderer: makes the pages.
-        forms: reads them.
+        cluster: reads the quarantine.
+        changes: releases and resolves records.
+        renderer: renders the pages.
+        forms: reads submitted forms.
     """
 
     def __init__(self, cluster: ConsoleCluster, changes: Changes, renderer: Renderer, forms: FormReader) -> None:
@@ -46,7 +46,7 @@ class QuarantinePages:
         return await run_in_threadpool(self._release, request, form)
 
     async def resolve(self, request: Request) -> Response:
-        """Close the chosen records for good."""
+        """Close the selected records for good."""
         form = await self._forms.read(request)
         return await run_in_threadpool(self._resolve, request, form)
 
@@ -61,7 +61,7 @@ class QuarantinePages:
         return self._page(request, "resolved", done)
 
     def _page(self, request: Request, done: str, number: int = 0) -> Response:
-        """Show what waits, after what was done with how many."""
+        """Show the open records, and above them what was done with how many."""
         records, has_more = self._cluster.quarantine(_OF_A_PAGE)
         content = {"records": records, "has_more": has_more, "done": done, "number": number}
         return self._renderer.page(request, "quarantine.html", content, here="/quarantine")

@@ -30,7 +30,7 @@ _COOKIE: Final = "lang"
 _REFRESH_SECONDS: Final = range(2, 3_601)
 _YEAR_SECONDS: Final = 31_536_000
 _LATE: Final = 0.85
-"""Behind that share of a chart the text of a tick would run over the edge of a phone."""
+"""In the last part of a chart a tick has no text, which would run over the edge of a phone's screen."""
 _SIZES: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 _KEPT_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
 
@@ -55,11 +55,11 @@ def hour_ticks(first_ms: int, count: int) -> list[tuple[float, str]]:
     """Return a tick for each noon and midnight (UTC) of a chart by hour.
 
     Args:
-        first_ms: when its first hour began.
-        count: of hours.
+        first_ms: the start of the first hour.
+        count: the number of hours.
 
     Returns:
-        Where it stands, in percent, and its text, which is empty near the end.
+        The position in percent and the text, which is empty near the end.
     """
     ticks = []
     for place in range(count):

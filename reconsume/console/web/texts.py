@@ -64,7 +64,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         ),
         "死信索引正在建立，还剩 {left} 条记录。完成前不统计未处理的死信。",
     ),
-    "delay_topics": ("Delay topics", "延迟主题"),
+    "delay_topics": ("Delay topics", "延时主题"),
     "delay_topics_help": (
         (
             "Records wait here until they are due. If records are overdue, check the schedulers. DELAY.0s has "
@@ -104,7 +104,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "retry_queue_nums": ("Retry queues (retryQueueNums)", "重试队列数（retryQueueNums）"),
     "retry_max_times": ("Retries at most (retryMaxTimes)", "最大重试次数（retryMaxTimes）"),
     "policy": ("Retry policy", "重试策略"),
-    "policy_table": ("the level table of all: {}", "公共级别表：{}"),
+    "policy_table": ("the common level table: {}", "公共级别表：{}"),
     "names": ("Topics", "主题"),
     "rocketmq_name": ("RocketMQ's name", "RocketMQ 名称"),
     "kafka_topic": ("Kafka topic", "Kafka 主题"),
@@ -241,7 +241,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "error_404": ("This does not exist.", "对象不存在。"),
     "error_405": ("This address does not accept this kind of request.", "该地址不接受这种请求。"),
     "error_413": ("The form is too large. Select fewer.", "表单过大，请减少选择。"),
-    "error_421": ("This console does not answer to this name.", "本控制台不使用该名称提供服务。"),
+    "error_421": ("This console does not answer to this name.", "本控制台不接受以该主机名访问。"),
     "error_500": ("Unexpected error. The console's log has the details.", "意外错误，详情见控制台日志。"),
     "error_503": ("Kafka did not answer. Wait, then reload this page.", "Kafka 没有响应，请稍候再刷新本页。"),
     "error_ending": ("The console is stopping. Try again when it is back.", "控制台正在停止，请稍后再试。"),

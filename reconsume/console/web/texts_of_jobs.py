@@ -26,7 +26,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "all_resolve": ("Resolve all that match…", "关闭全部匹配的死信…"),
     "dry_run": (
         "This is a dry run: nothing has changed. The job will not include later dead letters.",
-        "这是预演，尚未作任何更改。任务不包含此后产生的死信。",
+        "这是试运行，尚未作任何更改。此后产生的死信不计入任务。",
     ),
     "plan_count": ("match", "匹配"),
     "plan_of_index": (
@@ -38,7 +38,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "rate": ("At most per second", "每秒最多"),
     "rate_help": (
         "Start slowly. You can pause the job at any time. An empty rate means no limit.",
-        "请先慢速开始，任务可随时暂停。留空表示不限速。",
+        "建议先用较低速率，任务可随时暂停。留空表示不限速。",
     ),
     "no_limit": ("no limit", "不限"),
     "target": ("To", "发送到"),
@@ -48,7 +48,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "job_create_resend": ("Resend {}", "重发 {} 条"),
     "job_create_resolve": ("Resolve {}", "关闭 {} 条"),
     "rows_cut": ("The page shows {rows} of {all}.", "共 {all} 项，显示 {rows} 项。"),
-    "first_of_them": ("First records", "最先的几条"),
+    "first_of_them": ("First records", "前几条记录"),
     "QUEUED": ("waits for a runner or for an earlier job of its group", "等待执行，或等待该消费组之前的任务"),
     "RUNNING": ("running", "执行中"),
     "PAUSED": ("paused", "已暂停"),
@@ -59,7 +59,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "resolved_now": ("resolved", "已关闭"),
     "exported": ("exported", "已导出"),
     "expired": ("left out: Kafka has deleted it", "不处理：Kafka 已删除"),
-    "too_large": ("left out: refused by Kafka", "不处理：被 Kafka 拒绝"),
+    "too_large": ("left out: refused by Kafka", "不处理：Kafka 拒收"),
     "no_origin": ("left out: unknown origin topic", "不处理：来源主题未知"),
     "no_target": ("left out: the origin topic no longer exists", "不处理：来源主题已不存在"),
     "not_allowed": (
@@ -84,15 +84,15 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
         "{hours} 小时：{all} 条死信，单小时最多 {most} 条。",
     ),
     "chart_times": ("Times are in UTC.", "时间为 UTC。"),
-    "waiting_of_group": ("waiting, this group", "本组等待中"),
-    "waiting_of_all": ("waiting, all groups", "所有组等待中"),
-    "waits_of_group": ("Count the waiting records of this group", "统计本组等待中的记录"),
+    "waiting_of_group": ("waiting, this group", "本消费组等待中"),
+    "waiting_of_all": ("waiting, all groups", "全部消费组等待中"),
+    "waits_of_group": ("Count the waiting records of this group", "统计本消费组等待中的记录"),
     "waits_read": ("Counted from {read} waiting records of all groups.", "从所有消费组的 {read} 条等待记录中统计。"),
     "waits_cut": (
         "More records wait than were read, so the counts are minimums.",
         "等待的记录多于已读取的数量，以上为下限。",
     ),
-    "life": ("Life of the message", "消息经历"),
+    "life": ("Life of the message", "消息轨迹"),
     "life_born": ("written to {}", "写入 {}"),
     "life_failed": ("failed for the first time", "首次失败"),
     "life_waited": ("waited on", "等待于"),
@@ -102,7 +102,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "life_more": ("Read waits and deliveries from Kafka", "从 Kafka 读取等待与投递"),
     "life_read": (
         "Found in {read} records of delay topics and retry topic.",
-        "从延迟主题和重试主题的 {read} 条记录中查找。",
+        "从延时主题和重试主题的 {read} 条记录中查找。",
     ),
     "life_cut": (
         "There are more records than were read. Some steps may be missing.",

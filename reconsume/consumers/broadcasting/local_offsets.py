@@ -92,7 +92,9 @@ class LocalOffsets:
             self._offsets = offsets
 
     def close(self) -> None:
-        """Unlock the directory."""
+        """Release the directory, even if a forked child still has the file open."""
+        if not self._lock_file.closed:
+            _unlock(self._lock_file)
         self._lock_file.close()
 
     def _write(self, text: str) -> None:
@@ -123,6 +125,12 @@ def _lock(file: TextIOWrapper, directory: Path) -> None:
             f"another broadcasting consumer uses the offsets in {directory}; give each consumer on this machine its "
             "own client.id in conf, or its own offset_store"
         ) from error
+
+
+def _unlock(file: TextIOWrapper) -> None:
+    import fcntl  # noqa: PLC0415 - see above
+
+    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _read(file: Path) -> dict[tuple[str, int], Commit]:

@@ -23,9 +23,9 @@ from reconsume.consumers.delayed.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.foreign_values import (
-    check_headers,
     check_range,
     check_types,
+    checked_headers,
     of_type,
     type_name,
 )
@@ -53,6 +53,7 @@ from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, make_uniq_key,
 MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
 """Chooses one of a topic's partitions for an argument, such as an order number."""
 
+_Given = list[tuple[str, str | bytes | None]]
 _SERVE_SECONDS: Final = 0.1
 _LOADED_SECONDS: Final = 15.0
 _MAX_RETRIES: Final = 100
@@ -195,11 +196,12 @@ class DelayProducer:
             tags=(str, NoneType),
             keys=(str, NoneType),
         )
+        self._require_open()
         now = self._clock()
         wish = DelayWish.of(delay_level, deliver_at, delay, now)
         self._check_target(topic)
         properties = {name: value for name, value in ((TAGS, tags), (KEYS, keys)) if value is not None}
-        _check_headers(headers, properties)
+        own = _checked_headers(headers, properties)
         partition = -1 if selector is None else self._select(topic, selector, arg)
         first, due_ms = topic, int(now)
         if wish.waits:
@@ -208,7 +210,7 @@ class DelayProducer:
             partition = ANY_PARTITION if wish.level is None else self._lanes.choose(first, count, topic, encoded)
             properties |= asking
         msg_id = make_uniq_key(due_ms, secrets.token_bytes(RANDOM_BYTES))
-        stored = self._produce(first, partition, key, body, headers, properties | {UNIQ_KEY: msg_id})
+        stored = self._produce(first, partition, key, body, [*own, *properties.items(), (UNIQ_KEY, msg_id)])
         return SendResult(msg_id, topic, stored)
 
     def cancel(self, msg_id: str) -> None:
@@ -226,10 +228,11 @@ class DelayProducer:
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
+        self._require_open()
         topic = self._names.cancel
         self._require(topic, "create it: reconsume topics apply")
-        properties = {TIMER_DEL_UNIQKEY: msg_id, TIMER_DELIVER_MS: str(due_ms)}
-        self._produce(topic, -1, msg_id.encode(), None, (), properties)
+        asking: _Given = [(TIMER_DEL_UNIQKEY, msg_id), (TIMER_DELIVER_MS, str(due_ms))]
+        self._produce(topic, -1, msg_id.encode(), None, asking)
 
     def close(self) -> None:
         """Close the connections; every `send` has returned before."""
@@ -296,9 +299,9 @@ class DelayProducer:
         if not callable(selector):
             raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
         chosen = selector(queues, arg)
-        if chosen not in queues:
-            raise IllegalSetting(f"selector returned {chosen!r}; it must return one of the {count} queues of {topic}")
-        return chosen.partition
+        if not isinstance(chosen, MessageQueue) or chosen not in queues:
+            raise IllegalSetting(f"the selector gave {chosen!r}; it must give one of the {count} queues of {topic}")
+        return queues.index(chosen)
 
     def _require(self, topic: str, why: str) -> int:
         """Return the topic's number of partitions; a missing topic is looked up again for the next message."""
@@ -308,22 +311,12 @@ class DelayProducer:
             self._existing.forget(topic)
             raise TopicNotReady(f"topic {topic} does not exist ({why})") from None
 
-    def _produce(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        properties: Mapping[str, str],
-    ) -> Position:
-        if self._closing.is_set():
-            raise IllegalSetting("send: this producer is closed; create a new one")
-        written: list[tuple[str, str | bytes | None]] = [*headers, *((name, text) for name, text in properties.items())]
+    def _produce(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: _Given) -> Position:
         sent = _Sent(topic)
         while True:
+            self._require_open()
             try:
-                self._producer.write(sent, topic, value, key, partition, written)
+                self._producer.write(sent, topic, value, key, partition, headers)
             except BufferError:
                 self._closing.wait(_SERVE_SECONDS)
             else:
@@ -337,13 +330,18 @@ class DelayProducer:
             self._existing.forget(topic)
             raise
 
+    def _require_open(self) -> None:
+        if self._closing.is_set():
+            raise IllegalSetting("this producer is closed; create a new one")
+
     def _serve(self) -> None:
         while not self._closing.is_set():
             self._producer.serve(_SERVE_SECONDS)
 
 
-def _check_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> None:
-    check_headers(headers)
-    for name, _ in headers:
+def _checked_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> _Given:
+    checked = checked_headers(headers)
+    for name, _ in checked:
         if is_ours(name) or name == UNIQ_KEY or name in properties:
             raise IllegalSetting(f"header {name!r} is written by the producer itself; leave it out of headers")
+    return checked

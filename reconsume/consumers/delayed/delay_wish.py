@@ -13,6 +13,8 @@ from reconsume.delay_levels.wire.timer import LONGEST_DELAY_MS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
+_LAST_MS: Final = 2**53
+"""Larger integers are not exact as floats, which clocks return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +50,19 @@ class DelayWish:
         if delay is not None:
             if not isinstance(delay, timedelta):
                 raise IllegalSetting(f"delay must be a timedelta, got {type_name(type(delay))}")
-            return cls(delay_ms=_in_range(-(-delay // _MS), "delay")) if delay > timedelta(0) else cls()
+            whole_ms, rest = divmod(delay, _MS)
+            return cls(delay_ms=_in_range(whole_ms + bool(rest), "delay")) if delay > timedelta(0) else cls()
         if deliver_at is None:
             return cls()
         if isinstance(deliver_at, datetime):
             if deliver_at.tzinfo is None:
                 raise IllegalSetting(f"deliver_at {deliver_at} has no time zone; use one, as in datetime.now(UTC)")
             deliver_at = -((_EPOCH - deliver_at) // _MS)
-        try:
-            deliver_at = index(deliver_at)
-        except TypeError:
+        if isinstance(deliver_at, bool) or not hasattr(deliver_at, "__index__"):
             raise IllegalSetting(
                 f"deliver_at must be a datetime or an int of milliseconds, got {type_name(type(deliver_at))}"
-            ) from None
+            )
+        deliver_at = min(index(deliver_at), _LAST_MS)
         if deliver_at < 0:
             raise IllegalSetting(f"deliver_at must be in milliseconds since 1970, not {deliver_at}")
         _in_range(int(deliver_at - now_ms), "deliver_at")

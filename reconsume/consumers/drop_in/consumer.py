@@ -221,10 +221,9 @@ class Consumer(DerivedConsumer):
             raise IllegalSetting(
                 f"message is an error event and cannot be sent back: {error.str()}; check message.error() first"
             )
-        polled = as_polled(given)
+        polled, where = as_polled(given), polled_from(given)
         for name, part in (("key", polled.key()), ("value", polled.value())):
             if part is not None and not isinstance(part, bytes):
-                where = polled_from(given)
                 raise IllegalSetting(
                     f"{where.topic}-{where.partition}@{where.offset}: set_{name} has replaced its {name}; pass "
                     "polled_from(message), so that the record is read again from Kafka"

@@ -58,8 +58,13 @@ class GivenRetries:
         self._offsets: dict[tuple[str | None, int | None], deque[int | None]] = {}
 
     def add(self, message: RetryMessage) -> None:
-        """Note a retry; the last 1,000 of each partition are kept."""
+        """Remember one message; keeps the last 1,000 of each partition, and at most 1,000 partitions.
+
+        Origin topics are what clients have written, and must not fill the memory.
+        """
         where = message.topic(), message.partition()
+        if where not in self._offsets and len(self._offsets) >= _REMEMBERED:
+            del self._offsets[next(iter(self._offsets))]
         self._offsets.setdefault(where, deque(maxlen=_REMEMBERED)).append(message.offset())
 
     def check(
@@ -100,9 +105,16 @@ def reconsume_times(message: KafkaMessage) -> int:
 
 
 def polled_from(message: KafkaMessage) -> TopicPartition:
-    """Return topic, partition and offset of this copy; of a retry, those in the retry topic."""
+    """Return topic, partition and offset of this copy; for a retry, those in the retry topic.
+
+    Raises:
+        IllegalSetting: the message was not polled; it is an error, or was made by a program.
+    """
     polled = as_polled(of_type(message, "message", KafkaMessage))
-    return TopicPartition(polled.topic() or "", cast("int", polled.partition()), cast("int", polled.offset()))
+    topic, partition, offset = polled.topic(), polled.partition(), polled.offset()
+    if topic is None or partition is None or offset is None or offset < 0:
+        raise IllegalSetting("message must be a record from poll(), got one without topic, partition and offset")
+    return TopicPartition(topic, partition, offset)
 
 
 def origin(message: KafkaMessage) -> Position:

@@ -74,13 +74,13 @@ class ConcurrentlyService(ListenerService[Chunk]):
         return True
 
     def consume(self, chunk: Chunk) -> None:
-        """Call a plain listener for one chunk."""
+        """Call a function listener for one chunk."""
         self.consume_all(iter((chunk,)))
 
     def consume_all(self, works: Iterator[Chunk]) -> None:
-        """Call a plain listener for each of these.
+        """Call a function listener for each of these chunks.
 
-        Without hooks and circuit breaker, which is the usual case, this takes as few steps as possible.
+        The usual case, without hooks and circuit breaker, is optimized.
         """
         listener, is_plain, held, seconds = self.listener, self._is_plain, self._room.held, self._seconds
         for chunk in works:
@@ -89,12 +89,13 @@ class ConcurrentlyService(ListenerService[Chunk]):
                 if (context := self._begin(chunk)) is not None:
                     self._settle(chunk, context, call_listener(listener, chunk, context, self.sender.hooks))
                 continue
-            if not queue.start(chunk, seconds()):
+            if queue.dropped:
                 continue
+            queue.running[chunk] = seconds()  # `start`, without a call
             context = ConsumeConcurrentlyContext(queue.message_queue)
             try:
                 status = listener(chunk, context)
-                # Not by `==`: a listener may put anything there, and may delete it.
+                # Compared by identity: a listener may set anything here, and may delete it.
                 is_done = status is _SUCCESS and context.ack_index is ALL
             except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
                 self._settle(chunk, context, called_with(error, chunk, None))

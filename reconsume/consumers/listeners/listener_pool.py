@@ -35,7 +35,7 @@ class ListenerPool(Protocol[C_contra]):
         """Run chunks in order; several threads take them from the iterator, which must be thread-safe."""
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Give listeners time: until this is no longer so, which is asked again when one has nothing left to do."""
+        """Wait while `is_full()`, at most `seconds`; it is called again whenever a listener thread becomes idle."""
 
     def stop(self) -> None:
         """Start no more chunks."""
@@ -48,22 +48,22 @@ class ListenerPool(Protocol[C_contra]):
 
 
 class _IdleSignal:
-    """Wakes the thread that waits when a listener's thread has nothing left to do; that costs nothing otherwise."""
+    """Wakes the waiting thread when a listener thread becomes idle; costs nothing if no thread waits."""
 
     def __init__(self) -> None:
         self._signals: SimpleQueue[None] = SimpleQueue()
         self._is_waited_for = False
 
     def give(self) -> None:
-        """Say that there is nothing left to do."""
+        """Tell that a listener thread is idle."""
         if self._is_waited_for:
             self._is_waited_for = False
             self._signals.put(None)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Look again after each signal, for this long at most."""
+        """Wait while `is_full()`, at most `seconds`; it is called again after each signal."""
         end = time.monotonic() + seconds
-        self._is_waited_for = True  # before it looks: what ends after the look gives a signal
+        self._is_waited_for = True  # first, so that a thread that becomes idle later gives a signal
         while is_full() and (left := end - time.monotonic()) > 0:
             with suppress(Empty):
                 self._signals.get(timeout=left)
@@ -74,15 +74,15 @@ class _IdleSignal:
 class ThreadListenerPool(ListenerPool[T]):
     """A fixed number of threads on one queue.
 
-    An executor's future for each record would cost ten times as much as the queue. Only one thread is woken at a time;
-    it wakes the next one if work is left. Listeners that wait soon occupy all threads. If they are quick, the first
-    thread is done with everything before another one gets the interpreter, so little time goes into switching.
+    An executor's future for each record would cost ten times as much as the queue. Only one thread is woken at a time,
+    and it wakes the next one if work is left. Listeners that wait soon occupy all threads; quick ones finish in the
+    first thread before another one gets the interpreter, so little time is lost by switching.
 
     Args:
-        threads: how many listeners run at once.
-        consume: calls the listener for each chunk and deals with the results. It has the chunks of one thread, as long
-            as that lives: a call for each would cost a tenth of single messages. If it raises all the same the thread
-            goes on.
+        threads: the maximum of listeners that run at once.
+        consume: calls the listener for each chunk and handles the results. It gets an iterator over the chunks that a
+            thread does until none is left, because a call for each chunk would cost a tenth of the rate with single
+            messages. If it raises, the thread goes on.
     """
 
     def __init__(self, threads: int, consume: Callable[[Iterator[T]], None]) -> None:
@@ -108,7 +108,7 @@ class ThreadListenerPool(ListenerPool[T]):
         self._call()
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Give listeners time."""
+        """Wait while `is_full()`, at most `seconds`."""
         self._idle.wait_while(is_full, seconds)
 
     def stop(self) -> None:
@@ -137,18 +137,22 @@ class ThreadListenerPool(ListenerPool[T]):
             self._calls.put(None)
 
     def _run(self) -> None:
-        survive(lambda: self._consume(self._chunks()), lambda: self._closing)
+        survive(self._work_off, lambda: self._closing)
+
+    def _work_off(self) -> None:
+        while not self._closing:
+            self._consume(self._chunks())  # returns when idle, so that no idle thread keeps the last message in memory
+            self._idle.give()
+            self._calls.get()
+            self._called = False  # first, so that work that is added later calls again
 
     def _chunks(self) -> Iterator[T]:
-        """Give one thread its chunks, until the pool is closed."""
+        """Yield the chunks for one thread, until none is left or the pool is closed."""
         while not self._closing:
             try:
                 chunks = self._work[0]
             except IndexError:
-                self._idle.give()
-                self._calls.get()
-                self._called = False  # Reset before looking: work that arrives after the look wakes a thread again.
-                continue
+                return
             for chunk in chunks:
                 if not self._called and (length_hint(chunks, 1) or len(self._work) > 1):
                     self._call()
@@ -199,7 +203,7 @@ class AsyncListenerPool(ListenerPool[T]):
             self._loop.call_soon_threadsafe(self._start)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Give listeners time."""
+        """Wait while `is_full()`, at most `seconds`."""
         self._idle.wait_while(is_full, seconds)
 
     def stop(self) -> None:

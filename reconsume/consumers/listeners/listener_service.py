@@ -23,12 +23,12 @@ class ListenerService(ABC, Generic[T]):
 
     Attributes:
         listener: the user's function.
-        sender: sends failed messages back, and has the hooks.
-        max_reconsume_times: the consumer's own maximum; None uses the group's. In order: how often a message may fail
-            in its place; None is forever (RocketMQ: OR-03).
+        sender: sends failed messages back, and calls the hooks.
+        max_reconsume_times: the consumer's own maximum; None uses the group's. For orderly consumption: how often a
+            message is tried in its place; None for no limit (RocketMQ: OR-03).
         batch_size: messages in one call.
-        dead_letter_on: exceptions that are not worth a retry.
-        clock: gives milliseconds.
+        dead_letter_on: exceptions that go to the dead-letter topic without a retry.
+        clock: returns milliseconds.
         pool: calls `consume_all` or `consume_async`; set by the maker of the service.
     """
 
@@ -45,7 +45,7 @@ class ListenerService(ABC, Generic[T]):
         """Hand out started messages of a partition in the order of their offsets."""
 
     def consume_all(self, works: Iterator[T]) -> None:
-        """Call a plain listener for each."""
+        """Call a function listener for each."""
         for work in works:
             self.consume(work)
 

@@ -29,11 +29,11 @@ class ProcessQueue:
         3. After a restart, finished messages are not started again, and messages that failed in place keep their count.
     Test: tests/unit/consumers/partitions/test_process_queue.py.
 
-    A successful chunk of a `PolledBatch` costs its thread no lock and no access to a record. The chunk goes into
-    `_running`, and its batch and ends go from there into `_succeeded`, each in one atomic step. Callers that need the
-    progress note all successes at once: if as many succeeded as were unfinished, those were all. No object outlives the
-    call, because such objects trigger Python's garbage collection, a fifth of the cost of single messages:
-    benchmarks/consumers.py.
+    A chunk of a `PolledBatch` whose listener succeeds costs its thread no lock and no look at a record: it goes into
+    `running`, and from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be
+    in the middle of. What asks for progress notes all successes at once: if as many succeeded as were unfinished, that
+    was all of them. No object is made that outlives the call, because those make Python's garbage collection run, a
+    fifth of the cost of single messages: benchmarks/consumers.py.
 
     Args:
         topic: the Kafka topic.
@@ -41,7 +41,9 @@ class ProcessQueue:
         message_queue: the name that listeners see, if it differs.
 
     Attributes:
-        held: messages that were read before the finished ones were known; None afterwards.
+        held: records read before it is known which of them are done; None from then on.
+        dropped: whether the partition was revoked, so that results no longer count.
+        running: the chunks in listeners, and when each started.
     """
 
     def __init__(self, topic: str, partition: int, message_queue: MessageQueue | None = None) -> None:
@@ -54,9 +56,9 @@ class ProcessQueue:
         self._lock = threading.Lock()
         self._progress = OffsetProgress()
         self._failures: dict[int, int] = {}
-        self._running: dict[Chunk, float] = {}
+        self.running: dict[Chunk, float] = {}
         self._succeeded: list[PolledBatch | int] = []
-        self._dropped = False
+        self.dropped = False
         self._bytes = 0
 
     @property
@@ -107,19 +109,19 @@ class ProcessQueue:
         ]
 
     def start(self, chunk: Chunk, now: float) -> bool:
-        """Note that a listener is about to be called; False if it must not be."""
-        if self._dropped:
+        """Record that a listener is about to be called; return False if it must not be."""
+        if self.dropped:
             return False
-        self._running[chunk] = now
+        self.running[chunk] = now
         return True
 
     def take(self, chunk: Chunk) -> bool:
-        """Take the right to decide about a started chunk; True only the first time."""
-        return self._running.pop(chunk, None) is not None and not self._dropped
+        """Take the right to decide about a started chunk; return True only the first time."""
+        return self.running.pop(chunk, None) is not None and not self.dropped
 
     def succeed(self, chunk: Chunk) -> None:
-        """Take a chunk and finish all of it, unless its outcome is decided."""
-        if self._running.pop(chunk, None) is None or self._dropped:  # `take`, inlined
+        """Finish all of a chunk, unless another thread has already decided about it."""
+        if self.running.pop(chunk, None) is None or self.dropped:  # `take`, without a call
             return
         if type(chunk.batch) is PolledBatch:
             self._succeeded.extend((chunk.batch, chunk.start, chunk.end))
@@ -127,7 +129,7 @@ class ProcessQueue:
             self.finish_all(chunk)
 
     def _note_successes(self) -> None:
-        """Apply the successes, many small parts at the cost of one large part; the caller holds the lock."""
+        """Apply the successes, with many small parts at the cost of a large one; the caller holds the lock."""
         noted = self._succeeded[:]
         if not noted:
             return
@@ -179,19 +181,14 @@ class ProcessQueue:
                     self._bytes -= message.size
 
     def expired(self, started_before: float) -> list[Chunk]:
-        """Take chunks whose listener was called before that moment and has not returned (RocketMQ: EX-03)."""
-        running = self._running.copy().items()
+        """Take the chunks whose listener was called before this time and has not returned (RocketMQ: EX-03)."""
+        running = self.running.copy().items()
         return [chunk for chunk, started in running if started < started_before and self.take(chunk)]
 
     def drop(self) -> None:
         """Drop the partition: it is revoked, or the consumer stops."""
         with self._lock:
-            self._dropped = True
-
-    @property
-    def dropped(self) -> bool:
-        """Return whether results for this partition are useless now."""
-        return self._dropped
+            self.dropped = True
 
     def commit_point(self, also_finished: Collection[int] = ()) -> Commit | None:
         """Return the commit (RocketMQ: CC-13, CC-14), as if these offsets were finished; None before a message."""

@@ -65,7 +65,7 @@ class Subscriptions:
         if topic.startswith("^"):
             try:
                 self._patterns[topic] = (re.compile(topic), tags)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise IllegalSetting(f"pattern {topic!r} is not a regular expression: {error}") from None
         else:
             kafka_topic = self._namespace.kafka_topic(topic, self._names)

@@ -18,22 +18,22 @@ QUARANTINE_ORIGIN: Final = "QUARANTINE_ORIGIN"
 QUARANTINE_TIMESTAMP: Final = "QUARANTINE_TIMESTAMP"
 """When it was stored there, in milliseconds."""
 QUARANTINE_RELEASED: Final = "QUARANTINE_RELEASED"
-"""On a record of its own, in the same partition: the offset of one that was released. Its value is the position
-(`<topic>/<partition>/<offset>`) that it went to."""
+"""The offset of a released record. Set on a separate record in the same partition, whose value is the position
+(`<topic>/<partition>/<offset>`) that the released record went to."""
 QUARANTINE_RESOLVED: Final = "QUARANTINE_RESOLVED"
-"""The same of one that a person has closed; the value is that of a `DeadLetterState`."""
+"""The same for a resolved record; the value is that of a `DeadLetterState`."""
 RELEASED: Final = "RELEASED"
 
 _LONGEST_REASON: Final = 1_000
-"""Characters. A reason may quote a header, whose sender chooses its size; the record must fit into the quarantine."""
+"""Characters. A reason may quote a header, whose size the sender chooses; the record must fit into the quarantine."""
 _MOST_DIGITS: Final = 19
 _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 
 
 def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
-    """The record's own headers untouched, then why it is here and where it came from.
+    """Return the record's own headers unchanged, then why it is here and where it came from.
 
-    Guarantees: they take a few kilobytes more than the record's own, whatever those hold.
+    Guarantees: the added headers have a few kilobytes at most, whatever the record's own headers contain.
     Test: tests/unit/bridge/scheduler/targets/test_hostile_records.py.
     """
     return [
@@ -45,10 +45,10 @@ def quarantine_headers(headers: Headers, reason: str, source: Position, timestam
 
 
 class QuarantineMark(NamedTuple):
-    """The note that a person has closed a record.
+    """The mark that closes a record.
 
     Attributes:
-        offset: of the record, in the partition of the mark.
+        offset: the offset of the record, in the partition of the mark.
         state: `RELEASED` or `RESOLVED`.
     """
 
@@ -56,7 +56,7 @@ class QuarantineMark(NamedTuple):
     state: str
 
     def headers(self) -> list[Header]:
-        """Return the headers of the record that is the mark."""
+        """Return the headers of the mark's record."""
         return [(name, b"%d" % self.offset) for name, state in _MARKS.items() if state == self.state]
 
 
@@ -64,7 +64,7 @@ _MARKS: Final = {QUARANTINE_RELEASED: RELEASED, QUARANTINE_RESOLVED: RESOLVED}
 
 
 def mark_of(headers: Headers) -> QuarantineMark | None:
-    """Return the mark with these headers; None for other records."""
+    """Return the mark with these headers; None if the record is not a mark."""
     if len(headers) != 1 or (state := _MARKS.get(headers[0][0])) is None:
         return None
     offset = _number(headers[0][1])

@@ -115,7 +115,7 @@ class PositionInCancel(NamedTuple):
 
 
 def due_in(value: bytes) -> int | None:
-    """Return the due moment in the value of a record that `known_withdrawal` made, None for other values."""
+    """Return the due time in the value of a record made by `known_withdrawal`; None for other values."""
     return int(value) if len(value) <= _DIGITS and value.isdigit() else None
 
 

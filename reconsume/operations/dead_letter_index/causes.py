@@ -42,7 +42,7 @@ class CauseLabels:
         for pattern, label in (rules or {}).items():
             try:
                 self._rules.append((re.compile(pattern), label))
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise IllegalSetting(f"cause_labels: {pattern!r} is not a regular expression: {error}") from None
             if not label.strip():
                 raise IllegalSetting(f"cause_labels: the label of {pattern!r} is blank; give it a name")

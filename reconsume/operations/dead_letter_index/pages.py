@@ -13,7 +13,7 @@ from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 
-_CURSOR: Final = re.compile(r"i([0-9]{1,19}):([0-9]{1,10}):([0-9]{1,19})", re.ASCII)
+_CURSOR: Final = re.compile(r"i([0-9]{1,18}):([0-9]{1,10}):([0-9]{1,18})", re.ASCII)
 
 
 def is_index_cursor(before: str) -> bool:

@@ -96,7 +96,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
         report.problem(
             "transactions",
             f"a transaction in {topic}-{partition} has been open for over {_OPEN_SECONDS} s, since offset {offset}: "
-            "consumers cannot read past it (Kafka 4.2 and 4.3 may leave one open after a broker was lost, KAFKA-20734)",
+            "consumers cannot read past it (Kafka 4.2 and 4.3 may leave one open when a broker is lost, KAFKA-20734)",
             f"kafka-transactions.sh --bootstrap-server {cluster.settings.bootstrap_servers} abort --topic {topic} "
             f"--partition {partition} --start-offset {offset}",
         )

@@ -24,10 +24,10 @@ def examine(
     """Examine an installation as a client sees it.
 
     Args:
-        cluster: with the settings of the client.
-        role: what the client is, for the words.
-        rights: that the role needs, where the groups are these.
-        send_record: whether to put a record on the shortest level; it goes to a retry topic without readers.
+        cluster: the installation, with the client's settings.
+        role: the client's role, for the texts.
+        rights: returns the rights that the role needs with these groups.
+        send_record: whether to send a test record through the shortest level, to a retry topic without readers.
     """
     report, inspected = Report(), InspectedCluster(cluster.settings, cluster.clock)
     if not check_connection(inspected, report):

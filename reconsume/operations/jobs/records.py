@@ -197,7 +197,7 @@ def jobs_topic(cluster: Cluster) -> str:
 
 
 def write_new(cluster: Cluster, job: Job) -> None:
-    """Write what a job is, and who runs it, if that is known."""
+    """Write the description of a job, and its runner if that is known."""
     records = [(spec_key(job.name), encode_spec(job.spec))]
     if job.progress.runner:
         records.append((progress_key(job.name), encode_job_progress(job.progress)))

@@ -33,12 +33,12 @@ class JobRunner:
 
     Args:
         cluster: the installation.
-        exports: the folder of exports; None leaves exports to other runners.
-        lease_ms: a runner that has written nothing for so long is taken for dead.
-        told: is given the outcomes of what `run` does, once they are committed.
+        exports: the folder for exports; None leaves export jobs to other runners.
+        lease_ms: after this time without progress a runner counts as dead.
+        told: called with the outcomes of `run`, once they are committed.
 
     Attributes:
-        name: of this runner; no other has it.
+        name: the unique name of this runner.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class JobRunner:
         told: Told = lambda _outcomes: None,
         behind: Callable[[Job], None] = lambda _first: None,
     ) -> Job:
-        """Run one job, after those that its group has before it; returns it when it has ended or is to stop.
+        """Run one job, after the earlier ones of its group; return it when it has ended or `stop` is set.
 
         Args:
-            job: to run.
-            stop: ends it before.
-            told: is given the outcomes of this job once they are committed.
-            behind: is given the job that runs before this one, again and again.
+            job: the job.
+            stop: ends it early.
+            told: called with the outcomes of this job, once they are committed.
+            behind: called again and again with the job that runs before this one.
         """
         with JobsView(self._cluster) as view:
             while True:

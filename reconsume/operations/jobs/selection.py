@@ -51,11 +51,11 @@ class JobDraft:
 
 
 def job_filter(wanted: Filter, *, label_rules: dict[str, str] | None = None) -> JobFilter:
-    """Return the filter of a job that takes what a list shows.
+    """Return the job filter that selects what a list with this filter shows.
 
     Args:
-        wanted: of the list.
-        label_rules: the setting `cause_labels`, which the filter's label follows.
+        wanted: the filter of the list.
+        label_rules: the setting `cause_labels`, for the filter's label.
     """
     return JobFilter(
         *(wanted.text, wanted.key, wanted.message_id, None, wanted.since_ms, wanted.until_ms),

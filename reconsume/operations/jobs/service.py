@@ -53,15 +53,15 @@ __all__ = [
 def create(
     cluster: Cluster, draft: JobDraft, *, by: str, why: str = "", count: int | None = None, runner: str = ""
 ) -> Job:
-    """Create a job; it takes the dead letters that are there now, and waits for a runner.
+    """Create a job for the dead letters that exist now; it waits for a runner.
 
     Args:
         cluster: the installation.
-        draft: which letters, and what becomes of them.
-        by: who creates it.
-        why: for those who look later; `resolve` writes it into the state of each letter.
-        count: `plan(...).count`, or what the index counts: by it a job tells its share, and how many expired.
-        runner: that begins at once; others leave the job to it until its lease ends. Empty: any.
+        draft: the letters, and what to do with them.
+        by: the user who creates it.
+        why: the reason; `resolve` writes it into the state of each letter.
+        count: `plan(...).count`, or the index's count; progress and the number of expired letters are relative to it.
+        runner: the runner that begins at once; others leave the job to it until its lease ends. Empty for any runner.
 
     Raises:
         IllegalSetting: the draft contradicts itself, or names too many records.

@@ -69,12 +69,12 @@ class JobWork(Protocol):
         """Return the outcome for a letter, as known now."""
 
     def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Do what must be done before these count as done; returns the size of the file, 0 where there is none."""
+        """Do what must be done before these letters count as done; return the export's size, 0 without one."""
         del letters
         return 0
 
     def close(self, *, is_done: bool) -> str:
-        """Let go; returns where the file is, empty where there is none."""
+        """Close the export file; return its path, empty without one."""
         del is_done
         return ""
 
@@ -144,7 +144,7 @@ class Resending(JobWork):
 
 
 class Resolving(JobWork):
-    """Resolves letters that are open.
+    """Resolves open letters.
 
     Args:
         cluster: the installation.

@@ -24,10 +24,10 @@ class RetryHours:
     """Retries by the hour of their delivery.
 
     Attributes:
-        first_ms: when the oldest hour began.
-        by_hour: the oldest hour first; the last one is the hour that runs.
-        is_exact: whether records were counted; differences of offsets count the end marks of transactions too.
-        since_ms: when the oldest retry that Kafka still keeps was delivered; None where there is none.
+        first_ms: the start of the oldest hour.
+        by_hour: counts, the oldest hour first, the current hour last.
+        is_exact: whether records were counted; differences of offsets include the end marks of transactions.
+        since_ms: when the oldest retry in Kafka was delivered; None if there is none.
     """
 
     first_ms: int

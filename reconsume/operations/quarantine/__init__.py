@@ -1,1 +1,1 @@
-"""The quarantine: read it, however large; release and resolve its records, each once."""
+"""Read the quarantine, also a large one; release and resolve its records, each once."""

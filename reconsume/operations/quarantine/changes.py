@@ -1,7 +1,7 @@
 """Release and resolve records of the quarantine, each once.
 
-Guarantees: what is released and its mark are one transaction, and all who do either share a transactional id, so a
-record that one person has closed is not closed again by another. Test: tests/integration/test_quarantine.py.
+Guarantees: a released record and its mark are written in one transaction. All processes that release or resolve share a
+transactional id, so a record is never closed twice. Test: tests/integration/test_quarantine.py.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from reconsume.operations.quarantine.records import (
 from reconsume.operations.record_address import RecordAddress
 
 _TOGETHER: Final = 500
-"""Records of one transaction."""
+"""The maximum number of records in a transaction."""
 _PART_BYTES: Final = 8 * 1024 * 1024
-"""Of keys and values in one transaction, which are held in memory."""
+"""The maximum size of keys and values in a transaction, which are held in memory."""
 Told = Callable[[QuarantineRecord], None]
 
 
@@ -43,17 +43,17 @@ def release(
     changes: Mapping[str, str],
     told: Told = lambda _record: None,
 ) -> int:
-    """Give open records back to the schedulers, in transactions that also mark them as released; their number.
+    """Give open records back to the schedulers and mark them as released, in transactions; return their number.
 
     Args:
         cluster: the installation.
-        chosen: where they stand; None takes all that are open.
-        changes: headers to set anew on each.
-        told: is given each that was released.
+        chosen: the positions of the records; None for all open ones.
+        changes: headers to set on each record.
+        told: called with each released record.
 
     Raises:
-        IllegalSetting: one of the chosen is not there, or is not open; nothing was released.
-        KafkaNotReachable: an answer did not come; the same call goes on, or refuses what is done.
+        IllegalSetting: a chosen record does not exist or is not open; nothing was released.
+        KafkaNotReachable: no answer; the same call continues, or refuses records that are already released.
     """
     write = partial(_release, cluster.names, changes, _partitions_at_once(cluster))
     return _close(cluster, chosen, "releasing from the quarantine", write, told)
@@ -67,18 +67,18 @@ def resolve_quarantined(
     why: str,
     told: Told = lambda _record: None,
 ) -> int:
-    """Mark open records as resolved, for good; their number. They stay in the quarantine.
+    """Mark open records as resolved, for good; return their number. They stay in the quarantine.
 
     Args:
         cluster: the installation.
-        chosen: where they stand; None takes all that are open.
-        by: who does it.
-        why: for those who look later.
-        told: is given each that was resolved.
+        chosen: the positions of the records; None for all open ones.
+        by: the user.
+        why: the reason.
+        told: called with each resolved record.
 
     Raises:
-        IllegalSetting: the reason is missing, or one of the chosen is not there, or is not open; nothing was resolved.
-        KafkaNotReachable: an answer did not come; the same call goes on, or refuses what is done.
+        IllegalSetting: the reason is missing, or a chosen record does not exist or is not open; nothing was resolved.
+        KafkaNotReachable: no answer; the same call continues, or refuses records that are already resolved.
     """
     if not why.strip():
         raise IllegalSetting("resolving needs a reason; give one with --why")
@@ -96,7 +96,7 @@ def _close(
 ) -> int:
     count = 0
     with ExclusiveWriter(cluster, f"{cluster.names.prefix}quarantine-release", doing) as writer:
-        # First: from here on nobody else's change can be committed any more, so what is read is the last word.
+        # This comes first: from here on no other change can be committed any more, so the records read are final.
         writer.take_over()
         choice = _Choice(cluster, None if chosen is None else frozenset(chosen))
         for read in _parts(choice.records()):
@@ -113,14 +113,14 @@ def _close(
 
 
 class _Choice:
-    """The records to release or to resolve; all of the chosen, or none.
+    """The records to release or to resolve: all chosen ones, or none.
 
     Args:
         cluster: the installation.
-        chosen: where they stand; None takes all that are open.
+        chosen: the positions of the records; None for all open ones.
 
     Raises:
-        IllegalSetting: one of the chosen is not there, or is not open.
+        IllegalSetting: a chosen record does not exist or is not open.
     """
 
     def __init__(self, cluster: Cluster, chosen: Collection[RecordAddress] | None) -> None:
@@ -146,7 +146,7 @@ class _Choice:
                 yield record
 
     def look_again(self) -> None:
-        """Take note of the marks that were committed since the last look."""
+        """Read the marks that were committed since the last look."""
         ends = find_spans(self._cluster, to_the_last=True)
         added = {where: (end, ends[where][1]) for where, (_, end) in self._read.items() if where in ends}
         self._read = self._read | added
@@ -154,12 +154,12 @@ class _Choice:
             self._states.look(read)
 
     def still_open(self, records: Iterable[QuarantineRecord]) -> list[QuarantineRecord]:
-        """Return those that nobody has closed meanwhile."""
+        """Return the records that nobody has closed meanwhile."""
         return [one for one in records if self._states.of(one.place) == OPEN]
 
 
 def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecord]]:
-    """For one transaction each."""
+    """Yield the records of one transaction each."""
     part: list[QuarantineRecord] = []
     size = 0
     for one in records:
@@ -173,7 +173,7 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
 
 
 def _partitions_at_once(cluster: Cluster) -> Callable[[str, bytes | None], int]:
-    """Give the partition of `DELAY.0s` for a target and a key."""
+    """Return a function from target and key to the partition of `DELAY.0s`."""
     lane, groups = cluster.names.delay(0), read_groups(cluster)
     count = cluster.admin.partitions([lane]).get(lane, 0)
     return partial(LanePartitions(lambda: groups).choose, lane, count)
@@ -196,7 +196,7 @@ def _release(
 
     def marks(stored: Acknowledged) -> Iterator[NewRecord]:
         for one, place in zip(records, stored.places, strict=True):
-            # A mark says where the record went, so that a reader of both topics knows the two for one.
+            # The mark tells where the record went, so that a reader of both topics recognises the copy.
             yield _mark(names.quarantine, one, RELEASED, str(place).encode())
 
     writer.write_after(back, marks)

@@ -1,7 +1,7 @@
-"""Read the records of the quarantine, one by one, and what became of them.
+"""Read the records of the quarantine, one by one, and what was done with them.
 
-Guarantees: marks in the quarantine itself tell what was released or resolved, because offsets and their metadata are
-forgotten after 7 days without members. Test: tests/integration/test_quarantine.py.
+Guarantees: marks in the quarantine itself tell which records were released or resolved; Kafka would forget offsets and
+their metadata after 7 days without members. Test: tests/integration/test_quarantine.py.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from reconsume.delay_levels.wire.quarantine import RELEASED, Quarantined, mark_o
 from reconsume.operations.record_address import RecordAddress
 
 Span = tuple[int, int]
-"""The first offset, and the one behind the last."""
+"""The first offset, and the one after the last."""
 _COUNTED_AT_ONCE: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRecord:
-    """One of them.
+    """A record of the quarantine.
 
     Attributes:
-        stored_ms: when it came to the quarantine.
+        stored_ms: when the record was stored in the quarantine.
         state: `OPEN`, `RESOLVED` or `RELEASED`.
-        resolution: who closed it, when and why, where `find_quarantined` was asked.
+        resolution: who closed it, when and why; only in the result of `find_quarantined`.
     """
 
     place: RecordAddress
@@ -48,13 +48,13 @@ class QuarantineRecord:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFilter:
-    """Records to look for; None takes all.
+    """Selects records; None selects all.
 
     Attributes:
-        text: in the reason; upper and lower case are the same.
-        since_ms: in the quarantine since this moment, or later.
-        until_ms: since a moment before this one.
-        state: as of a record.
+        text: a part of the reason, in upper or lower case.
+        since_ms: stored in the quarantine at this time or later.
+        until_ms: stored before this time.
+        state: the state.
     """
 
     text: str | None = None
@@ -63,7 +63,7 @@ class QuarantineFilter:
     state: str | None = None
 
     def takes(self, one: QuarantineRecord) -> bool:
-        """Whether it is one of them."""
+        """Return whether a record matches."""
         return (
             (self.text is None or self.text.casefold() in one.quarantined.reason.casefold())
             and (self.since_ms is None or one.stored_ms >= self.since_ms)
@@ -73,9 +73,9 @@ class QuarantineFilter:
 
 
 def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
-    """Give all that was ever put there, in order, one by one; what no scheduler has written is left out.
+    """Yield all records ever stored there, in order; records that no scheduler wrote are left out.
 
-    The topic is read twice: whether a record was released stands behind it.
+    The topic is read twice, because the mark that a record was released follows the record.
 
     Raises:
         KafkaNotReachable: the topic was not read to its end within 30 s without news.
@@ -89,7 +89,7 @@ def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
 
 
 def find_quarantined(cluster: Cluster, place: RecordAddress) -> QuarantineRecord | None:
-    """The record at this place; None if none is there."""
+    """Return the record at this position; None if there is none."""
     spans = {where: span for where, span in find_spans(cluster).items() if where[1] == place.partition}
     spans = {where: (place.offset, end) for where, (start, end) in spans.items() if start <= place.offset < end}
     states, found = QuarantineStates(spans), None
@@ -112,7 +112,7 @@ def _resolution(state: str, value: bytes | None) -> DeadLetterState | None:
 
 
 class QuarantineStates:
-    """The states of records, as their marks tell; a mark stands behind its record, in the same partition."""
+    """The states of records according to their marks; a mark follows its record, in the same partition."""
 
     def __init__(self, spans: Mapping[Partition, Span]) -> None:
         self._unmarked: dict[int, OffsetRuns] = {}
@@ -120,12 +120,12 @@ class QuarantineStates:
         self.grow(spans)
 
     def grow(self, spans: Mapping[Partition, Span]) -> None:
-        """Let records stand in these spans too, which lie behind those known."""
+        """Include the records in these spans, which follow the known ones."""
         for (_, partition), span in spans.items():
             self._unmarked.setdefault(partition, OffsetRuns()).append(range(*span))
 
     def look(self, read: ReadRecord) -> int:
-        """Take note of the next record: 1 if it is open, -1 if it marks one that was, 0 if it is neither."""
+        """Process the next record: 1 if it is open, -1 if it closes an open one, 0 if neither."""
         if (mark := mark_of(read.headers)) is None:
             return int(is_quarantined(read.headers))
         was_open = self._unmarked[read.partition].remove(range(mark.offset, mark.offset + 1))
@@ -134,21 +134,21 @@ class QuarantineStates:
         return -was_open
 
     def of(self, place: RecordAddress) -> str:
-        """Return the state of a record that is there."""
+        """Return the state of a record."""
         if place in self._resolved:
             return RESOLVED
         return OPEN if place.offset in self._unmarked.get(place.partition, ()) else RELEASED
 
 
 class QuarantineCounter:
-    """Counts open records; each look reads what is new, and no more than 20,000 offsets. For one thread."""
+    """Counts open records; each look reads only new records, at most 20,000 offsets. For one thread."""
 
     def __init__(self) -> None:
         self._read: dict[Partition, Span] = {}
         self._number, self._states = 0, QuarantineStates({})
 
     def look(self, cluster: Cluster) -> Count:
-        """Return how many are open; an estimate where some were not read, or may not be.
+        """Return the number of open records; an estimate if some were not read or may not be read.
 
         Raises:
             KafkaNotReachable: no answer.
@@ -158,7 +158,7 @@ class QuarantineCounter:
             where not in spans or spans[where][0] != start or spans[where][1] < end
             for where, (start, end) in self._read.items()
         ):
-            self._forget()  # the topic was made again, or some of its records were deleted
+            self._forget()  # the topic was created again, or some of its records were deleted
         new, left, rest = dict[Partition, Span](), _COUNTED_AT_ONCE, 0
         for where, (start, end) in spans.items():
             begin = self._read.get(where, (start, start))[1]
@@ -182,7 +182,7 @@ class QuarantineCounter:
 
 
 def is_quarantined(headers: Headers) -> bool:
-    """Whether a scheduler has written a record with these headers there."""
+    """Return whether a record with these headers was written there by a scheduler."""
     try:
         Quarantined.of(headers)
     except MalformedProperty:
@@ -191,11 +191,11 @@ def is_quarantined(headers: Headers) -> bool:
 
 
 def find_spans(cluster: Cluster, *, to_the_last: bool = False) -> dict[Partition, Span]:
-    """Where its records stand now.
+    """Return the spans of offsets that have records now.
 
     Args:
         cluster: the installation.
-        to_the_last: wait for transactions that are open now: what was committed behind the first of them is not seen
+        to_the_last: wait for transactions that are open now, because records behind the first of them are not visible
             before its end.
     """
     admin = cluster.admin
@@ -205,7 +205,7 @@ def find_spans(cluster: Cluster, *, to_the_last: bool = False) -> dict[Partition
 
 
 def read_spans(cluster: Cluster, spans: Mapping[Partition, Span]) -> Iterator[ReadRecord]:
-    """Read records and marks."""
+    """Yield records and marks."""
     with RangeReader(cluster.base, "reconsume-quarantine") as reader:
         yield from reader.records(spans)
 
@@ -213,12 +213,12 @@ def read_spans(cluster: Cluster, spans: Mapping[Partition, Span]) -> Iterator[Re
 def read_records(
     cluster: Cluster, spans: Mapping[Partition, Span], states: QuarantineStates
 ) -> Iterator[QuarantineRecord]:
-    """Read the records alone, with these states."""
+    """Yield the records without the marks, with these states."""
     return (record for one in read_spans(cluster, spans) if (record := _record(one, states)) is not None)
 
 
 def _record(read: ReadRecord, states: QuarantineStates) -> QuarantineRecord | None:
-    """None of one that no scheduler has written."""
+    """Return the record; None if no scheduler wrote it."""
     place = RecordAddress(read.partition, read.offset)
     try:
         quarantined = Quarantined.of(read.headers)

@@ -13,6 +13,7 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 
 from reconsume import __version__
@@ -31,7 +32,7 @@ from reconsume.sidecar.api.models import (
     SentMessage,
 )
 from reconsume.sidecar.guarding.callers import Caller
-from reconsume.sidecar.guarding.guard import problem_response
+from reconsume.sidecar.guarding.guard import problem_response, with_slashes
 from reconsume.sidecar.guarding.shares import Threads, group_owner
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem, of_several, problem_of
@@ -77,7 +78,7 @@ class Backend(NamedTuple):
     threads: Threads
 
 
-Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S")]
+Group = Annotated[str, PathParameter(description="the consumer group", pattern=r"\S"), BeforeValidator(with_slashes)]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -204,7 +205,7 @@ def _handle_errors(api: FastAPI) -> None:
 
     @api.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        if error.status_code == _NOT_READ:  # no other one is made of it by the framework
+        if error.status_code == _NOT_READ:  # keep this error as it is; the framework makes others
             return problem_response(Problem("no-json", "the body is not JSON in UTF-8, or is nested too deeply"))
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"

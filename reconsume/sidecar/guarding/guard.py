@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from typing import Final
+from urllib.parse import unquote
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,6 +14,21 @@ from reconsume.sidecar.guarding.callers import Callers, unauthorized
 from reconsume.sidecar.guarding.shares import BODY_TIMES, Held, Shares, group_owner, no_room
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
+
+_SLASH: Final = "\ud800"
+"""Stands in a path for a slash that was `%2F` in the request; half of a surrogate pair, which no request can have."""
+
+
+def keep_slashes(scope: Scope) -> None:
+    """Mark slashes in names, such as the group `a/b`, because servers decode `%2F` before they look up routes."""
+    raw = scope.get("raw_path") or b""
+    if b"%2f" in raw.lower():
+        scope["path"] = "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("latin-1").split("/"))
+
+
+def with_slashes(name: str) -> str:
+    """Return a name from a path with its slashes restored."""
+    return name.replace(_SLASH, "/")
 
 
 class _Refused(BaseException):
@@ -80,6 +97,7 @@ class ApiGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
+        keep_slashes(scope)
         begun, held, status = time.monotonic(), Held(self._memory, _owner(scope)), 500
 
         async def counted(message: Message) -> None:
@@ -157,7 +175,7 @@ def _owner(scope: Scope) -> str:
     """Return the owner of a request's memory: the group in its path, or "all messages"."""
     path = str(scope["path"])
     group = path.removeprefix("/v1/groups/").removesuffix("/send-back")
-    return path if group == path else group_owner(group)
+    return path if group == path else group_owner(with_slashes(group))
 
 
 def problem_response(problem: Problem) -> JSONResponse:

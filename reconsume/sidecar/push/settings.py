@@ -28,7 +28,7 @@ ErrorTypes = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 def _port_of(url: SplitResult) -> int | None:
-    """Return the port, None without one, and 0 for an illegal one."""
+    """Return the port; None without one, 0 for an illegal one."""
     try:
         return url.port
     except ValueError:
@@ -148,7 +148,7 @@ class PushSettings(BaseModel):
             raise ValueError(f"url {self.url!r} must be http:// or https:// with a host, without query and fragment")
         if _port_of(parts) == 0:
             raise ValueError(f"url {self.url!r}: the port must be a number from 1 to 65535")
-        parts.netloc.encode("idna")  # raises ValueError for what no host can be called
+        parts.netloc.encode("idna")  # raises ValueError for an illegal host name
         if parts.username is not None or parts.password is not None:
             raise ValueError("url must not hold a password; use token_file")
         is_here = is_loopback(parts.hostname) or parts.hostname.endswith(".localhost")

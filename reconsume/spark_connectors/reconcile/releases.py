@@ -88,15 +88,15 @@ class Fates:
 def follow_releases(pairs: DataFrame, now_ms: int, source: TopicSource, settled: Collection[str] = ()) -> DataFrame:
     """Return `pairs` without marks: a released record gets the row of its send-back, so that it has one state.
 
-    That row then has the identity, the due time and the delivery of the record that was written again, place, level
-    and time of the one that was sent back, and in `…_released` where it went. A record that was marked and is nowhere
-    leaves its send-back with the place of the quarantine as `arrived_…`, but no `arrived_kind`. A record that a person
-    has resolved has the `arrived_kind` `resolved`.
+    That row has the identity, due time and delivery of the record that was written again; place, level and time of the
+    one that was sent back; and in `…_released` where it went. If a released record is missing, its send-back has the
+    place in the quarantine as `arrived_…`, but no `arrived_kind`. A record that a person resolved has the
+    `arrived_kind` `resolved`.
 
     Args:
         pairs: the result of `pair_attempts`.
         now_ms: the current time; a mark younger than the longest transaction is never missing.
-        source: read again only if something is missing.
+        source: the topics; read again only if something is missing.
         settled: destinations of released records whose attempts a ledger has settled.
     """
     releases = _releases(pairs)

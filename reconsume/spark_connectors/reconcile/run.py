@@ -105,22 +105,22 @@ def reconcile(
         committed: committed offsets by consumer group, read before this call. Those of the schedulers' group
             (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one; those of the
             groups fill `consumed`.
-        extents: asked what the partitions of our topics hold, after they were read. Without it a partition that has
-            lost all its records is not seen, nor what a ledger missed because it was deleted between two runs.
+        extents: called after the topics were read; returns the extents of their partitions. Without it a partition that
+            lost all its records is not noticed, nor are records that were deleted between two runs of a ledger.
         delay_levels: the level table, in place of what the GROUPS topic says.
-        tolerances: what is still taken for right.
+        tolerances: deviations that are not findings.
         origins: read the origin topics too, and note messages that are gone.
-        ledger: a folder that a first call makes. Later calls read from Kafka only what came since the last one, and
-            judge that and what was left open; what was settled is in the folder, see `read_ledger`. One run at a time
-            may write to it.
-        ledger_keep: runs of the ledger that are older are removed, but for those of the two days before the last one;
-            by default none.
-        options: of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
-        progress: told what is being done.
+        ledger: a folder, created by the first call. Later calls read from Kafka only what is new, and judge that and
+            what was left open; settled attempts are in the folder, see `read_ledger`. Only one run at a time may
+            write to it.
+        ledger_keep: older runs of the ledger are removed, except those of the two days before the last one; by
+            default none.
+        options: options of Spark's Kafka source, such as `minPartitions` or `kafka.security.protocol`.
+        progress: called with the current step.
 
     Raises:
-        IllegalSetting: a window that is empty, or a time without a zone; a window together with a ledger; a ledger
-            of another installation, or one that judged as far already.
+        IllegalSetting: an empty window; a time without a zone; a window together with a ledger; a ledger of another
+            installation, or one that already judged until this time.
         LedgerTaken: another run writes to the ledger.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
@@ -291,7 +291,9 @@ def _window(
     if since is not None and ledger is not None:
         raise IllegalSetting("a ledger begins where its last run ended: leave `since` out")
     if ledger is not None and now > here:
-        raise IllegalSetting(f"until {now.isoformat()} is to come: the next run of a ledger would begin there, not now")
+        raise IllegalSetting(
+            f"until {now.isoformat()} is in the future; the next run of a ledger would begin there and skip records"
+        )
     return now, since
 
 

@@ -10,7 +10,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 
 _LARGEST: Final = 200_000
 _SLOWEST: Final = 1e-5
-"""One a day is faster."""
+"""One record a day is faster."""
 
 
 class ReplayChunk(NamedTuple):
@@ -25,7 +25,7 @@ def check_rate(rate: float | None) -> None:
     """Check the records per second that a user asks for.
 
     Raises:
-        IllegalSetting: no run has this rate.
+        IllegalSetting: the rate is not possible.
     """
     if rate is not None and not _SLOWEST <= rate < math.inf:
         raise IllegalSetting(f"rate {rate}: use a number of records per second, {_SLOWEST:f} or more")

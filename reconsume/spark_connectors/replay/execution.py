@@ -159,14 +159,14 @@ def is_overtaken(events: Sequence[RunEvent], run: str) -> bool:
 
 def _add_event(spark: SparkSession, plan: ReplayPlan, run: str, what: str) -> None:
     events = _events(spark, plan)
-    # After all others, though the clock of an earlier run may have been ahead.
+    # Later than all others, even if the clock of an earlier run was ahead.
     at = max(time.time_ns() // 1_000_000, events[-1].at + 1 if events else 0)
     line = {"at": at, "run": run, "what": what}
     local_rows(spark, [line], _EVENT).write.mode("append").json(f"{plan.folder}/events")
 
 
 def _events(spark: SparkSession, plan: ReplayPlan) -> list[RunEvent]:
-    """The plan's runs, from lines that are only ever added to its folder."""
+    """Return the events of the plan's runs, from files that are only added to its folder."""
     rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(literal_path(f"{plan.folder}/events")).dropna())
     return sorted(RunEvent(row["at"], row["run"], row["what"]) for row in rows or ())
 

@@ -47,7 +47,7 @@ _LARGEST: Final = 20
 """Rows of a histogram."""
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 _CLOCKS_DIFFER_MS: Final = 3_600_000
-"""At most, of two brokers."""
+"""The largest difference between the clocks of two brokers."""
 PLAN_OPTIONS: Final = {
     "where": "--where",
     "target": "--to",
@@ -56,7 +56,7 @@ PLAN_OPTIONS: Final = {
     "group": "--for-group",
     "max_replays": "--max-replays",
 }
-"""The arguments of `plan_replay` on a command line."""
+"""The names of `plan_replay`'s arguments on the command line."""
 _PLAN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}", re.ASCII)
 _KEPT: Final = (
     *("status", "group", "real_topic", "message_id", "kafka_topic", "partition", "offset", "appended", "attempt"),
@@ -66,19 +66,19 @@ _KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The description in a plan's folder.
+    """A plan, as described in its folder.
 
     Attributes:
         folder: any path that Spark can write to.
         plan_id: the header `REPLAY_ID` of the copies.
         created_ms: the time of creation by the driver's clock.
-        since_ms: a moment before any record of the plan is sent, by the brokers' clock.
+        since_ms: a time before any record of the plan is sent, by the brokers' clock.
         where: the filter, an SQL expression over the readers' schema.
         target: `retry` or `origin`.
         counts: dead letters by status.
-        groups: whose dead letters; None for those of all groups.
-        topics: dead-letter topics that were read in their place.
-        group: for dead letters that do not tell their group.
+        groups: the groups of the dead letters; None for all groups.
+        topics: the dead-letter topics that were read instead of groups.
+        group: the group of dead letters without a header that names it.
     """
 
     folder: str
@@ -95,14 +95,14 @@ class ReplayPlan:
     group: str | None = None
 
     def check_same(self, chosen: Mapping[str, Any], options: Mapping[str, str]) -> None:
-        """Check that what a command line chooses is what the plan was made with.
+        """Raise unless the options of a command line match the plan.
 
         Args:
-            chosen: arguments of `plan_replay` that are given.
-            options: of the command line, by argument.
+            chosen: the given arguments of `plan_replay`.
+            options: the options of the command line by argument, for messages.
 
         Raises:
-            IllegalSetting: one of them is not.
+            IllegalSetting: an option differs from the plan.
         """
         for name, option in options.items():
             made = getattr(self, name)
@@ -129,7 +129,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """The dead letters that a plan sends, and their target, as given to `plan_replay`."""
+    """Which dead letters a plan sends, and where to, as given to `plan_replay`."""
 
     where: str
     target: str
@@ -148,10 +148,10 @@ class PlanChoice:
         groups: Iterable[str] | None,
         topics: Iterable[str] | None,
     ) -> Self:
-        """Check what a user chooses.
+        """Check the arguments of a user.
 
         Raises:
-            IllegalSetting: an argument cannot work.
+            IllegalSetting: an argument is illegal.
         """
         check_types(locals(), where=str, target=str, group=(str, NoneType), max_replays=int)
         if target not in _TARGETS:
@@ -217,10 +217,10 @@ def plan_from(
     which: PlanChoice,
     others: DataFrame | None = None,
 ) -> ReplayPlan:
-    """Write a plan for candidates.
+    """Write a plan for the candidates.
 
-    Other dead letters, which the filter may not select, show whether a candidate is superseded. They may include
-    candidates.
+    The other dead letters, which the filter need not select, tell whether a candidate is superseded. They may include
+    the candidates.
     """
     created_ms = time.time_ns() // 1_000_000
     if not _PLAN_ID.fullmatch(plan_id):
@@ -231,7 +231,7 @@ def plan_from(
     dead = candidates.withColumn("chosen", filter_of(candidates, which.where))
     if others is not None:
         dead = dead.unionByName(others.withColumn("chosen", F.lit(False)))
-    # Unsent records are listed without their contents.
+    # Records that are not sent are listed without key and value.
     dead = with_identity(_contents_where(dead, F.col("chosen")), which.target, which.group)
     with small_methods(source.spark):
         judged = with_status(dead, read_replays(source), read_states(source), which.max_replays, size)
@@ -267,7 +267,7 @@ def write_in_order(rows: DataFrame, path: str, size: int | None = None) -> None:
 
 
 def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
-    """Return the plan of a folder, None if it has none.
+    """Return the plan in a folder; None if there is none.
 
     Raises:
         IllegalSetting: another version of reconsume made it, or its file was changed.
@@ -288,7 +288,7 @@ def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
 
 
 def records(spark: SparkSession, folder: str) -> DataFrame:
-    """The plan's table: one row for each dead letter that the filter took."""
+    """Return the plan's table: one row for each dead letter that matches the filter."""
     return spark.read.parquet(literal_path(f"{folder}/records"))
 
 
@@ -328,7 +328,7 @@ def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
 
 
 def filter_of(dead: DataFrame, where: str) -> Column:
-    """Return the filter that a user writes; raises `IllegalSetting`."""
+    """Return a user's filter as a column; raises `IllegalSetting`."""
     try:
         wanted = F.expr(where)
         _ = dead.where(wanted).schema  # Spark Connect analyses an expression only when it must

@@ -44,18 +44,18 @@ _TEXTS: Final = {
     ),
     "consumed_text": (
         "The group's committed offsets tell which delivered retries were consumed.",
-        "已投递的重试消息中，由消费组提交的位点得知哪些已被消费。",
+        "根据消费组提交的位点判断，已投递的重试中哪些已被消费。",
     ),
     "times": ("Send-backs and dead letters over time", "退回与死信随时间的变化"),
     "times_text": ("By the time (UTC) at which they were sent back.", "按退回时间统计（UTC）。"),
     "retries_series": ("to be tried again", "将重试"),
     "dead_series": ("to the dead-letter topic", "进入死信主题"),
-    "lateness": ("How late deliveries were", "投递延迟分布"),
+    "lateness": ("How late deliveries were", "投递延误分布"),
     "lateness_text": (
         "Delivered minus due, for each delay. A bar counts deliveries up to the time below it.",
-        "实际投递时间减去到期时间，按延迟级别统计；每根柱表示不超过其下方时间的投递数。",
+        "实际投递时间减去到期时间，按延时级别统计；柱高为延误不超过下方时间的投递数。",
     ),
-    "delay": ("delay", "延迟"),
+    "delay": ("delay", "延时"),
     "more": ("more", "更多"),
     "tries": ("Retries until success", "成功前的重试次数"),
     "tries_text": (
@@ -70,10 +70,10 @@ _TEXTS: Final = {
     "notes": ("Notes", "提示"),
     "attempt": ("attempt", "次数"),
     "appended": ("sent back", "退回"),
-    "asked": ("asked for", "请求"),
+    "asked": ("requested", "请求"),
     "due": ("due", "到期"),
     "delivered": ("delivered", "投递"),
-    "late_by": ("late by", "延迟"),
+    "late_by": ("late by", "延误"),
     "damage": ("damaged", "损坏"),
     "cause": ("cause", "原因"),
     "commands": ("Show the records", "查看记录的命令"),
@@ -85,7 +85,7 @@ _TEXTS: Final = {
     "made": ("Made by reconsume {version} on {now}.", "由 reconsume {version} 于 {now} 生成。"),
     "LOST": (
         "The scheduler has passed its offset, and no topic has its delivery.",
-        "调度器已处理过它，但它没有被投递到任何地方。",
+        "调度器的位点已越过它，但任何主题中都没有它的投递记录。",
     ),
     "DUPLICATE": ("Delivered more often than it was sent back.", "投递次数多于退回次数。"),
     "EARLY": ("Delivered before it was due.", "在到期之前被投递。"),
@@ -94,21 +94,21 @@ _TEXTS: Final = {
         "Waited another time than its level says, or was delivered with another level.",
         "等待时间与其级别不符，或投递时级别不同。",
     ),
-    "WRONG_GROUP": ("Delivered to another group than the one that sent it back.", "投递给了另一个消费组。"),
+    "WRONG_GROUP": ("Delivered to another group than the one that sent it back.", "投递到了其他消费组。"),
     "WRONG_TOPIC": (
         "A retry among the dead letters, or a dead letter among the retries.",
         "重试消息进入了死信主题，或死信进入了重试主题。",
     ),
     "WRONG_COUNT": (
         "Its delivery has another count, or its dead letter reports fewer deliveries.",
-        "计数与实际经过不符。",
+        "投递记录或死信中的次数与实际不符。",
     ),
     "ORPHAN": ("Delivered without a send-back.", "被投递，但从未被退回。"),
     "OVERDUE": (
         "Still waits long after its due time. Check that the schedulers run.",
         "早已到期仍在等待：请检查调度器是否在运行。",
     ),
-    "DAMAGED": ("A header has an illegal value.", "某个消息头的内容不合规定。"),
+    "DAMAGED": ("A header has an illegal value.", "某个消息头的值非法。"),
     "NOT_RESENT": (
         "Its dead letter is marked as resent, and DELAY.0s has no resend of it.",
         "死信被标记为已重发，但 DELAY.0s 中没有它的重发记录。",
@@ -126,7 +126,7 @@ _TEXTS: Final = {
             "A topic has the timestamps of producers (CreateTime), so early, late and overdue were not judged; "
             "set message.timestamp.type=LogAppendTime."
         ),
-        "主题保存的是生产者的时间（CreateTime），未判断早、晚和超期；请设置 message.timestamp.type=LogAppendTime。",
+        "主题使用生产者时间戳（CreateTime），无法判断提前、延误和超期；请设置 message.timestamp.type=LogAppendTime。",
     ),
     "QUARANTINED": (
         "The schedulers could not deliver it. A person decides about it.",
@@ -135,7 +135,7 @@ _TEXTS: Final = {
     "DROPPED": ("Its group has retries switched off.", "该消费组已关闭重试。"),
     "ORIGIN_GONE": (
         "Its first copy is no longer on the topic: compaction or retention has deleted it.",
-        "首份消息已不在原主题：被压缩或已过期。",
+        "首份消息已不在来源主题：被日志压缩清理，或已过保留期。",
     ),
 }
 

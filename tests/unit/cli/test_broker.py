@@ -120,6 +120,8 @@ def test_a_folder_that_cannot_be_is_an_error_of_ours(tmp_path: Path, monkeypatch
     (tmp_path / "file").touch()
     with pytest.raises(BrokerFailed, match=r"no folder for its data: .*Not a directory"):
         LocalKafka(data_dir=tmp_path / "file" / "data").start()
+    with pytest.raises(BrokerFailed, match="at the comma; name another one"):
+        LocalKafka(data_dir=tmp_path / "a,b").start()
 
 
 def test_jars_are_whole_when_every_listed_file_has_its_size(tmp_path: Path) -> None:

@@ -135,6 +135,17 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     assert (tmp_path / "new").read_text() == "1"
 
 
+def test_a_file_that_is_not_written_to_its_end_is_removed(tmp_path: Path) -> None:
+    def write() -> None:
+        with opened(tmp_path / "part") as out:
+            out.write("some")
+            raise KafkaRefused("no rights")
+
+    with pytest.raises(KafkaRefused):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_terminal_cannot_encode_is_a_json_escape() -> None:
     code = "from reconsume.cli.output import *; make_stray_lines_visible(); print_json(['\u00e9 \u4e2d \U0001f6eb'])"
     command = [sys.executable, "-c", code]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -45,6 +47,23 @@ def test_a_number_out_of_range_is_refused_with_the_range(name: str, low: int, hi
 def test_a_timeout_of_nothing_is_refused(timeout: timedelta) -> None:
     with pytest.raises(IllegalSetting, match=r"consume_timeout must be longer than 0, not "):
         PushConsumer("departures", consume_timeout=timeout)
+
+
+def test_a_shutdown_may_wait_for_ever_but_not_for_less_than_nothing() -> None:
+    longest = PushConsumer("departures", await_termination_when_shutdown=timedelta.max)._settings.limits
+    idle = threading.Thread(target=lambda: None)
+    idle.start()
+    idle.join(longest.await_termination_seconds)
+    with pytest.raises(IllegalSetting, match="await_termination_when_shutdown must be 0 or longer, not -1 day"):
+        PushConsumer("departures", await_termination_when_shutdown=timedelta(days=-1))
+
+
+def test_the_signals_of_a_program_that_goes_on_after_run_are_its_own_again() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    with pytest.raises(IllegalSetting, match="needs a listener"):
+        PushConsumer("departures").run()
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.mark.rule("CC-18", "EX-01", "FC-01", "FC-02", "FC-03", "FC-05")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import Message as KafkaMessage
@@ -27,8 +28,8 @@ SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 Listener = Callable[[Sequence[Message], ConsumeConcurrentlyContext], ConsumeConcurrentlyStatus]
 
 
-def started(kafka: InMemoryKafka, group: str, listener: Listener, *, exactly_once: bool = False) -> PushConsumer:
-    consumer = PushConsumer(group, bootstrap_servers=kafka.bootstrap_servers, exactly_once=exactly_once)
+def started(kafka: InMemoryKafka, group: str, listener: Listener, **more: Any) -> PushConsumer:
+    consumer = PushConsumer(group, bootstrap_servers=kafka.bootstrap_servers, **more)
     consumer.subscribe("flights").register_message_listener(listener)
     consumer.start()
     return consumer
@@ -97,9 +98,10 @@ def test_a_listener_that_makes_itself_work_without_end_is_told_so(monkeypatch: p
             kafka.settle()
 
 
-def test_more_messages_than_a_turn_reads_are_settled_all() -> None:
+@pytest.mark.parametrize("threshold", [10, 1_000])
+def test_more_messages_than_a_turn_reads_are_settled_all(threshold: int) -> None:
     with InMemoryKafka() as kafka:
-        consumer = started(kafka, "many", lambda _messages, _context: SUCCESS)
+        consumer = started(kafka, "many", lambda _messages, _context: SUCCESS, pull_threshold_for_queue=threshold)
         for number in range(1_200):
             kafka.produce("flights", str(number))
         calls = kafka.settle()

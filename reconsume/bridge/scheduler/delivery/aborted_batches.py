@@ -17,7 +17,7 @@ from reconsume.delay_levels.errors import TopicNotReady
 logger = logging.getLogger(__name__)
 
 BACK_OFF_MS: Final = 500
-"""So long a batch waits that no broker took."""
+"""How long a batch waits that no broker accepted."""
 _BLOCKED_MS: Final = 10_000
 
 
@@ -27,10 +27,10 @@ class AbortedBatches:
     Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/test_refusals.py.
 
     Args:
-        router: forgets targets that may be gone.
-        refusals: finds out which record was refused.
-        size: of batches.
-        clock: milliseconds.
+        router: forgets targets that may have been deleted.
+        refusals: finds the refused record.
+        size: the batch size, which is halved.
+        clock: returns milliseconds.
     """
 
     def __init__(self, router: Router, refusals: Refusals, size: BatchSize, clock: Clock) -> None:
@@ -40,10 +40,10 @@ class AbortedBatches:
         self._clock = clock
 
     def learn(self, runs: Sequence[DueRun], batch: Sequence[Delivery], aborted: BatchAborted) -> None:
-        """Decide how the records of a batch are tried again."""
+        """Decide how the records of an aborted batch are tried again."""
         now, is_gone = self._clock(), isinstance(aborted.error, TopicNotReady)
         if aborted.passing or is_gone:
-            # librdkafka has other words too for a target that is gone, and answers late: it is looked up again.
+            # librdkafka reports a deleted target late and with other errors too, so the targets are looked up again.
             self._router.forget()
         if aborted.passing:
             hold(runs, now + BACK_OFF_MS)
@@ -53,9 +53,10 @@ class AbortedBatches:
             self._size.halve(len(batch))
 
     def _single_out(self, runs: Sequence[DueRun], one: Delivery, aborted: BatchAborted, now: float) -> None:
-        """Blame the only record of a batch, unless it was to be quarantined: then its partition waits.
+        """Blame the only record of a batch; if it was on its way to the quarantine, its partition waits instead.
 
-        Where it stands may be what is refused, as when the right to read there was taken, so it is pardoned.
+        Its own topic may be the refused one, for example after the right to read it was revoked, so the record is not
+        blamed.
         """
         [where] = wheres_of(runs)
         if not self._refusals.is_blamed(where):
@@ -67,6 +68,6 @@ class AbortedBatches:
 
 
 def hold(runs: Sequence[DueRun], until_ms: float) -> None:
-    """Try nothing of these partitions before."""
+    """Deliver nothing of these partitions before `until_ms`."""
     for run in runs:
         run.hold(until_ms)

@@ -40,11 +40,11 @@ _LAST_SECONDS: Final = 10.0
 class AtLeastOnceWriter:
     """For clusters without transactions: produce, wait for every acknowledgement, then commit.
 
-    A crash between the two delivers the batch again; readers recognise copies by their identity. Positions follow the
-    commit: the last one may be missing after a crash.
+    After a crash before the commit the batch is delivered again; readers recognise copies by their identity. Positions
+    are written after the commit, so the last one may be missing after a crash.
 
-    Guarantees: a record that was acknowledged is not written again when another one of its batch was not, or the commit
-    failed, as long as the worker has its partition.
+    Guarantees: as long as the worker has its partition, an acknowledged record is not written again because another
+    record of its batch or the commit failed.
     Test: tests/unit/bridge/scheduler/delivery/test_at_least_once_writer.py.
     """
 
@@ -61,7 +61,7 @@ class AtLeastOnceWriter:
         self._settings = producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS}
         self._producer = make_producer(self._settings)
         self._topics = TopicsSeen()
-        # Without a partition that went to another worker: its queue is gone, and a new one begins anew.
+        # Without partitions that went to another worker: their queues are gone, and new ones start from the commit.
         self._stored: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
         self._refused: list[KafkaError] = []
 
@@ -77,7 +77,7 @@ class AtLeastOnceWriter:
         """Do nothing: unacknowledged records are written again."""
 
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
-        """Produce all that is not stored yet, wait, commit."""
+        """Produce all records that are not stored yet, wait for the acknowledgements, and commit."""
         self._refused.clear()
         self._sent = monotonic_ms()
         try:
@@ -103,7 +103,7 @@ class AtLeastOnceWriter:
             self._produce_positions(self._positions.records(commits))
 
     def _produce(self, batch: DueBatch) -> None:
-        # The deliveries may be fewer than their sources: a batch ends before a record that needs a question.
+        # There may be fewer deliveries than sources: a batch ends before a record that needs a lookup.
         for index, (one, (queue, offset)) in enumerate(zip(batch.all(), batch.sources(), strict=False)):
             if one.outcome not in UNWRITTEN and offset not in self._stored.get(queue, ()):
                 record, note = (one.topic, one.value, one.key, one.partition), partial(self._note, queue, offset)

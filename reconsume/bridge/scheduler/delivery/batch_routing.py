@@ -1,4 +1,4 @@
-"""The first decisions about a batch, before its transaction begins."""
+"""Decides what goes into a batch, before its transaction begins."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_MS: Final = 50
 _WHOLE_BATCHES: Final = 50
-"""So many batches are decided about as a whole after one was cut short: more of its kind may come."""
+"""After a batch was cut short, this many batches are decided as a whole, because similar records may follow."""
 
 
 class BatchRouting:
     """Makes batches of due records.
 
     Args:
-        router: decides about each record.
-        refusals: overrule it.
-        unanswered: is told why no broker answered.
-        clock: milliseconds.
+        router: decides where each record goes.
+        refusals: records that brokers refused; they overrule the router.
+        unanswered: called with the error when no broker answered.
+        clock: returns milliseconds.
     """
 
     def __init__(self, router: Router, refusals: Refusals, unanswered: Callable[[str], None], clock: Clock) -> None:
@@ -41,21 +41,21 @@ class BatchRouting:
         self._whole_batches = 0
 
     def begin(self, due: Sequence[DueRun]) -> DueBatch:
-        """Decide about the first part of a batch, or about all of it where it may have records that are not plain."""
+        """Decide about the first part of a batch, or about all of it if it may have records that need a lookup."""
         first = due if self._refusals or self._whole_batches else first_part(due)
         runs, deliveries = self._route(first)
         is_whole = len(deliveries) == sum(len(run.records) for run in first)
         return DueBatch(due if is_whole else runs, deliveries, self._router)
 
     def committed(self, batch: DueBatch) -> None:
-        """Learn from a batch whether the next ones grow while they are written."""
+        """Learn from a committed batch whether the next ones may grow while they are written."""
         self._whole_batches = _WHOLE_BATCHES if batch.is_cut else max(0, self._whole_batches - 1)
 
     def _route(self, due: Sequence[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
         """Return the records to write.
 
-        A run ends before a record that may be withdrawn, or whose target is unknown. Other runs go
-        on, because what they may look up is bounded.
+        A run ends before a record that may be withdrawn or whose target is unknown. Other runs go
+        on, because the number of lookups is bounded.
         """
         runs: list[DueRun] = []
         batch: list[Delivery] = []
@@ -73,7 +73,7 @@ class BatchRouting:
                 unanswered = str(error)
             if routed := len(batch) - before:
                 runs.append(run.first(routed))
-        self._router.meet(tuple)  # or the records would stay in memory until the next batch
+        self._router.meet(tuple)  # otherwise the records would stay in memory until the next batch
         if unanswered:
             self._unanswered(unanswered)
         return self._refusals.overrule(runs, batch, self._clock()) if self._refusals else (runs, batch)

@@ -54,7 +54,7 @@ class DueBatch:
         return commits_of(self.runs)
 
     def sources(self) -> Iterator[tuple[PartitionQueue, int]]:
-        """Return the queue and the offset of each delivery, also of those that `parts` may add."""
+        """Return the queue and the offset of each delivery, including those that `parts` may add."""
         return ((run.queue, offset_of(message)) for run in self._due for _, message in run.records)
 
     def end(self) -> tuple[list[DueRun], list[Delivery]]:
@@ -64,7 +64,7 @@ class DueBatch:
         return first_of(self._due, len(deliveries)), deliveries
 
     def all(self) -> Iterator[Delivery]:
-        """Return the deliveries so far, then those that `parts` adds."""
+        """Return the deliveries so far, then the ones that `parts` adds."""
         return chain.from_iterable(chain((self.deliveries,), self.parts()))
 
     def parts(self) -> Iterator[Sequence[Delivery]]:
@@ -85,7 +85,7 @@ class DueBatch:
 
 
 def commits_of(runs: Sequence[DueRun]) -> dict[Partition, Commit]:
-    """Return the offsets to commit when these are delivered."""
+    """Return the offsets to commit when these runs are delivered."""
     return {run.where: run.commit for run in runs}
 
 

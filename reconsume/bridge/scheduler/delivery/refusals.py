@@ -227,7 +227,7 @@ class Refusals:
             self._alone.pop(where, None)
 
     def revoke(self, partitions: Collection[tuple[str, int]]) -> None:
-        """These partitions went to another worker."""
+        """Forget these partitions, which went to another worker."""
         self.forget([where for where in self._alone if where[:2] in partitions])
 
     def step(self, now_ms: float) -> None:

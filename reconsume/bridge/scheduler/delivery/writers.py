@@ -42,10 +42,10 @@ DELIVERING: Final = "delivering a batch"
 
 
 class BatchAborted(Exception):
-    """The batch was aborted; its records are still to be delivered.
+    """The batch was aborted; its records must be delivered again.
 
     Attributes:
-        error: why.
+        error: the cause.
         passing: True when the same batch may succeed later, False when one of its records was refused.
         topic: the Kafka topic that refused a request, empty where librdkafka does not name it.
     """
@@ -88,14 +88,14 @@ class BatchWriter(Protocol):
         """Prepare; raise `KafkaNotReachable` or `KafkaRefused`."""
 
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
-        """Write all of a batch, with the parts that it gets meanwhile, and commit its offsets.
+        """Write a batch, with the parts that are added meanwhile, and commit its offsets.
 
         Args:
-            batch: may be asked for its parts in another thread.
-            consumer: that has read the records.
+            batch: the batch; its parts may be made in another thread.
+            consumer: the consumer that read the records.
 
         Raises:
-            BatchAborted, BatchInDoubt, WriterBroken: the batch was not committed, or that is unknown.
+            BatchAborted, BatchInDoubt, WriterBroken: the batch was not committed, or whether it was is unknown.
         """
 
     def ask_time(self) -> None:
@@ -230,14 +230,15 @@ class TransactionalWriter:
         return stored
 
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
-        """Begin, produce all, send the offsets with fresh group metadata, commit."""
+        """Begin a transaction, produce all records, send the offsets with the current group metadata, commit."""
         commits: dict[Partition, Commit] = {}
         metadata = consumer.group_metadata()
         self._first_refusal = self._position_refusal = None
+        # Prepared first, so that librdkafka adds the partitions of both to the transaction in one request.
+        first, size = self._place(batch, commits), len(batch.deliveries)
 
         def produce(producer: Producer) -> None:
-            # Ready before the first record, so that librdkafka adds the partitions of both to the transaction at once.
-            positions, size = self._place(batch, commits), len(batch.deliveries)
+            positions = first
             self._produce(producer, batch.all())
             if len(batch.deliveries) > size:
                 positions = self._place(batch, commits)

@@ -43,10 +43,10 @@ class UnknownOutcome:
     def resolve(
         self, writer: BatchWriter, owners: EarlierOwners, read_ahead: ReadAhead
     ) -> Sequence[CommittedRun] | None:
-        """Return the committed part, None while that is not known.
+        """Return the committed part; None while it is unknown.
 
         Raises:
-            WriterBroken: the brokers refuse an answer.
+            WriterBroken: the brokers refused the request.
         """
         asked = self.partitions(read_ahead)
         try:

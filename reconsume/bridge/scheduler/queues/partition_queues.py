@@ -9,11 +9,13 @@ from itertools import islice, takewhile
 from math import ceil, inf
 from operator import itemgetter
 
+from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.polled_records import (
     LOG_APPEND_TIME,
     PolledRecord,
     bytes_of,
+    key_of,
     offset_of,
     stored_ms,
     timestamp_of,
@@ -27,7 +29,7 @@ Waits = tuple[int, PolledRecord]
 
 _due: Callable[[tuple[int, ...]], int] = itemgetter(0)
 _RECORD_OVERHEAD_BYTES = 1_000
-"""Approximate memory of a message in Python and librdkafka besides its value."""
+"""Roughly what a message takes in Python and librdkafka besides its key, value and headers."""
 
 
 class PartitionQueue:
@@ -86,7 +88,7 @@ class PartitionQueue:
                 self.append(message)
             return
         self._records.extend(waiting)
-        self.bytes += bytes_of(messages) + len(messages) * _RECORD_OVERHEAD_BYTES
+        self.bytes += _held_bytes(messages)
         self._next = last + 1
 
     def append(self, message: PolledRecord) -> None:
@@ -94,7 +96,7 @@ class PartitionQueue:
         if self._is_known(message) or message.offset() in self._done:
             return
         self._records.append((ceil(stored_ms(message, self._clock)) + self.delay_ms, message))
-        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+        self.bytes += _held_bytes([message])
 
     def _is_known(self, message: PolledRecord) -> bool:
         offset = message.offset() or 0
@@ -259,7 +261,7 @@ class TimerQueue(PartitionQueue):
         """Add a newly read record, unless it is done already."""
         if self._is_known(message) or not self._progress.read(offset_of(message)):
             return
-        self.bytes += len(message) + _RECORD_OVERHEAD_BYTES
+        self.bytes += _held_bytes([message])
         self._behind.append(message)
         self._hold()
 
@@ -312,3 +314,13 @@ class TimerQueue(PartitionQueue):
             self._held = [one for one in self._held if one[1] not in gone]
         self._progress.finish(offsets)
         self._hold()
+
+
+def _held_bytes(messages: Sequence[PolledRecord]) -> int:
+    """Return roughly how much memory records take.
+
+    To decode headers takes a third of the time for a record, so those of the first one stand for all.
+    """
+    headers = sum(len(value or b"") for _, value in headers_of(messages[0]))
+    keys = sum(map(len, filter(None, map(key_of, messages))))
+    return bytes_of(messages) + keys + len(messages) * (headers + _RECORD_OVERHEAD_BYTES)

@@ -41,12 +41,12 @@ class Cancels(Protocol):
 class DelayTopics:
     """The existing delay topics of the level table.
 
-    Guarantees: the worker's thread asks for them only while another thread lists no topics, after a change of the table
-    and after an aborted batch. Test: tests/unit/bridge/scheduler/targets/test_timers.py.
+    Guarantees: the worker's thread looks up only what no other thread lists, after a change of the table and after an
+    aborted batch. Test: tests/unit/bridge/scheduler/targets/test_timers.py.
 
     Args:
         names: the installation's topics.
-        admin: looks topics up.
+        admin: looks up topics.
         groups: the groups as known now, for the level table.
         listed: the topics of the cluster.
     """
@@ -61,15 +61,18 @@ class DelayTopics:
     _look_at: float = float("-inf")
 
     def delays_ms(self, now: float) -> tuple[int, ...]:
-        """Their delays; a lane that is missing is not used, and looked for again within a minute."""
-        wanted, listed = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0), self.listed
-        is_listed = bool(listed.topics) and listed.topics is not self._taken
-        if wanted == self._wanted and now < self._look_at and not is_listed:
+        """Return the delays of the existing lanes; a missing lane is not used, and looked up again within a minute."""
+        wanted = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0)
+        if self.listed.topics is not self._taken:
+            self._taken = self.listed.topics
+            if all(self.names.delay(delay) in self._taken for delay in wanted):
+                self._delays = self._wanted = wanted
+                self._look_at = now + _LOOK_EVERY_MS
+        if wanted == self._wanted and now < self._look_at:
             return self._delays
-        self._wanted, self._taken = wanted, listed.topics
+        self._wanted = wanted
         try:
-            topics = [self.names.delay(delay) for delay in wanted]
-            existing = listed.topics if is_listed else self.admin.partitions(topics)
+            existing = self.admin.partitions(self.names.delay(delay) for delay in wanted)
         except ReconsumeError as error:
             logger.warning("delay topics not listed: %s", error)
             self._delays = tuple(delay for delay in self._delays if delay in wanted)
@@ -80,7 +83,7 @@ class DelayTopics:
         return self._delays
 
     def forget(self) -> None:
-        """Look again: a topic that was known is gone."""
+        """Look up all again, because a known topic was deleted."""
         self._look_at, self._taken = float("-inf"), self.listed.topics
 
 

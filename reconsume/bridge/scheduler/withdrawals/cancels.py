@@ -84,7 +84,7 @@ class CancelsFollower(TopicFollower):
                     asked_at = self._clock()
                     if self._has_grown(admin, len(reader.partitions)):
                         return
-                    # What a transaction that is open has withdrawn counts too, so its end is waited for.
+                    # Withdrawals of an open transaction count too, so this waits for its end.
                     if reader.has_reached(admin.end_offsets(reader.partitions, uncommitted=True)):
                         self._complete_at = asked_at
                     self._forget(reader)

@@ -155,7 +155,7 @@ class WithdrawalsReader:
                     self._writer.saw(position)
         elif value is None:
             self._withdrawals.discard(key)
-        elif not self.partitions and (due_ms := due_in(value)) is not None:  # later on CANCEL itself is followed
+        elif not self.partitions and (due_ms := due_in(value)) is not None:  # afterwards CANCEL itself is followed
             self._add(key, min(due_ms, int(now) + LONGEST_DELAY_MS), now)
 
     def _take_request(self, message: PolledRecord) -> None:

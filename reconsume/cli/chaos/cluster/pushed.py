@@ -43,12 +43,12 @@ def sidecar_command(folder: Path, bootstrap_servers: str, app_port: int) -> list
     }
     file = folder / "sidecar.yaml"
     file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML too
-    return [sys.executable, "-m", "reconsume", "sidecar", "--config", str(file)]
+    return [sys.executable, "-P", "-m", "reconsume", "sidecar", "--config", str(file)]
 
 
 def app_command(port: int, bootstrap_servers: str) -> list[str]:
     """Return the command of the app."""
-    return [sys.executable, "-m", "reconsume.cli.chaos.cluster.pushed", str(port), bootstrap_servers]
+    return [sys.executable, "-P", "-m", "reconsume.cli.chaos.cluster.pushed", str(port), bootstrap_servers]
 
 
 class _App(BaseHTTPRequestHandler):

@@ -25,7 +25,7 @@ _BUCKETS: Final = 1_024
 _LONGEST_RUN_MS: Final = DAY_MS
 """A run is named after its beginning; records it saw may be this much younger."""
 _OPEN: Final = ("waiting", "lost", "quarantined")
-"""A person may give back what is in the quarantine; what was resolved stays there."""
+"""A quarantined record may still be released, so it stays open; a resolved one stays resolved."""
 _SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}
 _PLACE: Final = ("topic", "partition", "offset")
 
@@ -46,18 +46,18 @@ class GrownLedger:
     def open(
         cls, spark: SparkSession, folder: str, topic_prefix: str, now_ms: int, longest_ms: int = 0
     ) -> tuple[LedgerLog, GrownLedger | None]:
-        """Begin a run: read which runs there are, and tidy up; without a ledger before the first one.
+        """Begin a run: read the earlier runs and remove old ones; makes no ledger before the first run.
 
         Args:
             spark: the session.
-            folder: where it is.
-            topic_prefix: of the installation.
-            now_ms: until when the run judges.
+            folder: the folder of the ledger.
+            topic_prefix: the prefix of the installation's topics.
+            now_ms: the run judges send-backs before this time.
             longest_ms: the longest delay.
 
         Raises:
-            IllegalSetting: the ledger is of another installation, the folder holds something else, or its last run
-                judged as far already.
+            IllegalSetting: the ledger belongs to another installation, the folder holds something else, or the last run
+                already judged until this time.
             LedgerTaken: another process of this machine writes to it.
             ReconsumeError: the folder cannot be read; see `failures`.
         """
@@ -68,7 +68,7 @@ class GrownLedger:
         if others:
             raise IllegalSetting(f"{folder} has the ledger of the topics {others.pop()}*; choose another folder")
         if now_ms <= log.last_ms:
-            # Its rows would take the place of that run's, or settle the same once more.
+            # Its rows would replace that run's rows, or settle the same attempts once more.
             raise IllegalSetting(
                 f"the ledger in {folder} judged until {shown_moment(log.last_ms)} and has nothing to add until "
                 f"{shown_moment(now_ms)}: leave `until` out, or check the clock of this machine"
@@ -80,11 +80,11 @@ class GrownLedger:
 
     @property
     def from_ms(self) -> int:
-        """From when on Kafka has to be read."""
+        """Return the time from which Kafka must be read."""
         return self.log.last_ms - _OVERLAP_MS
 
     def with_open(self, records: DataFrame) -> DataFrame:
-        """New records without those that were read before, and with the send-backs that are open."""
+        """Return new records, without those that were read before, and the open send-backs."""
         left = self.log.left_open(self.log.last_ms)
         known = _places(self._recent().unionByName(left), self.from_ms)
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
@@ -139,7 +139,7 @@ class GrownLedger:
         return joined.withColumn("copies_sent", copies).select(*pairs.columns)
 
     def ends(self) -> dict[Partition, int] | None:
-        """Where the partitions of our topics ended before the last run read them; None where it did not say so."""
+        """Return the ends of our topics' partitions before the last run read them; None if it did not record them."""
         path = literal_path(self.log.path("ends", self.log.last_ms))
         rows = rows_if_there(lambda: self.log.spark.read.parquet(path))
         return None if rows is None else {(row.topic, row.partition): row["end"] for row in rows}

@@ -1,14 +1,14 @@
-"""The runs of a ledger, and the files of their rows; a run does not read more as the ledger grows older.
+"""The runs of a ledger, and the files with their rows; an old ledger does not make runs slower.
 
-    log/day=…            a row for each run that began, and one more when it is complete
-    days/day=…           for a day whose runs were put together: its runs
+    log/day=…            a row for each started run, and one more when it is complete
+    days/day=…           for a day whose runs were compacted: its runs
     settled/day=…/run=…  attempts that a run settled, in the order of `bucket`
-    compacted/day=…/…    the same of a day with many runs; `days` says in which folder
-    open/day=…/run=…     attempts that it left waiting
-    ends/day=…/run=…     where the topics ended
+    compacted/day=…/…    the same for a day with many runs; `days` has the folder
+    open/day=…/run=…     attempts that were still open after it
+    ends/day=…/run=…     the ends of the topics
 
 Guarantees:
-    1. A run is complete or absent: it counts when its row is in the log, which is written last.
+    1. A run is complete or absent: it counts once its second row is in the log, which is written last.
     2. If two runs continue the same one, the second is refused.
     Tests: tests/spark/test_ledger.py.
 """
@@ -38,9 +38,9 @@ _MANY_RUNS: Final = 8
 """From this number on, the runs of a day are compacted when it is over."""
 _ROWS_OF_A_FILE: Final = 1_000_000
 _ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Small ones, so that few are read to find some buckets."""
+"""Small, so that few row groups must be read for some buckets."""
 _KEPT_MS: Final = 2 * DAY_MS
-"""So long before the last run runs are kept whatever their age: the next one goes on from them."""
+"""Runs this long before the last one are kept at any age, because the next run continues from them."""
 _TABLES: Final = ("settled", "open", "ends", "compacted")
 
 
@@ -49,7 +49,7 @@ class LedgerTaken(ReconsumeError):
 
 
 class LoggedRun(NamedTuple):
-    """A complete run: when it judged (ms), whose topics, from when on runs are kept, where its day is compacted."""
+    """A complete run: its time (ms), topic prefix, from when on runs are kept, and the folder of its compacted day."""
 
     run: int
     topic_prefix: str
@@ -94,7 +94,7 @@ class LedgerLog:
 
     @classmethod
     def _read(cls, spark: SparkSession, folder: str, days: list[str] | None) -> LedgerLog:
-        # Two runs that began at once may both have put a day together, each in a folder of its own: either will do.
+        # Two runs that began at once may both have compacted a day, each into its own folder; either one is right.
         whole = _rows(spark, folder, "days", days, "runs", "topic_prefix", "kept_from", "place") or []
         closed = {_day(row.runs[0]): row for row in whole if row.runs}
         left = None if days is None else [day for day in days if day not in closed]
@@ -113,7 +113,7 @@ class LedgerLog:
 
     @property
     def last_ms(self) -> int:
-        """Until when the newest run judged; 0 without runs."""
+        """Return the time up to which the newest run judged; 0 without runs."""
         return self.runs[-1].run if self.runs else 0
 
     def path(self, table: str, run: int) -> str:
@@ -131,7 +131,7 @@ class LedgerLog:
         return rows.where(F.col("run").isin([one.run for one in wanted])) if whole else rows
 
     def left_open(self, run: int) -> DataFrame:
-        """Return the records that a run left waiting, lost or in the quarantine."""
+        """Return the records that a run left open: waiting, lost or in the quarantine."""
         return self.spark.read.parquet(literal_path(self.path("open", run)))
 
     def begin(self, run: int, topic_prefix: str) -> None:
@@ -151,7 +151,7 @@ class LedgerLog:
         self._note(run, topic_prefix, 0, done=False)
 
     def end(self, run: int, topic_prefix: str, keep_ms: int) -> None:
-        """Add a run, whose rows are written; it counts from then on.
+        """Add a run whose rows are written; from then on it counts.
 
         Raises:
             LedgerTaken: another run was added since the log was read.
@@ -167,7 +167,7 @@ class LedgerLog:
         self._note(run, topic_prefix, max(0, kept_from), done=True)
 
     def tidy(self) -> bool:
-        """Put the runs of days that are over together, and remove those that are too old; whether there were any."""
+        """Compact the runs of past days, and remove runs that are too old; return whether there was anything to do."""
         today, changed = _day(self.last_ms), False
         by_day: dict[str, list[LoggedRun]] = {}
         for one in self.runs:
@@ -183,7 +183,7 @@ class LedgerLog:
         return changed
 
     def _too_old(self) -> set[str]:
-        """Return the days that readers leave out since the last run ended."""
+        """Return the days that readers ignore since the last run ended."""
         kept = [one.kept_from for one in self.runs[-2:]]
         if not kept or kept[-1] == 0 or kept == [kept[-1]] * 2:
             return set()
@@ -233,7 +233,7 @@ def _rows(spark: SparkSession, folder: str, table: str, days: list[str] | None, 
 
 
 def _check_version(spark: SparkSession, folder: str) -> None:
-    """Refuse the ledger of an earlier version, whose runs are elsewhere."""
+    """Refuse a ledger of an earlier version, which keeps its runs elsewhere."""
     if rows_if_there(lambda: spark.read.text(literal_path(f"{folder}/runs")).limit(0)) is not None:
         raise IllegalSetting(_no_ledger(f"{folder}/runs", "it is of an earlier version or of something else"))
 
@@ -259,7 +259,7 @@ def _day(at_ms: int) -> str:
 
 
 def shown_moment(at_ms: int) -> str:
-    """Return a moment (ms) for people."""
+    """Return a time in milliseconds as text for people."""
     return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).isoformat(timespec="seconds")
 
 

@@ -31,11 +31,11 @@ def read_records(source: TopicSource) -> DataFrame:
 
     Columns: `IDENTITY`; `side` (`inbox`, `sent`, `arrived`); place and time; `due`, `level`, `delay_ms`; `dead`
     (for the dead-letter topic), `kind`, `astray` (on another topic than it names); `damage`, the names of malformed
-    headers; `stamp`, equal for all copies of a message; `released`, null; `by_producer`, whether `appended` is from
-    the producer's clock. Delayed messages are left out, because they are not send-backs.
+    headers; `stamp`, equal for all copies of a message; `released`, null; `by_producer`, whether `appended` is
+    from the producer's clock. Delayed messages are left out, because they are not send-backs.
 
-    A mark that a record was released from the quarantine is a row of the kind `released`: its `origin_message_id` is
-    where that record stands, its `cause` where it went, or `RESOLVED`.
+    A mark that closes a quarantined record is a row of the kind `released`: its `origin_message_id` is the position
+    of that record, its `cause` the position that it went to, or `RESOLVED`.
     """
     in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns.of(F.col("headers"))
     resolved, went_to = headers.integer(QUARANTINE_RESOLVED), F.make_valid_utf8(F.col("value").cast("string"))

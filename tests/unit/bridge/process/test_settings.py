@@ -100,6 +100,7 @@ def test_addresses_that_librdkafka_knows_are_allowed(servers: str) -> None:
         ({"RECONSUME_MESSAGE_DELAY_LEVEL": "1s  5s"}, "put exactly one space between levels"),
         ({"RECONSUME_TOPIC_PREFIX": "a b"}, "illegal in Kafka"),
         ({"RECONSUME_ALLOWED_REAL_TOPICS": "ok ("}, "is not a regular expression"),
+        ({"RECONSUME_ALLOWED_REAL_TOPICS": "a{99999999999999999999}"}, "is not a regular expression"),
         ({"RECONSUME_CONFIG_FILE": "/nowhere/at/all"}, "names a file that cannot be read"),
         ({"RECONSUME_TOPIC_PREFIX": "a.", "RECONSUME_TOPIC_PREFIX_FILE": "x"}, "are both set; keep one of them"),
     ],

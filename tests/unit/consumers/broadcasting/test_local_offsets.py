@@ -30,6 +30,15 @@ def test_what_was_saved_is_there_in_the_next_life_beside_what_was_saved_before(t
     second.close()
 
 
+def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
+    first = LocalOffsets.open(tmp_path)
+    in_child = os.dup(first._lock_file.fileno())
+    first.close()
+    first.close()
+    LocalOffsets.open(tmp_path).close()
+    os.close(in_child)
+
+
 def test_only_one_has_it_until_it_is_closed(tmp_path: Path) -> None:
     first = LocalOffsets.open(tmp_path)
     with pytest.raises(OffsetStoreUnusable, match=r"another broadcasting consumer uses .*its own client\.id"):

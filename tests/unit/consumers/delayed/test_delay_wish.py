@@ -54,6 +54,18 @@ def test_forty_days_and_no_more() -> None:
             wish(**beyond)
 
 
+@pytest.mark.parametrize("beyond", [{"delay": timedelta.max}, {"deliver_at": 10**400}])
+def test_the_longest_values_are_refused_as_long_ones(beyond: dict[str, Any]) -> None:
+    with pytest.raises(IllegalSetting, match="at most 40 days"):
+        wish(**beyond)
+
+
+@pytest.mark.parametrize("moment", [True, 1.5, "tomorrow"])
+def test_a_moment_is_a_datetime_or_an_int(moment: Any) -> None:
+    with pytest.raises(IllegalSetting, match="deliver_at must be a datetime or an int"):
+        wish(deliver_at=moment)
+
+
 def test_an_id_tells_until_when_it_can_be_withdrawn() -> None:
     uniq_key = make_uniq_key(NOW, bytes(range(10)))
     assert uniq_key == "018BCFE5680000010203040506070809"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakSet
 
 import pytest
 
@@ -198,6 +199,24 @@ def test_waiting_for_room_ends_when_a_listener_has_made_some_or_none_comes(work:
     waiting.join(20)
     assert not waiting.is_alive(), "it waits no longer than needed"
     assert pool.close(20)
+
+
+def test_an_idle_thread_keeps_no_message() -> None:
+    class Batch:
+        """What a thread could hold on to."""
+
+    def consume(batches: Iterator[Batch]) -> None:
+        for _ in batches:
+            pass
+
+    pool = ThreadListenerPool(AT_ONCE, consume)
+    left = WeakSet[Batch]()
+    for _ in range(10):
+        left.add(batch := Batch())
+        pool.submit(batch)
+    del batch
+    wait_until(lambda: not left, 60, "nothing is left of them")
+    assert pool.close(60)
 
 
 def plain_listener(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> None:

@@ -72,7 +72,7 @@ def test_whether_there_are_any_and_whether_they_depend_on_what_there_is() -> Non
     assert [one.has_patterns for one in (subscribed(("f", "*")), subscribed(("^f", "*")))] == [False, True]
 
 
-@pytest.mark.parametrize("pattern", ["^(", "^[", "^*"])
+@pytest.mark.parametrize("pattern", ["^(", "^[", "^*", "^a{99999999999999999999}"])
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(IllegalSetting, match="is not a regular expression"):
         subscribed((pattern, "*"))

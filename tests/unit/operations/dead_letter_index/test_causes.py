@@ -44,7 +44,12 @@ def test_the_first_rule_that_is_found_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"), [({"(": "a"}, "not a regular expression"), ({"a": " "}, "the label of 'a' is blank")]
+    ("rules", "said"),
+    [
+        ({"(": "a"}, "not a regular expression"),
+        ({"a{99999999999999999999}": "a"}, "not a regular expression"),
+        ({"a": " "}, "the label of 'a' is blank"),
+    ],
 )
 def test_rules_that_cannot_work_are_refused(rules: dict[str, str], said: str) -> None:
     with pytest.raises(IllegalSetting, match=said):

@@ -84,6 +84,22 @@ def test_a_small_limit_is_for_the_most_overdue() -> None:
     assert offsets(ahead.take_due(60, 2)) == {("b", 0): [0], ("c", 0): [0]}
 
 
+@pytest.mark.parametrize("lane", ["d", "held", "parked"])
+@pytest.mark.parametrize("large", ["value", "key", "headers"])
+def test_memory_is_bounded_whatever_of_a_record_is_large(lane: str, large: str) -> None:
+    ahead, kilobyte = ReadAhead(10_000, 100_000), b"x" * 1_000
+    ahead.assign("d", 0, 1_000)
+    ahead.assign_held("held", 0, lambda _message: 1e15)
+    ahead.assign_parked("parked", 0, lambda: False)
+    record = {"value": {"value": kilobyte}, "key": {"key": kilobyte}, "headers": {"headers": [("h", kilobyte)]}}[large]
+    for offset in range(200):
+        if ahead.to_pause(0):
+            break
+        stored = (TIMESTAMP_LOG_APPEND_TIME, 10**15)
+        add(ahead, Message(topic=lane, partition=0, offset=offset, timestamp=stored, **record))  # type: ignore[arg-type]
+    assert 40 <= offset <= 60
+
+
 def test_a_batch_is_bounded_in_bytes_and_one_record_larger_than_that_goes_alone() -> None:
     ahead = reading(("small", 0, 0), ("large", 0, 0), ("huge", 0, 0))
     for offset in range(10):

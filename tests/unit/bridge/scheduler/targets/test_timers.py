@@ -72,9 +72,11 @@ def test_topics_that_another_thread_lists_are_not_asked_for() -> None:
     there = DelayTopics(NAMES, cast("Any", admin), lambda: Groups(SystemConfig(message_delay_level="1s 10s")), listed)
     assert there.delays_ms(0) == (1_000,)
     for now in range(0, 600_000, 15_000):
-        listed.topics = {NAMES.delay(10_000): 4, "orders": 1}
-        assert there.delays_ms(now) == (10_000,)
+        listed.topics = {NAMES.delay(1_000): 4, NAMES.delay(10_000): 4, "orders": 1}
+        assert there.delays_ms(now) == (1_000, 10_000)
     assert len(admin.asked) == 1
+    listed.topics = {"orders": 1}
+    assert there.delays_ms(599_999) == (1_000, 10_000), "a broker that has just started lists few"
     there.forget()
     assert there.delays_ms(600_000) == (1_000,), "that list may be older than the loss of a topic"
     assert len(admin.asked) == 2

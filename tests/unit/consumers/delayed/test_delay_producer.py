@@ -1,0 +1,62 @@
+"""What DelayProducer makes of values that users hand in, on a Kafka in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconsume.consumers import DelayProducer
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.withdrawals import make_uniq_key
+from reconsume.testing import InMemoryKafka
+
+
+@pytest.fixture
+def kafka() -> Iterator[InMemoryKafka]:
+    with InMemoryKafka() as one:
+        one.produce("flights", b"makes the topic")
+        yield one
+
+
+@pytest.fixture
+def producer(kafka: InMemoryKafka) -> Iterator[DelayProducer]:
+    with DelayProducer(bootstrap_servers=kafka.bootstrap_servers) as one:
+        yield one
+
+
+@pytest.mark.parametrize("make", [iter, tuple, lambda pairs: [list(pair) for pair in pairs]])
+def test_headers_in_any_collection_are_written(kafka: InMemoryKafka, producer: DelayProducer, make: Any) -> None:
+    pairs = [("trace", b"1"), ("trace", None), ("", b"\xff")]
+    sent = producer.send("flights", b"UA1545", headers=make(pairs))
+    assert list(kafka.records("flights")[sent.stored.offset].headers)[:3] == pairs
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [{"headers": [("\ud800", b"")]}, {"headers": [("a", "\ud800")]}, {"key": "\ud800"}, {"tags": "\ud800"}],
+)
+def test_a_text_without_utf8_is_refused(producer: DelayProducer, slip: dict[str, Any]) -> None:
+    with pytest.raises(IllegalSetting, match="must be text that UTF-8 can hold"):
+        producer.send("flights", b"UA1545", **slip)
+
+
+def test_a_selector_that_gives_no_queue_is_named(producer: DelayProducer) -> None:
+    with pytest.raises(IllegalSetting, match=r"the selector gave \('flights', 0\); it must give one of"):
+        producer.send("flights", b"UA1545", selector=lambda _queues, _arg: ("flights", 0))  # type: ignore[arg-type,return-value]
+
+
+def test_a_closed_producer_begins_nothing(kafka: InMemoryKafka) -> None:
+    producer = DelayProducer(bootstrap_servers=kafka.bootstrap_servers)
+    producer.close()
+    before = threading.active_count()
+    for delay in (None, timedelta(seconds=1)):
+        with pytest.raises(IllegalSetting, match="this producer is closed"):
+            producer.send("flights", b"UA1545", delay=delay)
+    with pytest.raises(IllegalSetting, match="this producer is closed"):
+        producer.cancel(make_uniq_key(2**42, bytes(10)))
+    assert threading.active_count() <= before
+    producer.close()
