@@ -160,7 +160,7 @@ class LedgerLog:
         here = LedgerLog.open(self.spark, self.folder, max(run, *known, _now_ms()), 2 * DAY_MS)
         if added := [one.run for one in here.runs if one.run not in known and one.run >= self.last_ms]:
             raise LedgerTaken(
-                f"the ledger in {self.folder} got the run of {shown_moment(added[-1])} while this one worked, "
+                f"the ledger in {self.folder} got the run of {shown_moment(added[-1])} during this run, "
                 "so this one was not added: one run at a time may write to it; run again"
             )
         kept_from = min(run - keep_ms, self.last_ms - _KEPT_MS) // DAY_MS * DAY_MS if keep_ms else 0
