@@ -69,7 +69,7 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Write to standard error what is not a result, such as progress.
+    """Write progress and notes to standard error, which has no results.
 
     If that fails, for example on a full disk, the command goes on; its exit code tells how it ended.
     """

@@ -1,4 +1,4 @@
-"""What a worker does after an aborted batch."""
+"""Reactions of a worker to an aborted batch."""
 
 from __future__ import annotations
 
