@@ -69,7 +69,7 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Write progress and notes to standard error, which has no results.
+    """Write progress and notes, which are not results, to standard error.
 
     If that fails, for example on a full disk, the command goes on; its exit code tells how it ended.
     """
