@@ -152,7 +152,9 @@ def acknowledged_count(status: object, ack_index: object, size: int) -> int:
         )
     index = whole_number(ack_index, "ack_index")
     if index < -1:
-        raise IllegalSetting(f"ack_index is {index}; use -1 to send the whole batch back, {size - 1} to acknowledge it")
+        raise IllegalSetting(
+            f"ack_index is {index}; use -1 to send the whole batch back, {size - 1} or more to acknowledge it"
+        )
     return min(index + 1, size)
 
 

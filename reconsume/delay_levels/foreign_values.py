@@ -78,8 +78,9 @@ def check_utf8(what: str, *texts: object) -> None:
         try:
             if isinstance(text, str):
                 str.encode(text)
-        except UnicodeEncodeError:
-            raise IllegalSetting(f"{what} must be UTF-8, got {shown(text)}; pass bytes for other encodings") from None
+        except UnicodeEncodeError as error:
+            half = f"character {error.start} is half of a pair: {error.object[error.start]!r}"
+            raise IllegalSetting(f"{what} must be text that UTF-8 can hold; {half}") from None
 
 
 def check_range(name: str, value: int, low: int, high: int) -> int:
@@ -98,17 +99,7 @@ def check_types(arguments: Mapping[str, object], /, **kinds: type | tuple[type, 
     """
     for name, allowed in kinds.items():
         value = of_type(arguments[name], name, *(allowed if isinstance(allowed, tuple) else (allowed,)))
-        if isinstance(value, str):
-            _check_utf8(value, name)
-
-
-def _check_utf8(text: str, name: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise IllegalSetting(
-            f"{name} must be text that UTF-8 can hold; character {error.start} is half of a pair: {text[error.start]!r}"
-        ) from None
+        check_utf8(name, value)
 
 
 def of_type(value: T, name: str, *kinds: type, such_as: str = "") -> T:

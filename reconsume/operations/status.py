@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -217,7 +218,8 @@ def _groups(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
     found = set()
     for topic in topics:
         if names.is_parked(topic):
-            found.add(names.group_parked_in(topic))
+            with suppress(IllegalName):
+                found.add(names.group_parked_in(topic))
             continue
         name = names.rocketmq_name(topic)
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):

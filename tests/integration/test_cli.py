@@ -6,11 +6,13 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.installation import Installation, settings_for
@@ -18,6 +20,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
+GUARD_AND_WORKER = 2
+"""Processes whose command line names an instance."""
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -137,19 +141,18 @@ def test_the_demo_takes_rows_of_ones_own(tmp_path: Path) -> None:
     shutil.rmtree(page.parent)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
-def test_a_demo_that_is_told_to_stop_leaves_no_process_behind() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_ends_early_leaves_no_process_behind(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-m", "reconsume", "demo"], stderr=subprocess.DEVNULL) as demo:
-        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
 
-        def schedulers() -> list[Path]:
-            found = [Path("/proc", pid) for pid in children.read_text().split()]
-            return [one for one in found if b"scheduler" in (one / "cmdline").read_bytes()]
+        def begun() -> list[psutil.Process]:
+            found = psutil.Process(demo.pid).children(recursive=True)
+            return found if sum("--instance-id" in one.cmdline() for one in found) >= GUARD_AND_WORKER else []
 
-        left = wait_until(schedulers, 120, "a scheduler runs")
-        demo.terminate()
-        assert demo.wait(120) == 128 + 15
-    wait_until(lambda: not any(one.exists() for one in left), 60, "the scheduler is gone")
+        left = wait_until(begun, 120, "a scheduler runs")
+        demo.send_signal(number)
+        demo.wait(120)
+    wait_until(lambda: not any(one.is_running() for one in left), 60, "Kafka and the scheduler are gone")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class BoundedCalls:
             Exception: raised by one of the calls.
         """
         result: _Result = SimpleQueue()
-        decided = Lock()  # acquired by the side that decides whether the second call begins
+        decided = Lock()  # its owner decides whether the second call begins
 
         def both() -> None:
             call()

@@ -125,7 +125,7 @@ class Settings(_Strict):
     @field_validator("bootstrap_servers")
     @classmethod
     def _servers_are_addresses(cls, value: str) -> str:
-        """Refuse illegal addresses: librdkafka would retry them again and again, and takes port 99999 for 34463."""
+        """Refuse illegal addresses: librdkafka would retry them without an end, and takes port 99999 for 34463."""
         servers = [one.strip() for one in value.split(",") if one.strip()]
         if not servers:
             raise IllegalSetting("the list is empty; write host:port, comma-separated")

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty
+from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -101,7 +101,7 @@ def recent_send_backs(
     for read in _appended(base, names, list(windows(since_ms, now_ms)), most_bytes, stop):
         try:
             found = _read(read, names)
-        except MalformedProperty as error:
+        except (MalformedProperty, IllegalName) as error:
             logger.info("%s-%s@%s: %s", *read[:3], error)
             continue
         if found is not None and (groups is None or found[0].group in groups):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import is_end, is_missing, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.short_polls import poll_until
 from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.scheduler.membership.assignment import Assignment
@@ -36,7 +37,7 @@ class Source:
 
         Shown by benchmarks/lateness.py.
         """
-        message = self._consumer.poll(timeout)
+        message = poll_until(self._consumer, timeout)
         if message is not None:
             self._keep([message])
             self._keep(self._consumer.consume(self._most))

@@ -103,16 +103,16 @@ def _require_column(row: Row, key: str | None) -> None:
 def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
     """Run a scheduler worker in a separate process, as in production."""
     management = f"127.0.0.1:{free_port()}"
-    with tempfile.TemporaryFile() as log:
-        worker = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
-                *("--bootstrap-servers", bootstrap_servers, "--management", management),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    command = [
+        # The guard ends the worker when our end of the pipe closes, however this process ends.
+        *(sys.executable, "-P", "-m", "reconsume.cli.broker.guard"),
+        *(sys.executable, "-P", "-m", "reconsume", "scheduler", "--instance-id", f"demo-{number}"),
+        *("--bootstrap-servers", bootstrap_servers, "--management", management),
+    ]
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT) as worker,
+    ):
         try:
             _wait_until_ready(f"http://{management}/readyz", worker)
             yield
@@ -123,7 +123,6 @@ def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
                 )
         finally:
             worker.terminate()
-            worker.wait()
 
 
 def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:

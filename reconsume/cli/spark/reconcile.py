@@ -24,7 +24,7 @@ from reconsume.cli.output import counted, one_line, print_json, print_json_line,
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute
 from reconsume.cli.spark.session import open_session
-from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalName, IllegalSetting, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.operations.points_in_time import parse_point_in_time
@@ -226,10 +226,7 @@ def read_committed(settings: Settings) -> Committed:
     lanes = all_partitions(read)
     committed = {scheduler: admin.committed(scheduler, lanes)}
     for topic, count in topics.items():
-        try:
-            name = names.rocketmq_name(topic)
-        except IllegalName:
-            continue
+        name = names.rocketmq_name(topic)
         if name.startswith(RETRY_PREFIX):
             group = name.removeprefix(RETRY_PREFIX)
             try:

@@ -25,7 +25,6 @@ from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, Rec
 from reconsume.delay_levels.foreign_values import (
     check_range,
     check_types,
-    check_utf8,
     checked_headers,
     of_type,
     type_name,
@@ -197,7 +196,6 @@ class DelayProducer:
             tags=(str, NoneType),
             keys=(str, NoneType),
         )
-        check_utf8("body, key, tags and keys", body, key, tags, keys)
         self._require_open()
         now = self._clock()
         wish = DelayWish.of(delay_level, deliver_at, delay, now)

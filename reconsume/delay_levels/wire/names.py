@@ -8,6 +8,7 @@ are encoded byte by byte: legal characters stay, everything else becomes `.XX`.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -258,10 +259,14 @@ class TopicNames:
         return name
 
     def rocketmq_name(self, topic: str) -> str:
-        """Return the name that people see: `%RETRY%<group>`, `%DLQ%<group>`, or the topic itself."""
+        """Return the name that people see: `%RETRY%<group>` or `%DLQ%<group>`, any other topic as it is.
+
+        A topic that only looks like one of a group, such as `reconsume.DLQ.my.group`, is another topic.
+        """
         for kind, ours in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
             if topic.startswith(self.prefix + kind):
-                return ours + decode_name(topic.removeprefix(self.prefix + kind))
+                with suppress(IllegalName):
+                    return ours + check_group(decode_name(topic.removeprefix(self.prefix + kind)))
         return topic
 
     def _topic(self, rest: str, group: str | None = None) -> str:

@@ -12,7 +12,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import IllegalName, MalformedProperty, ReconsumeError
+from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
 from reconsume.delay_levels.wire.properties import DLQ_ERRORS, OUR_PROPERTIES
@@ -124,10 +124,7 @@ class DeadLetterIndex:
 
     def _group_of(self, topic: str) -> str | None:
         """Return the group of a dead-letter topic."""
-        try:
-            name = self._cluster.names.rocketmq_name(topic)
-        except IllegalName:
-            return None
+        name = self._cluster.names.rocketmq_name(topic)
         return name.removeprefix(DLQ_PREFIX) if name.startswith(DLQ_PREFIX) else None
 
     def _new(self, partitions: list[Partition]) -> dict[Partition, _Unread]:

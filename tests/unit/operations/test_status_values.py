@@ -53,3 +53,12 @@ def test_what_waits_and_what_is_dead() -> None:
         "overdue_exact": True,
         "next_due_ms": None,
     }
+
+
+def test_topics_that_only_look_like_ours_are_left_out() -> None:
+    """Somebody has made them by hand; the status failed for all groups."""
+    with InMemoryKafka() as kafka:
+        for name in ("DLQ.my.group", "RETRY.my.group", "PARKED.my.group", "DELAY.my.lane", "DLQ."):
+            kafka.create_topic(f"reconsume.{name}")
+        status = collect_status(Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers)))
+    assert "my.group" not in str(status)

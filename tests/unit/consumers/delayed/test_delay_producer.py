@@ -40,7 +40,7 @@ def test_headers_in_any_collection_are_written(kafka: InMemoryKafka, producer: D
     [{"headers": [("\ud800", b"")]}, {"headers": [("a", "\ud800")]}, {"key": "\ud800"}, {"tags": "\ud800"}],
 )
 def test_a_text_without_utf8_is_refused(producer: DelayProducer, slip: dict[str, Any]) -> None:
-    with pytest.raises(IllegalSetting, match=r"must be UTF-8, got '.ud800'; pass bytes"):
+    with pytest.raises(IllegalSetting, match="must be text that UTF-8 can hold"):
         producer.send("flights", b"UA1545", **slip)
 
 

@@ -151,6 +151,14 @@ def test_an_ordinary_topic_is_its_own_name(topic: str) -> None:
     assert NAMES.kafka_topic(topic) == NAMES.rocketmq_name(topic) == topic
 
 
+@pytest.mark.parametrize("rest", ["my.group", ".ZZ", ".FF", "", "DEFAULT_CONSUMER"])
+@pytest.mark.parametrize("kind", ["RETRY.", "DLQ."])
+def test_a_topic_that_only_looks_like_one_of_a_group_is_shown_as_it_is(kind: str, rest: str) -> None:
+    """Somebody has made it by hand."""
+    topic = f"reconsume.{kind}{rest}"
+    assert NAMES.rocketmq_name(topic) == topic
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a%b", "%RETRY", "ü", "t" * 250, "topic\n"])
 def test_a_topic_that_kafka_cannot_hold_is_refused(name: str) -> None:
     with pytest.raises(IllegalName, match="illegal in Kafka; use at most 249 letters"):
