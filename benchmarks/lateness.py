@@ -167,7 +167,7 @@ def _steady(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
 
 
 def _bare(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
-    """The same with two loops that do nothing but wait and copy: what broker and machine leave of punctuality."""
+    """Measure the same with two loops that only wait and copy: the lateness that broker and machine cause."""
     case, records = f"{per_second:,}/s", per_second * (seconds + WARM_UP_SECONDS)
     with ExitStack() as stack:
         settings = stack.enter_context(installed(place.bootstrap_servers))
