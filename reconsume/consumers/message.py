@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
-from reconsume.bridge.librdkafka.undecodable import headers_of
+from reconsume.bridge.librdkafka.undecodable import shared_headers_of
 from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
@@ -132,7 +132,7 @@ class Message:
 
     @lazy
     def _headers(self) -> list[Header]:
-        return headers_of(self._polled)
+        return shared_headers_of(self._polled)
 
     @lazy
     def headers(self) -> list[Header]:

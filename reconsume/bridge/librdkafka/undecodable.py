@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable
 from gc import get_referents
 from operator import methodcaller
+from threading import RLock
 from typing import Final, Protocol
 
 from reconsume.bridge.process.polled_records import PolledRecord
@@ -22,6 +23,7 @@ from reconsume.delay_levels.wire.properties import Header
 
 logger = logging.getLogger(__name__)
 
+_DECODING: Final = [RLock() for _ in range(16)]
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
 _HEADERS: Final[Callable[[PolledRecord], list[Header] | None]] = methodcaller("headers")
 """Not `message.headers()`: once specialised, Python (3.11) notices its error only in a later call."""
@@ -39,6 +41,18 @@ def headers_of(message: PolledRecord) -> list[Header]:
         return _HEADERS(message) or []
     except SystemError as error:
         return _with_names(message, error)
+
+
+def shared_headers_of(message: PolledRecord) -> list[Header]:
+    """Return the headers of a message that several threads may ask at once, such as listener and consume timeout.
+
+    confluent-kafka (2.16) decodes headers on first use. If a garbage collection lets another thread in meanwhile, that
+    one decodes and frees them too, and Python crashes. Test: tests/unit/consumers/test_message.py.
+    Remove when: `Message.headers()` of confluent-kafka can be called in several threads.
+    """
+    # Several, so that threads with different messages rarely meet; reentrant for what a collection runs in this thread.
+    with _DECODING[id(message) // 64 % len(_DECODING)]:
+        return headers_of(message)
 
 
 def mend_headers(message: PolledRecord) -> None:

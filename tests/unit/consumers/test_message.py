@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from reconsume.consumers.message import KafkaRecord, Message
@@ -168,3 +171,38 @@ def test_its_topic_is_without_the_namespace_on_a_retry_and_after_a_local_failure
 
 def test_its_repr_says_where_it_stood() -> None:
     assert repr(retry()) == "<Message reconsume.RETRY.departures-0@7>"
+
+
+ASKED_AT_ONCE = """
+import gc, threading, time, psutil
+from concurrent.futures import ThreadPoolExecutor
+from confluent_kafka import Consumer, Producer
+from reconsume.consumers.message import Message
+wanted = [(f"name-{number}", b"x") for number in range(200)]
+producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+while not (ports := [one.laddr.port for one in psutil.Process().net_connections() if one.status == "LISTEN"]):
+    producer.poll(0.1)
+for _ in range(20):
+    producer.produce("flights", b"", headers=wanted)
+while producer.flush(1):
+    pass
+consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{ports[0]}", "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.subscribe(["flights"])
+polled = []
+while len(polled) < 20:
+    polled += [one for one in consumer.consume(20, 1) if one.error() is None]
+gc.set_threshold(20)
+gc.callbacks.append(lambda phase, info: time.sleep(0.0002))  # another thread may go on during a collection
+def headers_of(message, line):
+    line.wait(60)
+    return message.all_headers
+for one in polled:
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(headers_of, [Message(one, "retry")] * 3, [threading.Barrier(3)] * 3))
+    assert found == [wanted] * 3
+"""
+
+
+def test_threads_may_ask_for_the_headers_of_a_message_at_once() -> None:
+    """In a process of its own, because confluent-kafka's defect ends it."""
+    subprocess.run([sys.executable, "-c", ASKED_AT_ONCE], check=True, timeout=120)
