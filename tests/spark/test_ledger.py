@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.reconcile import LedgerTaken, ledger_runs, read_ledger
 from reconsume.spark_connectors.reconcile.records import ledger_log
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
@@ -31,8 +31,9 @@ def attempts(spark: SparkSession, run: int, outcome: str = "moved") -> DataFrame
     rows = [{"group": "g", "origin_message_id": f"flights/{run}/{number}"} for number in range(ATTEMPTS)]
     frame = local_rows(spark, rows, "`group` STRING, origin_message_id STRING")
     moment = F.timestamp_millis(F.lit(run))
-    moments = dict.fromkeys(("asked", "appended", "delivered"), moment)
-    return frame.withColumns({"replay_times": F.lit(0), "attempt": F.lit(1), "outcome": F.lit(outcome), **moments})
+    more = dict.fromkeys(("asked", "appended", "delivered"), moment)
+    more |= {"notes": F.array().cast("array<string>"), "released": F.lit(None).cast("string")}
+    return frame.withColumns({"replay_times": F.lit(0), "attempt": F.lit(1), "outcome": F.lit(outcome), **more})
 
 
 def add(spark: SparkSession, folder: str, run: int, keep_days: int = 0) -> None:
@@ -93,7 +94,7 @@ def test_while_a_process_writes_to_it_another_one_is_refused(
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda: other.pid)
             LedgerLog(spark, folder, ()).begin(START, PREFIX)
-        with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
+        with pytest.raises(LedgerTaken, match=f"process {other.pid} has been writing to the ledger"):
             GrownLedger.open(spark, folder, PREFIX, START + 1)
         other.communicate(b"\n")
     log, _ = GrownLedger.open(spark, folder, PREFIX, START + 1)  # it has died
@@ -165,7 +166,7 @@ def test_a_run_that_is_refused_moves_no_files(
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda: other.pid)
             LedgerLog.open(spark, folder, START + DAY_MS, None).begin(START + DAY_MS + 1, PREFIX)
-        with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
+        with pytest.raises(LedgerTaken, match=f"process {other.pid} has been writing to the ledger"):
             add(spark, folder, START + DAY_MS + 2)
         other.communicate(b"\n")
     assert files() == before
@@ -188,7 +189,7 @@ def test_two_runs_that_put_a_day_together_at_once_lose_nothing(
         write(rows, path)
 
     monkeypatch.setattr(ledger_log, "write_rows", meanwhile)
-    with suppress(PySparkException):  # the files that it reads are gone
+    with suppress(ReconsumeError), explained("tidying up"):  # the files that it reads are gone
         other.tidy()
     assert read_ledger(spark, folder).count() == 3 * ATTEMPTS
 

@@ -84,18 +84,31 @@ def test_a_replay_is_a_flood_and_goes_to_its_groups_bulk_partition(
 
 def test_it_starts_a_spark_of_its_own_and_prints_nothing_but_json(bootstrap_servers: str, tmp_path: Path) -> None:
     one = with_dead_letters(bootstrap_servers, 2)
-    command = [sys.executable, "-m", "reconsume", "replay", "--plan", str(tmp_path / "plan"), "--dry-run", "-o", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "reconsume",
+        "replay",
+        "--plan",
+        str(tmp_path / "größe"),
+        "--dry-run",
+        "-o",
+        "json",
+    ]
     options = ("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1")
     settings = one.settings
     where = ("-b", settings.bootstrap_servers, "--config", str(tmp_path / "settings.toml"))
     (tmp_path / "settings.toml").write_text(f'topic_prefix = "{settings.topic_prefix}"')
     # As in a container: nothing is written but to TMPDIR and to the plan.
-    cache, home, temporary = (tmp_path / name for name in ("cache", "home", "tmp"))
+    cache, home, temporary = (tmp_path / name for name in ("cache", "home", "a b"))
     for folder in (cache, home, temporary):
         folder.mkdir()
     jars = connector_jars(find_java(), lambda _line: None)
     (cache / jars.name).symlink_to(jars)
     environment = os.environ | {"RECONSUME_CACHE_DIR": str(cache), "HOME": str(home), "TMPDIR": str(temporary)}
+    # And beside another Spark.
+    environment |= {"SPARK_HOME": "/opt/spark", "SPARK_REMOTE": "sc://a", "PYSPARK_SUBMIT_ARGS": "--master yarn"}
+    environment["LC_ALL"] = "C"
     done = subprocess.run(
         [*command, *options, *where],
         capture_output=True,

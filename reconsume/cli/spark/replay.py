@@ -66,7 +66,7 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     which["topic_prefix"] = settings.topic_prefix
     bulk_partitions = _check_topics(settings, which.get("groups", ()), which.get("topics", ()))
     how = {**options.how, "bulk_partitions": bulk_partitions, "options": options.spark.kafka}
-    with working("starting", quiet=as_json) as say, explained("Spark did not start"):
+    with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark)
     try:
         run = _Replay(spark, settings.bootstrap_servers, folder, which, how, options, as_json)

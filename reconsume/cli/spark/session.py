@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import chdir, nullcontext
 from pathlib import Path
@@ -13,6 +14,7 @@ from reconsume.cli.broker.jars import JarSet, Progress, cached_jars
 from reconsume.cli.spark.java import own_folder, temporary_folder, use_java
 from reconsume.cli.spark.options import SparkChoice
 from reconsume.spark_connectors import configure, packages
+from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.session import runs_tasks_once
 
 _MODULES: Final = """<ivy-module version="2.0">
@@ -85,6 +87,7 @@ def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True)
     if chosen.remote is not None:
         progress(f"connecting to {chosen.remote}")
         return SparkSession.builder.remote(chosen.remote).getOrCreate()
+    _leave_out_other_sparks(chosen.master)
     java, is_local = use_java(), chosen.master.startswith("local")
     jars = connector_jars(java, progress) if is_local else None
     progress("starting Spark" if is_local else f"starting Spark on {chosen.master}")
@@ -93,8 +96,18 @@ def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True)
     settings: dict[str, Any] = ours | chosen.settings
     builder = SparkSession.builder.master(chosen.master).appName("reconsume").config(map=settings)
     # Spark creates a folder named artifacts in the current folder, which may not be writable.
-    with chdir(own_folder()) if is_local else nullcontext():
+    with explained("Spark did not start"), chdir(own_folder()) if is_local else nullcontext():
         return configure(builder, jars_dir=jars).getOrCreate()
+
+
+def _leave_out_other_sparks(master: str) -> None:
+    """Remove the environment of other Sparks: the command line names the one that is used."""
+    os.environ.pop("SPARK_REMOTE", None)
+    if master.startswith("local"):
+        for name in ("SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
+            os.environ.pop(name, None)
+        if os.environ.get("LC_ALL") in ("C", "POSIX"):
+            os.environ["LC_ALL"] = "C.UTF-8"  # otherwise Java reads no path outside ASCII
 
 
 def _places() -> dict[str, str]:
