@@ -38,7 +38,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 1.0
-COMPLETING_MS: Final = 5.0
+COMPLETING_MS: Final = 2.0
 """How long brokers may need to complete a transaction after they have confirmed its commit."""
 _SOME_TOPIC: Final = "__consumer_offsets"
 """A request for all topics takes long with thousands of topics."""

@@ -66,9 +66,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 def test_offsets_go_first_right_after_a_commit_and_records_else(bench: Bench) -> None:
     records_first = ["begin", "records", "offsets 1", "commit"]
     assert bench.write() == records_first
-    bench.now += 4
+    bench.now += 1
     assert bench.write() == ["begin", "offsets 1", "records", "commit"]
-    bench.now += 6
+    bench.now += 3
     assert bench.write() == records_first
 
 
