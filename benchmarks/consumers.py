@@ -138,7 +138,7 @@ _WAITING: Final = (
 
 @measurement("drop-in", rounds=5, quick_rounds=3)
 def drop_in(place: Place) -> Iterator[Sample]:
-    """The drop-in Consumer against confluent-kafka's own, by `consume` and by `poll`."""
+    """The drop-in Consumer against confluent-kafka's, by `consume` and by `poll`."""
     settings, topic, records = _backlog(place)
     for way in ("consume", "poll"):
         run = partial(run_program, _LOOP)
@@ -150,7 +150,7 @@ def drop_in(place: Place) -> Iterator[Sample]:
 
 @measurement("push-consumer", rounds=5, quick_rounds=3)
 def push_consumer(place: Place) -> Iterator[Sample]:
-    """PushConsumer against a loop that only calls the listener, and against one that does not even that."""
+    """PushConsumer against a loop that only calls the listener, and against one that does not call it."""
     settings, topic, records = _backlog(place)
     arguments = (place.bootstrap_servers, settings.topic_prefix, topic, str(records))
     for size in (32, 1):

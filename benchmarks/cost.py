@@ -45,7 +45,7 @@ SECONDS_OF_A_DAY: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What fails.
+    """The workload of failed messages.
 
     Attributes:
         failed_messages: messages that failed at least once.
@@ -71,7 +71,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What nobody measured here.
+    """Values that were not measured here.
 
     Attributes:
         records_of_a_batch: in the log, where producers are busy.
@@ -115,7 +115,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a product takes for a workload.
+    """The resources that a product needs for a workload.
 
     Attributes:
         product: its name.
@@ -261,7 +261,7 @@ def _shared_topics() -> list[int]:
 
 
 def measured(results: Sequence[Result]) -> Measured:
-    """Take the model's values from recorded results; one that is not recorded is not a number, nor is what needs it."""
+    """Take the model's values from recorded results; missing values, and all that depends on them, are not numbers."""
     medians = {one.key: one.median for one in results}
 
     def value(*key: str) -> float:
@@ -298,7 +298,7 @@ def table(load: Workload, know: Measured, assume: Assumed) -> str:
 
 
 def checks(results: Sequence[Result], assume: Assumed) -> Iterator[tuple[str, float, float]]:
-    """Yield what the model says of small cases, and what was measured: (name, model, measured)."""
+    """Yield predictions of the model for small cases beside the measurements: (name, model, measured)."""
     medians = {one.key: one.median for one in results}
     case = "backlog of 100,000, values of 200 bytes"
     model = _waiting_bytes(len(PAYLOAD)) + _HEAD / assume.records_of_a_batch
@@ -309,7 +309,7 @@ def checks(results: Sequence[Result], assume: Assumed) -> Iterator[tuple[str, fl
 
 
 def on_paper(waiting: int, load: Workload, know: Measured, assume: Assumed) -> Iterator[tuple[str, str]]:
-    """Yield what so many waiting records take: names and values."""
+    """Yield the resources of this many waiting records: names and values."""
     record = _waiting_bytes(load.value_bytes) + _HEAD / assume.records_of_a_batch
     partitions = TopicSettings().delay_partitions + TopicSettings().bulk_partitions
     disk = waiting * record

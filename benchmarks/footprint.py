@@ -1,4 +1,4 @@
-"""What processes take when they wait, and what the brokers keep: memory, start-up, idle CPU, withdrawals, bytes."""
+"""The resources of idle processes and of brokers: memory, start-up, idle CPU, withdrawals, bytes."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def withdrawals(place: Place) -> Iterator[Sample]:
 
 
 def _withdraw(settings: Settings, count: int) -> None:
-    """Withdraw messages that nobody has sent, due in 1 to 39 days, as DelayProducer writes it."""
+    """Withdraw messages that do not exist, due in 1 to 39 days, as DelayProducer writes it."""
     producer = Producer(settings.client_settings() | {"linger.ms": 20})
     now = time.time_ns() // 1_000_000
     for number in range(count):

@@ -48,7 +48,7 @@ HEADERS: Final = {
 
 
 class _Numbers:
-    """Counts down, for all that work side by side."""
+    """A countdown for all concurrent tasks."""
 
     def __init__(self, number: int) -> None:
         self._left = number

@@ -53,7 +53,7 @@ READ_SECONDS: Final = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a program says of itself.
+    """The figures that a program reports about itself.
 
     Attributes:
         rate: records per second.
@@ -66,13 +66,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A scheduler process, with the address that tells its state."""
+    """A scheduler process, with its management address."""
 
     pid: int
     management: str
 
     def seconds_until(self, path: str) -> float:
-        """Wait for `/livez` or `/readyz` to agree, and return the seconds from this call on.
+        """Wait until `/livez` or `/readyz` answers 200; return the seconds since this call.
 
         Raises:
             TimeoutError: it never does.
@@ -100,7 +100,7 @@ def install(bootstrap_servers: str, table: str = "1s 2s") -> Settings:
 
 @contextmanager
 def installed(bootstrap_servers: str, table: str = "1s 2s") -> Iterator[Settings]:
-    """`install`, and its topics are deleted at the end: what one measurement leaves must not weigh on the next."""
+    """Like `install`, but deletes the topics at the end, so that they do not affect the next measurement."""
     settings = install(bootstrap_servers, table)
     try:
         yield settings
@@ -113,7 +113,7 @@ def installed(bootstrap_servers: str, table: str = "1s 2s") -> Iterator[Settings
 
 
 def waiting_headers(origin: str, offset: int, group: str = "bench") -> list[tuple[str, str | bytes | None]]:
-    """Return the headers of a record that waits, as a consumer writes them."""
+    """Return the headers of a waiting record, as a consumer writes them."""
     return [
         ("RETRY_TOPIC", origin.encode()),
         ("ORIGIN_MESSAGE_ID", f"{origin}/0/{offset}".encode()),
@@ -133,7 +133,7 @@ def fill(
     payload: bytes = PAYLOAD,
     groups: Sequence[str] = ("bench",),
 ) -> None:
-    """Produce waiting records of some groups to some delay topics, in turns, as fast as it goes."""
+    """Produce waiting records for some groups to some delay topics, in turns, as fast as possible."""
     producer = Producer(settings.client_settings() | {"linger.ms": 20, "partitioner": "murmur2_random"})
     for number in range(records):
         produce_one(producer, topics[number % len(topics)], number, payload, groups[number % len(groups)])
@@ -224,7 +224,7 @@ def run_program(program: str, *arguments: str) -> Told:
 
 
 def read_all(settings: Settings, topics: dict[str, int], records: int) -> Iterator[tuple[str, bytes | None, int]]:
-    """Yield (topic, key, timestamp) of committed records from the beginning on, until so many were read."""
+    """Yield (topic, key, timestamp) of committed records from the beginning, until this many were read."""
     consumer = Consumer(
         settings.client_settings()
         | {"group.id": "bench-reader", "enable.auto.commit": False, "auto.offset.reset": "earliest"}

@@ -1,4 +1,4 @@
-"""How late records are: at a steady rate, with moments of their own, and from a failure to its next delivery."""
+"""The lateness of records: at a steady rate, with due times of their own, and from a failure to the next delivery."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _steady(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
 
 
 def _bare(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
-    """The same with two loops that do nothing but wait and copy: what broker and machine leave of punctuality."""
+    """Measure the same with two loops that only wait and copy: the lateness that broker and machine cause."""
     case, records = f"{per_second:,}/s", per_second * (seconds + WARM_UP_SECONDS)
     with ExitStack() as stack:
         settings = stack.enter_context(installed(place.bootstrap_servers))
@@ -188,7 +188,7 @@ def _bare(place: Place, per_second: int, seconds: int) -> Iterator[Sample]:
 
 
 def _due_and_moved(settings: Settings, records: int) -> tuple[dict[bytes, int], list[tuple[int, bytes]]]:
-    """Return the due moment of each key, and by how many milliseconds each key is late at its append."""
+    """Return the due time of each key, and by how many milliseconds each key was appended late."""
     lane, retry = settings.names.delay(LEVEL_MS), settings.names.retry("bench")
     waiting = read_all(settings, {lane: LANE_PARTITIONS}, records)
     due = {key or b"": stamp + LEVEL_MS for _, key, stamp in waiting}
@@ -197,7 +197,7 @@ def _due_and_moved(settings: Settings, records: int) -> tuple[dict[bytes, int], 
 
 @contextmanager
 def _reader(settings: Settings, topic: str) -> Iterator[Callable[[], Iterator[tuple[int, int]]]]:
-    """Read committed records in a process of its own, so that the feeder does not hold it up.
+    """Read committed records in a separate process, so that the feeder does not delay it.
 
     Gives a function that waits until no more come, and yields the number of each record and its moment in ms.
     """
@@ -249,7 +249,7 @@ def delayed(place: Place) -> Iterator[Sample]:
 
 
 def _feed_delayed(settings: Settings, topic: str, per_second: int, records: int) -> dict[bytes, int]:
-    """Produce the messages; return the due moment of each key."""
+    """Produce the messages; return the due time of each key."""
     producer = Producer(settings.client_settings() | {"linger.ms": 1, "partitioner": "murmur2_random"})
     chance, started, due = random.Random(7), time.monotonic(), {}
     for number in range(records):

@@ -1,4 +1,4 @@
-"""How late records are of groups that a worker has not seen, with retry topics that exist or have to be made."""
+"""The lateness of records of groups that a worker has not seen, with retry topics that exist or must be created."""
 
 from __future__ import annotations
 

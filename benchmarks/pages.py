@@ -1,4 +1,4 @@
-"""`docs/performance.md` and `docs/cost.md`, made of the recorded results by `make docs`."""
+"""`docs/performance.md` and `docs/cost.md`, generated from the recorded results by `make docs`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RECORDED: Final = _HERE / "results.json"
 _MADE: Final = "<!-- made by `make docs` from benchmarks/{source}; do not edit -->"
 _BILLION: Final = 1_000_000_000
 _FIGURE: Final = re.compile(r"\{\{ (.+?) \| (.+?) \| (.+?) \}\}")
-"""Where a page's text names a measurement, its case and its figure."""
+"""A placeholder in a page's text: a measurement, its case and its figure."""
 
 
 def _performance() -> str:
@@ -88,7 +88,7 @@ def _values(of: Workload | Assumed, without: tuple[str, ...] = ()) -> list[str]:
 
 
 def _meanings(docstring: str) -> dict[str, str]:
-    """Return the attributes of a docstring; each stands on one line."""
+    """Return the attributes of a docstring, each on one line."""
     lines = docstring.partition("Attributes:")[2].splitlines()
     return {name: meaning.rstrip(".") for name, _, meaning in (line.strip().partition(": ") for line in lines) if name}
 

@@ -1,4 +1,4 @@
-"""How long the partitions of a scheduler worker stand still when it, or the broker, dies.
+"""How long the partitions of a scheduler worker stand still after it, or the broker, dies.
 
     python -m benchmarks.recovery --rounds 10
 
@@ -78,7 +78,7 @@ class Flow:
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._feed, self._read)]
 
     def start(self) -> None:
-        """Begin to feed and to read."""
+        """Start both."""
         for one in self._threads:
             one.start()
 
@@ -129,7 +129,7 @@ class Flow:
                     self.delivered.append(Delivered(*due, message.timestamp()[1], now))
 
     def since(self, when_ms: float) -> list[Delivered]:
-        """Those that became due later, as far as they are delivered."""
+        """Return the delivered records that became due later."""
         found = []
         for one in reversed(list(self.delivered)):
             if one.read_ms < when_ms:
@@ -139,7 +139,7 @@ class Flow:
         return found
 
     def is_steady(self) -> bool:
-        """Whether every partition has delivered, and nothing was late, for some seconds."""
+        """Return whether every partition has delivered, and nothing was late for some seconds."""
         since = time.time() * 1_000 - STEADY_SECONDS * 1_000
         recent = self.since(since)
         return {one.partition for one in recent} == set(range(PARTITIONS)) and not any(
@@ -149,7 +149,7 @@ class Flow:
 
 @dataclass
 class Worker:
-    """A scheduler process that is started again and again."""
+    """A scheduler process that is started again after each kill."""
 
     name: str
     settings: Settings
@@ -158,7 +158,7 @@ class Worker:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start the process."""
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -175,14 +175,14 @@ class Worker:
             )
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
 
 class Trial:
-    """Two workers, their flow, and what is done to them."""
+    """Two workers, their flow of records, and the faults."""
 
     def __init__(self, kafka: LocalKafka, settings: Settings, workers: Sequence[Worker], flow: Flow) -> None:
         self.kafka = kafka
@@ -192,7 +192,7 @@ class Trial:
         self._admin = KafkaAdmin(settings.client_settings())
 
     def owned(self) -> dict[str, set[int]]:
-        """The partitions of each worker by its name."""
+        """Return the partitions of each worker by its name."""
         group = self._settings.topic_prefix + "scheduler"
         client = AdminClient(self._settings.client_settings() | {"log_level": 0})
         found = client.describe_consumer_groups([group], request_timeout=5)[group].result(6)
@@ -209,17 +209,17 @@ class Trial:
         }
 
     def settle(self) -> None:
-        """Wait until nothing is late and both workers have partitions, and a moment more."""
+        """Wait until nothing is late and both workers have partitions, and then a moment longer."""
         wait_until(lambda: self.flow.is_steady() and all(self.owned().values()), "a steady state")
         time.sleep(random.random())
 
     def has_open_transaction(self) -> bool:
-        """Whether readers of the retry topic are held up now."""
+        """Return whether readers of the retry topic are blocked now."""
         where = self._settings.names.retry("bench"), 0
         return self._admin.end_offsets([where])[where] < self._admin.end_offsets([where], uncommitted=True)[where]
 
     def recovery(self, partitions: set[int], since_ms: float) -> Recovery:
-        """Wait until these partitions deliver again, and measure it."""
+        """Wait until these partitions deliver again; return the time."""
         was_open = len(partitions) < PARTITIONS and self.has_open_transaction()
 
         def is_over() -> bool:
@@ -238,7 +238,7 @@ class Trial:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Look again until it holds.
+    """Check again and again until the condition holds.
 
     Raises:
         TimeoutError: it does not.

@@ -152,7 +152,7 @@ def sidecar_send_backs(place: Place) -> Iterator[Sample]:
 
 
 class _Calls:
-    """Callers that make one call after the other.
+    """Callers that each make one call after another.
 
     Args:
         url: of the send-backs of a group.
@@ -210,7 +210,7 @@ class _Calls:
 
 @contextmanager
 def _sidecar(settings: Settings) -> Iterator[tuple[str, psutil.Process]]:
-    """Run the sidecar in a process of its own; give the address of its API."""
+    """Run the sidecar in a separate process; yield the address of its API."""
     command = [sys.executable, "-m", "benchmarks.send_backs", settings.bootstrap_servers, settings.topic_prefix]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -39,13 +39,13 @@ from reconsume.cli.judging.reading import TopicReader
 
 EVERY_SECONDS = 10.0
 WARM_SHARE = 0.2
-"""Of the time: until then caches and pools fill."""
+"""The share of the time in which caches and pools still fill."""
 BACKLOG, LAST_SECONDS = 20_000, 120.0
 PUSHED_PREFIX = "pushed."
 
 
 class Sample(NamedTuple):
-    """A process at a moment; minutes since the beginning, memory in MiB."""
+    """A sample of a process: minutes since the start, memory in MiB."""
 
     minutes: float
     memory: float
@@ -55,7 +55,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Watched:
-    """A process over the time."""
+    """The samples of a process over time."""
 
     name: str
     process: psutil.Process
@@ -68,7 +68,7 @@ class Watched:
             self.samples.append(Sample(minutes, memory, self.process.num_fds(), self.process.num_threads()))
 
     def row(self, warm_minutes: float) -> str:
-        """How it was from then on; memory's slope is that of the line through all samples."""
+        """Return the summary from then on; memory's slope is that of a line fitted to all samples."""
         warm = [one for one in self.samples if one.minutes >= warm_minutes]
         slope = statistics.linear_regression([one.minutes for one in warm], [one.memory for one in warm]).slope
         handles, threads = [one.handles for one in warm], [one.threads for one in warm]
@@ -79,7 +79,7 @@ class Watched:
 
 
 class App(BaseHTTPRequestHandler):
-    """Fails as often as the message says."""
+    """An app that fails as often as the message says."""
 
     protocol_version = "HTTP/1.1"
 
@@ -91,12 +91,12 @@ class App(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def app() -> Iterator[str]:
-    """The address of an app that runs in this process."""
+    """Yield the address of an app in this process."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), App)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -109,7 +109,7 @@ def app() -> Iterator[str]:
 
 
 def under_test(bootstrap_servers: str, url: str, folder: Path) -> Processes:
-    """All processes; those of the sidecar have a prefix of their own, so that the judge does not see them."""
+    """Yield all processes; those of the sidecar have another prefix, so that the judge does not see them."""
     sidecar = folder / "sidecar.toml"
     sidecar.write_text(
         f'topic_prefix = "{PUSHED_PREFIX}"\n[[subscriptions]]\ngroup = "pushed"\ntopics = ["{ORIGIN}"]\nurl = "{url}"\n'
@@ -137,7 +137,7 @@ def under_test(bootstrap_servers: str, url: str, folder: Path) -> Processes:
 
 
 def watch(processes: Sequence[UnderTest], minutes: float, say: Callable[[str], None]) -> list[Watched]:
-    """Look at all of them until the time is over."""
+    """Sample all processes until the time is over."""
     watched = [Watched(one.name, psutil.Process(one.pid)) for one in processes]
     begun, told = time.monotonic(), 0
     while (passed := (time.monotonic() - begun) / 60) < minutes:
@@ -151,7 +151,7 @@ def watch(processes: Sequence[UnderTest], minutes: float, say: Callable[[str], N
 
 
 def soak(minutes: float, rate: float, say: Callable[[str], None]) -> tuple[list[Watched], TopicsVerdict]:
-    """Run it all."""
+    """Run the whole measurement."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = stack.enter_context(LocalKafka(version=NEWEST_KAFKA_VERSION))

@@ -46,14 +46,14 @@ Headers = list[tuple[str, bytes]]
 
 
 class Cost(NamedTuple):
-    """Seconds, and those of the CPU of all Java processes together."""
+    """Seconds, and the CPU seconds of all Java processes together."""
 
     seconds: float
     cpu: float
 
 
 _Pair = tuple[Cost, Cost]
-"""Of the baseline, and of this project."""
+"""The costs of the baseline and of this project."""
 
 
 def _attempts(count: int, *, skewed: bool = False) -> Iterator[tuple[str, Headers]]:
@@ -77,7 +77,7 @@ def _attempts(count: int, *, skewed: bool = False) -> Iterator[tuple[str, Header
 
 
 def history(settings: Settings, count: int, *, skewed: bool = False) -> None:
-    """Write send-backs, then their deliveries, which are due by then."""
+    """Write send-backs, then their deliveries, which are due by that time."""
     names = settings.names
     maker = TopicMaker(KafkaAdmin(settings.client_settings()), names, settings.topics)
     for number in range(GROUPS):
@@ -112,7 +112,7 @@ def spark(place: Place) -> Iterator[Sample]:
 
 
 def _reconcile(spark: SparkSession, bootstrap_servers: str, records: int, *, skewed: bool = False) -> list[_Pair]:
-    """Measure a history of so many records, two for each attempt."""
+    """Measure a history of this many records, two for each attempt."""
     settings = install(bootstrap_servers, "1s")
     history(settings, records // 2, skewed=skewed)
 
@@ -141,7 +141,7 @@ def _reconcile(spark: SparkSession, bootstrap_servers: str, records: int, *, ske
 
 
 def _replay(spark: SparkSession, bootstrap_servers: str, records: int) -> list[_Pair]:
-    """Measure so many dead letters."""
+    """Measure this many dead letters."""
     settings = install(bootstrap_servers)
     dead, copy = settings.names.dead_letter("bench"), settings.names.retry("copy")
     make_stamped(settings, [dead, copy], partitions=4)
@@ -150,7 +150,7 @@ def _replay(spark: SparkSession, bootstrap_servers: str, records: int) -> list[_
     sink = {"kafka.bootstrap.servers": bootstrap_servers, "topic": copy}
 
     def plan(folder: str) -> ReplayPlan:
-        """Plan for an installation of its own, on whose lane there is nothing yet: it sends all."""
+        """Make a plan for a separate installation with empty delay topics, so that it sends all."""
         prefix = install(bootstrap_servers).topic_prefix
         return plan_replay(spark, bootstrap_servers, folder, topics=[dead], topic_prefix=prefix)
 
@@ -175,7 +175,7 @@ _WORKS: Final[dict[str, tuple[_Work, str]]] = {
 
 
 def _in_turns(baseline: Callable[[], None], work: Callable[[], None]) -> list[_Pair]:
-    """Return the costs of both; each ran once before, because the first compiles what the others use."""
+    """Return the costs of both; each ran once before, so that code is compiled."""
     baseline()
     work()
     return [(_timed(baseline), _timed(work)) for _ in range(TURNS)]
@@ -189,7 +189,7 @@ def _timed(work: Callable[[], None]) -> Cost:
 
 
 def spark_processes() -> list[int]:
-    """Return the Java processes that this one has started: the driver, then its executors (Linux)."""
+    """Return the Java processes of this process: the driver, then its executors (Linux)."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -36,7 +36,7 @@ _NEW: Final = 1_000
 
 
 def simulate(spark: SparkSession, folder: Path, days: int) -> None:
-    """Give the ledger's only run so many predecessors, one a day."""
+    """Add this many earlier runs to the ledger's only run, one a day."""
     (settled,) = folder.glob("settled/day=*/run=*")
     earlier = spark.range(1, days).select((F.col("id") * DAY_MS).alias("ago"))
     rows = spark.read.parquet(str(settled)).crossJoin(F.broadcast(earlier))

@@ -73,7 +73,7 @@ while done < wanted:
 print(time.process_time() - cpu)
 consumer.close()
 """
-"""One source and one target: nothing but what a copy needs."""
+"""One source and one target: the least that a copy needs."""
 
 SEVERAL_SOURCES: Final = BARE.replace("offsets[one.partition()] =", "offsets[one.topic(), one.partition()] =").replace(
     "TopicPartition(source, partition, offset) for partition, offset in",
@@ -94,7 +94,7 @@ targets = {group: topic.decode() for group, topic in targets.items()}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A backlog and those who move it."""
+    """A backlog and the programs that move it."""
 
     levels: int = 1
     workers: int = 1
@@ -185,11 +185,11 @@ class _Backlog:
         make_stamped(settings, self._retry)
 
     def write(self) -> None:
-        """Write it."""
+        """Write the backlog."""
         fill(self._settings, self._lanes, self._records, groups=self._case.group_names)
 
     def delivered(self) -> tuple[Told, float]:
-        """Let workers deliver it; return their rate and CPU, and the largest peak of memory in MiB."""
+        """Let workers deliver the backlog; return their rate and CPU, and the largest peak of memory in MiB."""
         with ExitStack() as stack:
             names = [f"w{one}" for one in range(self._case.workers)]
             workers = [stack.enter_context(scheduler(self._settings, instance_id=name)) for name in names]
@@ -206,7 +206,7 @@ class _Backlog:
         return Told(append_rate(self._settings, self._retry, self._records), spent / self._records), peak
 
     def _wait_until_committed(self) -> None:
-        """Wait until the workers are done; to read what they write would take a core from them, as from no loop."""
+        """Wait until the workers are done, without reading their output, which would take a core from them."""
         group = {"group.id": self._settings.names.scheduler_group}
         lanes = [TopicPartition(lane, one) for lane in self._lanes for one in range(LANE_PARTITIONS)]
         with closing(Consumer(self._settings.client_settings() | group)) as asking:
@@ -217,7 +217,7 @@ class _Backlog:
                 time.sleep(0.05)
 
     def copied(self) -> list[Told]:
-        """Let the loop copy it to as many targets; for many groups let it copy to a single one too."""
+        """Let the loop copy the backlog to as many targets; for many groups also to a single target."""
         single = [self._settings.names.retry("bench") + ".bare"]
         one_target = BARE if self._case.levels == 1 else SEVERAL_SOURCES
         if self._case.groups == 1:

@@ -1,1 +1,1 @@
-"""Files for operators, and the programs that write what is generated among them."""
+"""Files for operators, and the programs that generate some of them."""

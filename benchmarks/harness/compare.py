@@ -39,7 +39,7 @@ class Regression:
 
 
 def limit(recorded: Result) -> float:
-    """Return the value that is still no regression."""
+    """Return the limit: the worst value that is not a regression."""
     sign = COMPARED[recorded.unit]
     return min(sign * value for value in recorded.values) * sign - sign * _MARGIN * recorded.median
 
@@ -55,6 +55,6 @@ def regressions(recorded: Iterable[Result], now: Iterable[Result]) -> list[Regre
 
 
 def unknown(recorded: Sequence[Result], now: Iterable[Result]) -> list[Result]:
-    """Return compared figures of this run that nobody recorded."""
+    """Return compared figures of this run that have no recorded value."""
     known = {one.key for one in recorded}
     return [one for one in now if one.unit in COMPARED and one.key not in known]

@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Place:
-    """The broker of a run, and how much is asked of it.
+    """The broker of a run, and the size of the measurements.
 
     Attributes:
         bootstrap_servers: of a local Kafka.
@@ -47,11 +47,11 @@ class Place:
     _kept: dict[str, object] = field(default_factory=dict)
 
     def size(self, full: int, quick: int) -> int:
-        """Return the number of records that fits the run."""
+        """Return the number of records for the size of the run."""
         return quick if self.quick else full
 
     def in_turn(self, things: Iterable[_T]) -> Sequence[_T]:
-        """Return them in this round's order: a pair is measured in both orders, so neither always comes warm."""
+        """Return them in this round's order; pairs run in both orders, so that neither is always the warm one."""
         listed = list(things)
         return listed[::-1] if self.turn % 2 else listed
 

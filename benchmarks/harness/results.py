@@ -36,7 +36,7 @@ class Result:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what names the figure in every run."""
+        """Return the name of the figure, the same in every run."""
         return self.measurement, self.case, self.figure
 
     @property
@@ -76,7 +76,7 @@ class RunResult:
 
 
 def read_runs(path: Path) -> dict[str, RunResult]:
-    """Return the runs of a file by their kind; none where there is no file."""
+    """Return the runs of a file by their kind; empty if the file does not exist."""
     if not path.exists():
         return {}
     return {kind: _run(told) for kind, told in json.loads(path.read_text("utf-8")).items()}
@@ -88,7 +88,7 @@ def _run(told: dict[str, Any]) -> RunResult:
 
 
 def write_run(path: Path, kind: str, run: RunResult) -> None:
-    """Write a run into the file; figures of measurements that did not run now stay as they were."""
+    """Write a run into the file; figures of measurements that did not run now are kept."""
     runs = read_runs(path)
     ran = {one.measurement for one in run.results}
     kept = [one for one in runs[kind].results if one.measurement not in ran] if kind in runs else []

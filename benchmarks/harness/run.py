@@ -1,4 +1,4 @@
-"""Runs measurements in rounds: each round is all of them, so a burst of other work meets one round of each."""
+"""Runs measurements in rounds of all of them, so that a burst of other load affects one round of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def local_place(*, quick: bool = False, large: bool = False) -> Iterator[Place]:
 
 
 def measure(place: Place, measurements: Sequence[Measurement], rounds: Callable[[Measurement], int]) -> list[Result]:
-    """Run all rounds of all measurements, and tell on standard error what runs."""
+    """Run all rounds of all measurements, and write the progress to standard error."""
     results = Results()
     for turn in range(max(map(rounds, measurements), default=0)):
         place.turn = turn
@@ -47,13 +47,13 @@ def measure(place: Place, measurements: Sequence[Measurement], rounds: Callable[
 
 
 def run_result(results: Sequence[Result]) -> RunResult:
-    """Add what a reader needs to repeat the run."""
+    """Add the facts that a reader needs to repeat the run."""
     command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
     return RunResult(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), command, _machine(), results)
 
 
 def _other_work() -> float:
-    """Return the share of all cores that is taken while nothing of ours runs.
+    """Return the busy share of all cores while no measurement runs.
 
     The least of three looks: the broker may still tidy up after the measurement before.
     """

@@ -17,7 +17,7 @@ HERE: Final = Path(__file__).parent
 
 
 def class_path(project: str, version: str = "", common: Sequence[str] = ("Figures", "Load")) -> str:
-    """Fetch and compile a project, unless it is there as it is now; return its class path.
+    """Fetch and compile a project, unless its current version is already there; return its class path.
 
     Args:
         project: a folder beside this file, with its `pom.xml`.
@@ -51,7 +51,7 @@ def class_path(project: str, version: str = "", common: Sequence[str] = ("Figure
 
 
 def run_java(path: str, main_class: str, *arguments: str, home: Path | None = None) -> list[tuple[str, str, float]]:
-    """Run a program; return what it told: figure, unit, value.
+    """Run a program; return what it printed: figure, unit, value.
 
     RocketMQ's client writes logs to its home.
     """

@@ -49,7 +49,7 @@ def parallel_consumer(place: Place) -> Iterator[Sample]:
 
 @measurement("peer-share-group", is_peer=True)
 def share_group(place: Place) -> Iterator[Sample]:
-    """A share group of Kafka 4.3 that releases each record once: redelivered at once, there is no delay."""
+    """A share group of Kafka 4.3 that releases each record once; redelivery is immediate, without a delay."""
     records = str(place.size(50_000, 5_000))
     for told in run_java(class_path("kafka"), "ShareBench", place.bootstrap_servers, records):
         yield Sample("backlog, each released once", *told)

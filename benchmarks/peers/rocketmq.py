@@ -34,7 +34,7 @@ VERSIONS: Final = {"4": "4.9.3", "5": "5.5.0"}
 LEVELS: Final = "1s 2s 1h 40s 40s 40s 40s"
 DUE_SECONDS: Final = 41.0
 ALONE_SECONDS: Final = 8.0
-"""The client that asks what was moved is a JVM too, and would take a core from the broker."""
+"""The client that polls the progress is a JVM too, and would take a core from the broker."""
 NAME_SERVER: Final = "127.0.0.1:9876"
 BROKER: Final = "127.0.0.1:10911"
 _OPEN: Final = (
@@ -81,7 +81,7 @@ def _in_a_namespace(place: Place, major: str) -> Iterator[Sample]:
 
 
 class _Installation:
-    """A name server and a broker; what clients measure goes to standard output, a figure a line.
+    """A name server and a broker; clients print each figure on a line of standard output.
 
     Args:
         stack: ends both.

@@ -1,1 +1,1 @@
-"""Writes the files under `deploy` that are made from the settings, the metrics, the values and the alerts."""
+"""Writes the files under `deploy` that are generated from settings, metrics, values and alerts."""

@@ -1,4 +1,4 @@
-"""`python -m deploy.generate` writes the generated files; `--check` says which of them are not current."""
+"""`python -m deploy.generate` writes the generated files; `--check` lists those that are out of date."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCS = DEPLOY.parent / "docs"
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file, as it should be."""
+    """Return the content of every generated file."""
     values = read_values()
     dashboards = {uid: dashboard_json(uid) for uid in DASHBOARDS}
     return {
@@ -39,7 +39,7 @@ def generated() -> dict[Path, str]:
 
 
 def stale() -> list[str]:
-    """Those that are not as they should be."""
+    """Return the files that are out of date."""
     return [
         str(path.relative_to(DEPLOY.parent))
         for path, text in generated().items()
@@ -48,7 +48,7 @@ def stale() -> list[str]:
 
 
 def main() -> None:
-    """Write them, or check."""
+    """Write the files, or check them."""
     if "--check" in sys.argv[1:]:
         if old := stale():
             sys.exit(f"not current: {', '.join(old)}; run: python -m deploy.generate")

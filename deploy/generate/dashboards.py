@@ -24,7 +24,7 @@ _ALL: Final = 'namespace=~"$namespace",release=~"$release"'
 
 @dataclass(frozen=True, slots=True)
 class PanelSpec:
-    """A panel: what it asks, by legend, and how it is drawn.
+    """A panel: its queries by legend, and how it is drawn.
 
     Attributes:
         metric: of the catalogue; its help is the panel's description.
@@ -42,7 +42,7 @@ class PanelSpec:
 
 
 def _rate(title: str, name: str, by: str, where: str = "", legend: str = "") -> PanelSpec:
-    """A counter's growth per second."""
+    """Return the query of a counter's growth per second."""
     exported = metric(name).exported
     selector = f"{where},SELECTOR" if where else "SELECTOR"
     query = f"sum by ({by}) (rate({exported}{{{selector}}}[$__rate_interval]))"
@@ -50,7 +50,7 @@ def _rate(title: str, name: str, by: str, where: str = "", legend: str = "") -> 
 
 
 def _quantiles(title: str, name: str, by: str) -> PanelSpec:
-    """The middle and the worst of a histogram."""
+    """Return the queries of a histogram's median and maximum."""
     queries = {
         f"{{{{{by}}}}} p{percent}": f"histogram_quantile({percent / 100}, sum by (le, {by}) "
         f"(rate({name}_bucket{{SELECTOR}}[$__rate_interval])))"
@@ -253,7 +253,7 @@ _COUNTED_BY_GROUP: Final = {
 
 
 def dashboard_json(uid: str) -> str:
-    """A dashboard as Grafana imports it."""
+    """Return a dashboard in Grafana's import format."""
     title, rows = DASHBOARDS[uid]
     builder = (
         Dashboard(title)
@@ -284,7 +284,7 @@ def _variables(uid: str) -> Iterator[Any]:
 
 
 def _choice(name: str, query: str) -> Any:
-    """All, unless something is chosen; a series without the label counts among all."""
+    """Match all series unless a value is chosen, also those without the label."""
     return (
         QueryVariable(name)
         .label(name.capitalize())

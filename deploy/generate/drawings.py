@@ -1,4 +1,4 @@
-"""The drawings of README and docs, with the names of topics and the waits that the code has."""
+"""The drawings of README and docs, with topic names and delays from the code."""
 
 from __future__ import annotations
 
@@ -195,4 +195,4 @@ DRAWINGS: Final[dict[str, Callable[[], str]]] = {
     "exactly-once.svg": _exactly_once,
     "reconcile.svg": _reconcile,
 }
-"""Files of `docs/images`, and what draws them."""
+"""The files of `docs/images`, and the functions that draw them."""

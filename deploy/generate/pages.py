@@ -1,4 +1,4 @@
-"""The pages of `docs/` that are made from the code, so they cannot be out of date."""
+"""The pages of `docs/` that are generated from the code, so that they cannot be out of date."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ has 57 with every level in use.
 
 
 def metrics_page() -> str:
-    """`docs/metrics.md`."""
+    """Return `docs/metrics.md`."""
     parts = [
         "# Metrics\n",
         _MADE.format(source="reconsume/bridge/metrics/catalogue.py"),
@@ -76,13 +76,13 @@ def _code(expression: str) -> str:
 
 
 def openapi_text() -> str:
-    """`docs/openapi.json`."""
+    """Return `docs/openapi.json`."""
     api = make_api(None, SidecarMetrics(CollectorRegistry()))  # type: ignore[arg-type]  # nothing of it is called
     return json.dumps(api.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
 def console_openapi_text() -> str:
-    """`docs/openapi-console.json`."""
+    """Return `docs/openapi-console.json`."""
     settings = ConsoleProcessSettings()
     cluster = ConsoleCluster(settings)
     api = make_console_api(settings, cluster, Changes(cluster), now_ms, None)

@@ -15,7 +15,7 @@ _END: Final = "<!-- end of values -->\n"
 
 
 def with_values_table(page: Path, root: Value) -> str:
-    """The page with the table as it should be.
+    """Return the page with the current table.
 
     Raises:
         ValueError: the page has no place for it.

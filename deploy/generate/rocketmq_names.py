@@ -1,4 +1,4 @@
-"""RocketMQ's metrics, as PromQL over ours."""
+"""RocketMQ's metrics as PromQL over reconsume's metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ROCKETMQ_NAMES"]
 
 
 class RocketMqName(NamedTuple):
-    """A metric of RocketMQ 5 and what it is here.
+    """A metric of RocketMQ 5 and its equivalent here.
 
     Attributes:
         name: RocketMQ's.

@@ -1,4 +1,4 @@
-"""Rules for a Prometheus that knows no chart, from those of the chart; and rules with RocketMQ's names."""
+"""Prometheus rules for use without the chart, generated from the chart's; and rules with RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _METRIC: Final = re.compile(r"\b(reconsume_\w+)(\{)?")
 
 
 def read_alerts() -> list[dict[str, Any]]:
-    """The alerts of the chart, with $SCHEDULER and so on in their expressions."""
+    """Return the chart's alerts, with placeholders such as $SCHEDULER in their expressions."""
     text = (CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
     alerts: list[dict[str, Any]] = yaml.safe_load(text)["alerts"]
     return alerts
 
 
 def runbook_index() -> str:
-    """The first page of the runbooks."""
+    """Return the index page of the runbooks."""
     rows = [
         f"| [{one['alert']}]({one['alert'].lower()}.md) | {one['severity']} "
         f"| {one['description'].strip().replace('$THRESHOLD', format(one['threshold'], 'g'))} |"
@@ -44,7 +44,7 @@ def runbook_index() -> str:
 
 
 def plain_rules() -> str:
-    """A rules file for one installation whose metrics carry no labels of its own."""
+    """Return a rules file for one installation, whose metrics have no labels of the chart."""
     rules = [_rule(one) for one in read_alerts()]
     group = {"groups": [{"name": "reconsume.alerts", "rules": rules}]}
     return _HEADER.format(source="deploy/helm/reconsume/files/alerts.yaml") + _dump(group)
@@ -69,13 +69,13 @@ def _rule(alert: dict[str, Any]) -> dict[str, Any]:
 
 
 def chart_rocketmq_rules() -> str:
-    """Rules with RocketMQ's names, for the chart to put its labels into."""
+    """Return rules with RocketMQ's names, in which the chart sets its labels."""
     rules = [{"record": one.name, "expr": _with_labels(one.expression)} for one in ROCKETMQ_NAMES if one.expression]
     return _HEADER.format(source=_CATALOGUE) + _dump({"rules": rules})
 
 
 def plain_rocketmq_rules() -> str:
-    """The same for a Prometheus that knows no chart."""
+    """Return the same rules for use without the chart."""
     rules = [{"record": one.name, "expr": one.expression} for one in ROCKETMQ_NAMES if one.expression]
     return _HEADER.format(source=_CATALOGUE) + _dump({"groups": [{"name": "reconsume.rocketmq", "rules": rules}]})
 

@@ -1,4 +1,4 @@
-"""values.schema.json, from the values, their comments, and the settings."""
+"""Generates values.schema.json from the values, their comments, and the settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_OTHERS: Final = {
 
 
 def values_schema(root: Value) -> dict[str, Any]:
-    """Helm checks values against it; unknown keys are refused at every level that this chart fixes."""
+    """Return the schema that Helm checks values against; it refuses unknown keys wherever this chart fixes the keys."""
     schema = _object(root)
     schema["properties"] |= _OF_OTHERS
     schema["patternProperties"] = {"^x-": {}}
@@ -69,7 +69,7 @@ def _one(value: Value) -> dict[str, Any]:
 
 
 def _without_noise(schema: Any) -> Any:
-    """Pydantic's titles say nothing that the names do not, and its defaults may change without the chart."""
+    """Remove Pydantic's titles, which repeat the names, and its defaults, which may change without the chart."""
     if isinstance(schema, list):
         return [_without_noise(one) for one in schema]
     if not isinstance(schema, dict):

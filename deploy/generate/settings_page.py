@@ -70,7 +70,7 @@ _BOUNDS: Final = {"Ge": "from {}", "Gt": "over {}", "Le": "to {}", "MinLen": "fr
 
 
 def settings_page() -> str:
-    """`docs/settings.md`."""
+    """Return `docs/settings.md`."""
     top = {name: one for name, one in Settings.model_fields.items() if not _is_section(one)}
     parts = [_HEAD, _table("All processes", None, top, "")]
     for name, field in Settings.model_fields.items():

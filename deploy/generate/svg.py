@@ -1,4 +1,4 @@
-"""Boxes, arrows and words as SVG that suits light and dark pages, without fonts or files from elsewhere."""
+"""Boxes, arrows and words as SVG for light and dark pages, without external fonts or files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUND: Final = 70
 _WIDE: Final = 8.4
 _MONO: Final = 8.1
 _SMALL: Final = 7.0
-"""About the pixels of a letter, in the styles of text."""
+"""Approximate width of a letter in pixels, by style of text."""
 
 _STYLE: Final = """
     svg { font: 15px system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
@@ -62,7 +62,7 @@ class Drawing:
         self._parts: list[str] = []
 
     def box(self, kind: Kind, x: int, y: int, width: int, height: int, *lines: str) -> None:
-        """A box with lines of text; a line with a dot inside a word is a topic, one in brackets a note.
+        """Draw a box with lines of text; a line with a dot inside a word is a topic, one in brackets a note.
 
         Raises:
             ValueError: a line is wider than the box.
@@ -78,20 +78,20 @@ class Drawing:
             self._text(shown, x + width / 2, first + 21 * number, style, width)
 
     def note(self, x: int, y: int, *lines: str, style: str = "note") -> None:
-        """Words beside the boxes."""
+        """Write words beside the boxes."""
         for number, line in enumerate(lines):
             self._text(line, x, y + 17 * number, style, self._width)
 
     def arrow(self, path: str) -> None:
-        """An arrow along a path of SVG."""
+        """Draw an arrow along an SVG path."""
         self._parts.append(f'<path class="arrow" d="{path}"/>')
 
     def life(self, x: int, top: int, bottom: int) -> None:
-        """The life line of a sequence."""
+        """Draw the life line of a sequence."""
         self._parts.append(f'<path class="life" d="M{x} {top}V{bottom}"/>')
 
     def text(self) -> str:
-        """The file."""
+        """Return the file."""
         body = "\n  ".join(self._parts)
         return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self._width} {self._height}" role="img" \
 aria-labelledby="title desc">

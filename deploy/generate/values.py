@@ -17,7 +17,7 @@ CHART: Final = Path(__file__).parents[1] / "helm" / "reconsume"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One key of values.yaml; `children` where it is a map whose keys are fixed."""
+    """One key of values.yaml; `children` if it is a map with fixed keys."""
 
     path: tuple[str, ...]
     default: Any
@@ -26,7 +26,7 @@ class Value:
     children: tuple[Value, ...] = ()
 
     def leaves(self) -> Iterator[Value]:
-        """Every key that has a default of its own."""
+        """Yield every key that has its own default."""
         for child in self.children:
             yield from child.leaves()
         if not self.children:
@@ -34,7 +34,7 @@ class Value:
 
 
 def read_values(file: Path = CHART / "values.yaml") -> Value:
-    """The root of all values.
+    """Return the root of all values.
 
     Raises:
         ValueError: a key that has no comment and is no map of such.

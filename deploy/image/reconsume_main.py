@@ -1,4 +1,4 @@
-"""`reconsume` in the image with Spark, also as the main file of a Spark application and as what its pods start.
+"""`reconsume` in the image with Spark; also the main file of a Spark application, and the program of its pods.
 
 The root file system is read-only, and the command line's cache wants to be written to; so the cache is in /tmp and
 the jars in it are links.

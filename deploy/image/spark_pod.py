@@ -34,7 +34,7 @@ _ARGUMENTS: Final = {
 
 
 def become_pod(arguments: Sequence[str], jars: Sequence[Path]) -> None:
-    """Run a driver or an executor in place of this process; return where the arguments ask for neither.
+    """Run a driver or an executor in place of this process; return if the arguments ask for neither.
 
     Args:
         arguments: of the container.

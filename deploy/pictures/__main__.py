@@ -45,13 +45,13 @@ _PAGES: Final = {
 }
 """Pictures of the console, and the pages of a group that they show."""
 _SCHEMES: Final = {"": "1", "-dark": "0"}
-"""Endings of files, and what Blink calls light and dark."""
+"""Suffixes of files, and the names of the light and the dark scheme in Blink."""
 _IN_BOTH: Final = ("console", "reconcile-report")
-"""Pictures of pages that show the one of the reader's scheme; others are light."""
+"""Pictures on pages that follow the reader's scheme; other pictures are light."""
 
 
 def main() -> None:
-    """Take the pictures that are named, or all."""
+    """Take the named pictures, or all."""
     logging.getLogger("reconsume").setLevel(logging.CRITICAL)  # the listener fails on purpose
     names = sys.argv[1:] or NAMES
     if unknown := sorted(set(names) - set(NAMES)):
@@ -90,7 +90,7 @@ def _of_an_installation(names: Sequence[str], browser: str) -> None:
 
 @contextmanager
 def _lived(bootstrap_servers: str, env: dict[str, str], stack: ExitStack) -> Iterator[None]:
-    """An installation with schedulers, where flights wait, were retried, and are dead for four causes."""
+    """Run an installation with schedulers, where flights wait, were retried, and are dead for four causes."""
     cluster = Cluster(Settings(bootstrap_servers=bootstrap_servers))
     install(cluster, SystemConfig(message_delay_level=DEFAULT_LEVEL_TABLE))
     cluster.admin.create("flights", 4, -1, {})

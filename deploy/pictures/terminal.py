@@ -1,4 +1,4 @@
-"""The output of a command on a terminal, as SVG without fonts or files from elsewhere."""
+"""The output of a command on a terminal, as SVG without external fonts or files."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def screen(command: Sequence[str], env: dict[str, str], seconds: float = 600.0, 
 
 
 def terminal_svg(prompt: str, shown: str) -> str:
-    """The picture of a terminal with a prompt and what came after it."""
+    """Return the picture of a terminal with a prompt and the output."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, legacy_windows=False)
     console.print(Text.assemble(("$ ", "green"), prompt))
     console.print(Text.from_ansi(shown.strip("\n")))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 import typer
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_utf8
 from reconsume.delay_levels.human_text import visible
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
     def register(command: Command) -> Command:
         @wraps(command)
         def run(**given: Any) -> None:
-            _require_text(given)
+            _check_texts(given)
             values = {one: make(**{option: given.pop(option) for option in shared[one]}) for one, make in made.items()}
             command(**values, **given)
 
@@ -89,12 +90,10 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
     return register
 
 
-def _require_text(given: Mapping[str, Any]) -> None:
-    """Refuse arguments that are not UTF-8; Python passes them with surrogates."""
+def _check_texts(given: Mapping[str, Any]) -> None:
+    """Refuse arguments whose bytes are not text, which Python hands over as surrogates."""
     for name, value in given.items():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and any(0xD800 <= ord(one) <= 0xDFFF for one in text):  # noqa: PLR2004 - see above
-                raise IllegalSetting(f"{name} {text[:80]!r}: use UTF-8")
+        check_utf8(name, *(value if isinstance(value, list) else [value]))
 
 
 def on_kafka(

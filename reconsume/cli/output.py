@@ -69,7 +69,7 @@ def print_line(text: str = "") -> None:
 
 
 def tell(text: str | Coloured) -> None:
-    """Write to standard error, which has progress and no results.
+    """Write progress and notes, which are not results, to standard error.
 
     If that fails, for example on a full disk, the command goes on; its exit code tells how it ended.
     """

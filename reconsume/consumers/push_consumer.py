@@ -258,7 +258,7 @@ class PushConsumer:
             raise failure
 
     def run(self) -> None:
-        """Start, and consume until SIGTERM or Ctrl-C, which mean what they did before when it has ended."""
+        """Start, and consume until SIGTERM or Ctrl-C; the former signal handlers are restored at the end."""
         with ExitStack() as ending:
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):

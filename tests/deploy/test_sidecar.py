@@ -145,6 +145,14 @@ def test_the_grace_period_covers_quiescing_and_the_longest_call(quiesce: int, ti
     assert f"terminationGracePeriodSeconds >= {grace} ? []" in expression
 
 
+def test_quantities_are_texts_in_the_policy() -> None:
+    """A number there would make the API server refuse every labelled pod."""
+    policy = find(render("sidecar", "sidecar.resources.requests.cpu=0.5"), "MutatingAdmissionPolicy")
+    expression = policy["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    assert 'limits: {"cpu": "1", ' in expression
+    assert 'requests: {"cpu": "0.5", ' in expression
+
+
 @pytest.mark.parametrize(
     ("kubernetes", "kinds", "version"),
     [

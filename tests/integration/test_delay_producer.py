@@ -167,7 +167,7 @@ def test_a_malformed_delay_is_quarantined_with_its_reason(
         ({"headers": [("REAL_TOPIC", b"other")]}, "written by the producer itself"),
         ({"topic": "%RETRY%g"}, "only schedulers write"),
         ({"topic": "not legal"}, "illegal in Kafka"),
-        ({"selector": lambda _queues, _arg: None}, "must give one of"),
+        ({"selector": lambda _queues, _arg: None}, "must return one of"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sent(

@@ -94,7 +94,7 @@ def test_while_a_process_writes_to_it_another_one_is_refused(
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda: other.pid)
             LedgerLog(spark, folder, ()).begin(START, PREFIX)
-        with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
+        with pytest.raises(LedgerTaken, match=f"process {other.pid} has been writing to the ledger"):
             GrownLedger.open(spark, folder, PREFIX, START + 1)
         other.communicate(b"\n")
     log, _ = GrownLedger.open(spark, folder, PREFIX, START + 1)  # it has died
@@ -166,7 +166,7 @@ def test_a_run_that_is_refused_moves_no_files(
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda: other.pid)
             LedgerLog.open(spark, folder, START + DAY_MS, None).begin(START + DAY_MS + 1, PREFIX)
-        with pytest.raises(LedgerTaken, match=f"process {other.pid} writes to the ledger"):
+        with pytest.raises(LedgerTaken, match=f"process {other.pid} has been writing to the ledger"):
             add(spark, folder, START + DAY_MS + 2)
         other.communicate(b"\n")
     assert files() == before

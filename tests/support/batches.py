@@ -18,6 +18,10 @@ class _Batch:
     offsets: Mapping[Partition, Commit]
     more: Iterable[Delivery]
 
+    @property
+    def may_grow(self) -> bool:
+        return bool(self.more)
+
     def commits(self) -> Mapping[Partition, Commit]:
         return self.offsets
 

@@ -1,7 +1,7 @@
-"""Polls that end within a millisecond.
+"""Polls for less than a millisecond, without a busy loop.
 
-`Consumer.poll` of confluent-kafka (2.16) cuts its time-out to whole milliseconds. A loop that waits for a moment asked
-again and again in the last one, which took up to a millisecond of CPU for each moment.
+`Consumer.poll` of confluent-kafka (2.16) cuts its timeout to whole milliseconds. So loops that wait for a point in time
+polled without a pause in the last millisecond, which cost up to a millisecond of CPU each time.
 Test: tests/unit/bridge/librdkafka/test_short_polls.py.
 
 Remove when: confluent-kafka waits for parts of milliseconds.
@@ -18,14 +18,14 @@ _SHORTEST_SECONDS: Final = 0.001
 
 
 class Polled(Protocol):
-    """A consumer."""
+    """A consumer that can be polled."""
 
     def poll(self, seconds: float, /) -> PolledRecord | None:
-        """One record or error."""
+        """Return the next record or error; None if there is none within `seconds`."""
 
 
 def poll_until(consumer: Polled, seconds: float) -> PolledRecord | None:
-    """Return one record or error that comes within this time, or has come after less than a millisecond."""
+    """Return the next record or error; None if there is none within `seconds`, which may be a part of a millisecond."""
     if 0 < seconds < _SHORTEST_SECONDS:
         sleep(seconds)
         return consumer.poll(0)

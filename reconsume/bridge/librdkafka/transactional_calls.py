@@ -17,7 +17,8 @@ Defects 1 and 2 are worked around here, 3 to 7 in `bridge/writing/transactions.p
    librdkafka asks again after `retry.backoff.ms` for the offsets of a group, but after 20 ms for the partitions of
    records. So the offsets go first there, and their answer shows that the last transaction is complete. Of transactions
    one right after the other 10 to 20 % met it, of those 3 ms later 1 %. Elsewhere the records go first, because both
-   requests are then on their way together. Test: tests/unit/bridge/writing/test_order_of_requests.py.
+   requests are then on their way together; and in a batch that grows, whose offsets are not known yet.
+   Test: tests/unit/bridge/writing/test_order_of_requests.py.
 
 Tests of 2 to 4: tests/integration/test_drop_in_exactly_once.py, tests/integration/test_scheduler_writers.py.
 

@@ -139,6 +139,7 @@ class Transactions:
         heard: Callable[[], KafkaError | None] = lambda: None,
         *,
         seconds: float | None = None,
+        grows: bool = False,
     ) -> None:
         """Commit the records and the offsets atomically.
 
@@ -148,6 +149,7 @@ class Transactions:
             group_metadata: the metadata of the member that has read the records.
             heard: returns the refusal of a record, from its delivery report.
             seconds: the time for everything before the commit, at most the transaction timeout; one step's by default.
+            grows: whether `produce` changes the offsets; they are sent once, because an earlier request may come last.
 
         Raises:
             Undone, InDoubt, ShutOut: nothing was committed, or that is unknown.
@@ -155,21 +157,17 @@ class Transactions:
         """
         self.register(PATIENCE_SECONDS)
         producer, began = self._ready(), monotonic_ms()
-        is_soon, commits = began - self._committed_ms < COMPLETING_MS, offsets or {}
+        is_soon = began - self._committed_ms < COMPLETING_MS
 
-        def send_offsets() -> None:
-            if commits:
-                points = [TopicPartition(*where, *one) for where, one in commits.items()]
+        def send_offsets(producer: Producer) -> None:
+            if offsets:
+                points = [TopicPartition(*where, *one) for where, one in offsets.items()]
                 producer.send_offsets_to_transaction(points, group_metadata, PATIENCE_SECONDS)
 
         def prepare() -> None:
             producer.begin_transaction()
-            if is_soon:
-                send_offsets()
-            sent = dict(commits) if is_soon else {}
-            produce(producer)
-            if commits != sent:
-                send_offsets()
+            for step in (send_offsets, produce) if is_soon and not grows else (produce, send_offsets):
+                step(producer)
 
         self._do(prepare, began, heard, seconds or PATIENCE_SECONDS, is_committed=True)
         self._committed_ms = monotonic_ms()

@@ -65,7 +65,7 @@ class SparkChoice(NamedTuple):
 
 
 def absolute(folder: str) -> str:
-    """Return the absolute path: Spark would resolve a relative one in its own working folder; refuse an empty one."""
+    """Return the absolute path, because Spark resolves relative ones in its own working folder; refuse an empty one."""
     if not folder.strip():
         raise IllegalSetting("the name of a folder is empty; check the variable that it comes from")
     return folder if "://" in folder else str(Path(folder).absolute())

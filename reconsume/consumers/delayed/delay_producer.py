@@ -300,7 +300,9 @@ class DelayProducer:
             raise IllegalSetting(f"selector must be a function, got {type_name(type(selector))}")
         chosen = selector(queues, arg)
         if not isinstance(chosen, MessageQueue) or chosen not in queues:
-            raise IllegalSetting(f"the selector gave {chosen!r}; it must give one of the {count} queues of {topic}")
+            raise IllegalSetting(
+                f"the selector returned {chosen!r}; it must return one of the {count} queues of {topic}"
+            )
         return queues.index(chosen)
 
     def _require(self, topic: str, why: str) -> int:

@@ -91,7 +91,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
                 continue
             if queue.dropped:
                 continue
-            queue.running[chunk] = seconds()  # `start`, without a call
+            queue.running[chunk] = seconds()  # inlined `start`
             context = ConsumeConcurrentlyContext(queue.message_queue)
             try:
                 status = listener(chunk, context)

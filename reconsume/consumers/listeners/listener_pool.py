@@ -18,6 +18,8 @@ from reconsume.consumers.listener import is_async
 
 logger = logging.getLogger(__name__)
 
+_LOOP_SECONDS: Final = 5.0
+"""An event loop that does not answer for so long is blocked by a listener."""
 _cut_off: Final = WeakSet[asyncio.Task[Any]]()
 
 T = TypeVar("T")
@@ -217,16 +219,23 @@ class AsyncListenerPool(ListenerPool[T]):
     def close(self, seconds: float) -> bool:
         """Start no more chunks, wait for the running ones; False if some still run after `seconds`."""
         self.stop()
-        done = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop).result()
+        finishing = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop)
+        finishing.add_done_callback(lambda _: self._end_loop())
+        try:
+            done = finishing.result(seconds + _LOOP_SECONDS)
+        except TimeoutError:
+            return False  # a listener blocks the loop, which ends when it can
+        self._thread.join()
+        return done
+
+    def _end_loop(self) -> None:
         self._is_over = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        return done
 
     def _run_loop(self) -> None:
         """Run the loop again whenever a SystemExit in a task, or a listener, has stopped it."""
         survive(self._loop.run_forever, lambda: self._is_over)
+        self._loop.close()
 
     def _start(self) -> None:
         self._called = False  # Reset before looking: work that arrives after the look wakes the loop again.

@@ -29,11 +29,11 @@ class ProcessQueue:
         3. After a restart, finished messages are not started again, and messages that failed in place keep their count.
     Test: tests/unit/consumers/partitions/test_process_queue.py.
 
-    A chunk of a `PolledBatch` whose listener succeeds costs its thread no lock and no look at a record: it goes into
-    `running`, and from there its batch and its ends go into `_succeeded`, each in one step that no other thread can be
-    in the middle of. What asks for progress notes all successes at once: if as many succeeded as were unfinished, that
-    was all of them. No object is made that outlives the call, because those make Python's garbage collection run, a
-    fifth of the cost of single messages: benchmarks/consumers.py.
+    A chunk of a `PolledBatch` whose listener succeeds costs its thread no lock and no access to a record: it goes into
+    `running`, and from there its batch, start and end go into `_succeeded`, each in one step that other threads cannot
+    interrupt. A request for progress applies all successes at once: if as many succeeded as were unfinished, all are
+    finished. No object outlives the call, because such objects make Python's garbage collection run, a fifth of the
+    cost of single messages: benchmarks/consumers.py.
 
     Args:
         topic: the Kafka topic.
@@ -121,7 +121,7 @@ class ProcessQueue:
 
     def succeed(self, chunk: Chunk) -> None:
         """Finish all of a chunk, unless another thread has already decided about it."""
-        if self.running.pop(chunk, None) is None or self.dropped:  # `take`, without a call
+        if self.running.pop(chunk, None) is None or self.dropped:  # inlined `take`
             return
         if type(chunk.batch) is PolledBatch:
             self._succeeded.extend((chunk.batch, chunk.start, chunk.end))

@@ -80,7 +80,7 @@ class JobWork(Protocol):
 
 
 class Resending(JobWork):
-    """Sends letters again.
+    """Resends letters.
 
     Args:
         cluster: the installation.

@@ -19,11 +19,16 @@ _SLASH: Final = "\ud800"
 """Stands in a path for a slash that was `%2F` in the request; half of a surrogate pair, which no request can have."""
 
 
-def keep_slashes(scope: Scope) -> None:
-    """Mark slashes in names, such as the group `a/b`, because servers decode `%2F` before they look up routes."""
+def marking_slashes(scope: Scope) -> Scope:
+    """Return a request whose names, such as the group `a/b`, have marks for slashes.
+
+    Servers decode `%2F` before they look up routes. Their own scope stays as it is, because they encode it for logs.
+    """
     raw = scope.get("raw_path") or b""
-    if b"%2f" in raw.lower():
-        scope["path"] = "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("latin-1").split("/"))
+    if b"%2f" not in raw.lower():
+        return scope
+    path = "/".join(unquote(part).replace("/", _SLASH) for part in raw.decode("latin-1").split("/"))
+    return {**scope, "path": path}
 
 
 def with_slashes(name: str) -> str:
@@ -97,7 +102,7 @@ class ApiGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        keep_slashes(scope)
+        scope = marking_slashes(scope)
         begun, held, status = time.monotonic(), Held(self._memory, _owner(scope)), 500
 
         async def counted(message: Message) -> None:

@@ -107,9 +107,9 @@ def reconcile(
             groups fill `consumed`.
         extents: called after the topics were read; returns the extents of their partitions. Without it a partition that
             lost all its records is not noticed, nor are records that were deleted between two runs of a ledger.
-        delay_levels: the level table, in place of what the GROUPS topic says.
+        delay_levels: the level table to use instead of the one in the GROUPS topic.
         tolerances: deviations that are not findings.
-        origins: read the origin topics too, and note messages that are gone.
+        origins: whether to read the origin topics too, and to report messages that are gone.
         ledger: a folder, created by the first call. Later calls read from Kafka only what is new, and judge that and
             what was left open; settled attempts are in the folder, see `read_ledger`. Only one run at a time may
             write to it.

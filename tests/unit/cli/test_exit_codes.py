@@ -50,7 +50,7 @@ def test_arguments_that_are_no_text_are_refused_before_anything_is_done(
 ) -> None:
     assert run(monkeypatch, *arguments) == 2
     said = capsys.readouterr().err
-    assert "use UTF-8" in said
+    assert "must be text that UTF-8 can hold" in said
     assert "Traceback" not in said
     assert run(monkeypatch, "config", "show", "-X", "client.rack=\u00fc\ud55c\\udcff") == 0
 

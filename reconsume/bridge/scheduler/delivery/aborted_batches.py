@@ -1,4 +1,4 @@
-"""Aborted batches: what a worker does after one."""
+"""Reactions of a worker to an aborted batch."""
 
 from __future__ import annotations
 

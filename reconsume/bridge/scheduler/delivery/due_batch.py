@@ -57,6 +57,11 @@ class DueBatch:
         """Return the queue and the offset of each delivery, including those that `parts` may add."""
         return ((run.queue, offset_of(message)) for run in self._due for _, message in run.records)
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether `parts` may add deliveries."""
+        return len(self.deliveries) < sum(len(run.records) for run in self._due)
+
     def end(self) -> tuple[list[DueRun], list[Delivery]]:
         """Return the contents; nothing is added afterwards, even by an abandoned thread."""
         self._is_left = True

@@ -245,7 +245,7 @@ class TransactionalWriter:
             self._produce_positions(producer, positions)
 
         try:
-            self._transactions.write(produce, commits, metadata, lambda: self._first_refusal)
+            self._transactions.write(produce, commits, metadata, lambda: self._first_refusal, grows=batch.may_grow)
         except Undone as error:
             if self._position_refusal is not None:
                 # No record of the batch is to blame.

@@ -145,8 +145,8 @@ class LedgerLog:
             young = other > run - DAY_MS
             if young and host == socket.gethostname() and pid != os.getpid() and _is_alive(pid):
                 raise LedgerTaken(
-                    f"process {pid} writes to the ledger in {self.folder} since {shown_moment(other)}: "
-                    "one run at a time may; wait for its end, then run again"
+                    f"process {pid} has been writing to the ledger in {self.folder} since {shown_moment(other)}: "
+                    "only one run at a time may; wait for its end, then run again"
                 )
         self._note(run, topic_prefix, 0, done=False)
 
@@ -161,7 +161,7 @@ class LedgerLog:
         if added := [one.run for one in here.runs if one.run not in known and one.run >= self.last_ms]:
             raise LedgerTaken(
                 f"the ledger in {self.folder} got the run of {shown_moment(added[-1])} during this run, "
-                "so this one was not added: one run at a time may write to it; run again"
+                "so this run was not added: only one at a time may write to it; run again"
             )
         kept_from = min(run - keep_ms, self.last_ms - _KEPT_MS) // DAY_MS * DAY_MS if keep_ms else 0
         self._note(run, topic_prefix, max(0, kept_from), done=True)

@@ -39,7 +39,7 @@ def read_records(source: TopicSource) -> DataFrame:
     """
     in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns.of(F.col("headers"))
     resolved, went_to = headers.integer(QUARANTINE_RESOLVED), F.make_valid_utf8(F.col("value").cast("string"))
-    # Made first: key, value and all headers would be copied from step to step. Of records that are not in the
+    # Computed first, or key, value and all headers would be copied from step to step. For records that are not in the
     # quarantine, which are nearly all, the last three are not computed.
     early = {
         "stamp": F.xxhash64("key", "value"),

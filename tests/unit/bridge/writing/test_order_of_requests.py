@@ -52,7 +52,7 @@ class Bench:
                 offsets["source", 0] = Commit(2, "")
 
         self.calls.clear()
-        self.transactions.write(produce, offsets, b"")
+        self.transactions.write(produce, offsets, b"", grows=grows)
         return list(self.calls)
 
 
@@ -72,6 +72,7 @@ def test_offsets_go_first_right_after_a_commit_and_records_else(bench: Bench) ->
     assert bench.write() == records_first
 
 
-def test_offsets_that_changed_with_the_records_go_again(bench: Bench) -> None:
-    assert bench.write(grows=True) == ["begin", "records", "offsets 2", "commit"]
-    assert bench.write(grows=True) == ["begin", "offsets 1", "records", "offsets 2", "commit"]
+def test_offsets_that_change_with_the_records_go_once(bench: Bench) -> None:
+    """Of two requests the first may be sent again, and come last."""
+    for _ in range(2):
+        assert bench.write(grows=True) == ["begin", "records", "offsets 2", "commit"]

@@ -45,7 +45,7 @@ def test_a_text_without_utf8_is_refused(producer: DelayProducer, slip: dict[str,
 
 
 def test_a_selector_that_gives_no_queue_is_named(producer: DelayProducer) -> None:
-    with pytest.raises(IllegalSetting, match=r"the selector gave \('flights', 0\); it must give one of"):
+    with pytest.raises(IllegalSetting, match=r"the selector returned \('flights', 0\); it must return one of"):
         producer.send("flights", b"UA1545", selector=lambda _queues, _arg: ("flights", 0))  # type: ignore[arg-type,return-value]
 
 

@@ -201,6 +201,23 @@ def test_waiting_for_room_ends_when_a_listener_has_made_some_or_none_comes(work:
     assert pool.close(20)
 
 
+def test_closing_does_not_wait_for_a_coroutine_that_blocks_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconsume.consumers.listeners.listener_pool._LOOP_SECONDS", 0.1)
+    go, begun = threading.Event(), threading.Event()
+
+    async def blocks(_chunk: Chunk) -> None:
+        begun.set()
+        assert go.wait(60)
+
+    pool = AsyncListenerPool(1, blocks)
+    pool.submit(chunk_of(1))
+    assert begun.wait(60)
+    assert not pool.close(0)
+    go.set()
+    pool._thread.join(60)
+    assert not pool._thread.is_alive(), "it ends as soon as it can"
+
+
 def test_an_idle_thread_keeps_no_message() -> None:
     class Batch:
         """What a thread could hold on to."""

@@ -43,7 +43,7 @@ class Refusing:
         produce(self)
         raise Undone(self.error)
 
-    def write(self, produce: Callable[[Any], None], *_: Any) -> None:
+    def write(self, produce: Callable[[Any], None], *_: Any, **_more: Any) -> None:
         self.try_out(produce)
 
 
