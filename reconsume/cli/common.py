@@ -91,7 +91,7 @@ def with_options(app: typer.Typer, name: str, **made: Callable[..., Any]) -> Cal
 
 
 def _check_texts(given: Mapping[str, Any]) -> None:
-    """Refuse arguments whose bytes are not text, which Python hands over as surrogates."""
+    """Refuse arguments that are not UTF-8; Python passes their bytes as surrogates."""
     for name, value in given.items():
         check_utf8(name, *(value if isinstance(value, list) else [value]))
 

@@ -19,7 +19,7 @@ from reconsume.consumers.listener import is_async
 logger = logging.getLogger(__name__)
 
 _LOOP_SECONDS: Final = 5.0
-"""An event loop that does not answer for so long is blocked by a listener."""
+"""An event loop that does not answer within this time is blocked by a listener."""
 _cut_off: Final = WeakSet[asyncio.Task[Any]]()
 
 T = TypeVar("T")
