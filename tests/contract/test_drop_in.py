@@ -87,7 +87,7 @@ def test_of_a_list_what_comes_after_the_ack_index_is_sent_back(
     with world.drop_in(group) as consumer:
         consumer.subscribe([topic])
         messages = read(world, consumer, 4, "consume")
-        with pytest.raises(IllegalSetting, match="ack_index -2"):
+        with pytest.raises(IllegalSetting, match="ack_index is -2"):
             consumer.send_message_back(messages, ack_index=-2)
         consumer.send_message_back(messages, ack_index=ack_index)
     # Acknowledged means stored: nothing has to be waited for.

@@ -246,7 +246,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
     assert said["replay_id"].startswith("resend-")
     assert (said["status"], said["done"], said["left_out"]) == ("DONE", 5, 0)
     resend_letters(people, Filter(text="timeout"), group, all_of_them=True, yes=True)
-    assert capsys.readouterr().out == f"group {group} has no matching open dead letters\n"
+    assert capsys.readouterr().out == f"group {group} has no open dead letters that match\n"
     resend_letters(people, Filter(text="timeout", state="RESENT"), group, all_of_them=True, yes=True)
     assert "5  it was sent again since it died" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before + 5

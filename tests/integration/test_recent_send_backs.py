@@ -102,7 +102,7 @@ def test_the_newest_come_first_and_reading_ends_at_its_limit(
     assert [attempt.origin_message_id[-1] for attempt, _ in all_found(here)] == ["2", "1", "0"]
     assert "recent send-backs" not in caplog.text
     assert [attempt.origin_message_id[-1] for attempt, _ in all_found(here, most_bytes=25_000)] == ["2", "1"]
-    assert "recent send-backs are read, and no more" in caplog.text
+    assert "only 0 MiB of recent send-backs are read" in caplog.text
 
 
 def test_windows_reach_from_now_to_the_beginning() -> None:
