@@ -163,7 +163,7 @@ def test_a_group_is_paused_and_resumed(here: Installation, browser: Browser) -> 
     assert here.retries(group) == []
     assert browser.send(browser.get(f"/groups/{group}").seen.form("/retries")).status == 303
     wait_until(lambda: here.retries(group), 60, "it is delivered")
-    words = "72 hours. Retries delivered: 1, at most 1 in an hour. The retry topic goes back"
+    words = "72 hours. Retries delivered: 1, at most 1 in an hour. Times are in UTC. The retry topic goes back"
     wait_until(lambda: words in browser.get(path + "/hours").seen.words, 30, "it is counted")
 
 
