@@ -269,7 +269,7 @@ def test_a_failed_download_shows_what_ivy_said_and_leaves_no_folder(
     monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
     # A proxy that refuses: port 9 of this machine.
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9")
-    with pytest.raises(JarsNotFound, match=r"(?s)run it again.*Server access error"):
+    with pytest.raises(JarsNotFound, match=r"(?s)run the command again.*Server access error"):
         kafka_jars(find_java(), lambda _line: None)
     assert not list(tmp_path.glob("kafka-*/"))
 

@@ -72,7 +72,7 @@ def test_a_message_that_kills_the_app_becomes_a_dead_letter_and_no_other_is_coun
     assert came["poison 0 1"] == 1, "when it comes again, it is known"
     letters = dead_letters(here, group)
     assert letters.keys() == {"poison 0"}
-    assert "the app ended again and again when it had this message alone" in (letters["poison 0"] or "")
+    assert "the app crashed repeatedly when it had only this message" in (letters["poison 0"] or "")
 
 
 def test_a_status_counts_although_the_rest_of_the_answer_is_cut_off(here: Installation, tmp_path: Path) -> None:
