@@ -339,13 +339,8 @@ ROLES: dict[str, tuple[Role, Callable[[Case], bool], bool]] = {
     "resender": (Role.RESENDER, as_resender, False),
     "admin": (Role.ADMIN, as_admin, False),
 }
-SELDOM = {
-    # Used ten minutes after a start at the earliest: tests/unit/bridge/scheduler/delivery/test_delivered_parked.py.
-    ("scheduler", NAMES.prefix + "PARKED.", "Delete"),
-    # Used by releases from the quarantine, which say nothing here: tests/integration/test_quarantine.py.
-    ("resender", NAMES.delay(0), "Write"),
-    ("resender", NAMES.send_back, "Write"),
-}
+SELDOM = {("scheduler", NAMES.prefix + "PARKED.", "Delete")}
+"""Used ten minutes after a start at the earliest: tests/unit/bridge/scheduler/delivery/test_delivered_parked.py."""
 BEYOND = {"exactly once": "consumer", "drop-in": "consumer", "sidecar": "consumer", "resender": "console"}
 """Roles with all that another one has."""
 

@@ -87,6 +87,8 @@ _REBALANCED: Final = frozenset(
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
 _GIVEN_UP: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_WITHOUT_REASON: Final = _GIVEN_UP | {KafkaError._STATE}
+"""The errors of records and calls after librdkafka has failed their transaction."""
 _INSTANCE_FENCED: Final = "Static consumer fenced"
 """librdkafka's text for FENCED_INSTANCE_ID; in confluent-kafka 2.16 fatal errors of consumers have only the code
 `_FATAL` (confluent-kafka-python issue 869)."""
@@ -199,12 +201,12 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def why_failed(producer: Producer, error: KafkaException) -> KafkaException:
-    """Return the reason for which librdkafka has failed an open transaction, for an error that only says so (`_STATE`).
+    """Return the reason for which librdkafka has failed an open transaction, for an error that only says so.
 
-    Records are refused in the background, so any next call may get this error. Beginning a transaction then returns the
-    reason, and does nothing while one is open.
+    Records are refused in the background, so any next call may get `_STATE`, and unsent records are reported as purged.
+    Beginning a transaction then returns the reason, and does nothing while one is open.
     """
-    if error.args[0].code() == KafkaError._STATE:
+    if error.args[0].code() in _WITHOUT_REASON:
         try:
             producer.begin_transaction()
         except KafkaException as reason:
