@@ -149,14 +149,20 @@ def test_a_run_that_does_not_judge_further_than_the_last_one_is_refused(spark: S
     assert read_ledger(spark, folder).count() == ATTEMPTS
 
 
-def test_a_run_that_is_refused_moves_no_files(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Put together by two runs at once, the files of a day could be removed by one while the other writes them."""
+def with_a_day_of_two_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A ledger whose first day the next run puts together."""
     monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
     folder = str(tmp_path)
     for run in (START, START + 60_000, START + DAY_MS):
         add(spark, folder, run)
+    return folder
+
+
+def test_a_run_that_is_refused_moves_no_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put together by two runs at once, the files of a day could be removed by one while the other writes them."""
+    folder = with_a_day_of_two_runs(spark, tmp_path, monkeypatch)
 
     def files() -> set[Path]:
         return {one for one in tmp_path.rglob("*.parquet") if "log" not in one.parts[len(tmp_path.parts)]}
@@ -176,10 +182,7 @@ def test_two_runs_that_put_a_day_together_at_once_lose_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As two machines may: each writes a folder of its own, and nobody removes what the other has written."""
-    monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
-    folder = str(tmp_path)
-    for run in (START, START + 60_000, START + DAY_MS):
-        add(spark, folder, run)
+    folder = with_a_day_of_two_runs(spark, tmp_path, monkeypatch)
     other = LedgerLog.open(spark, folder, START + DAY_MS, None)
     write = ledger_log.write_rows
 
