@@ -88,8 +88,9 @@ class ConsumeLoop:
         queues = self.partitions.queues
         if self._membership is not None:
             self._membership.check(has_partitions=bool(queues))
-        unfinished = max((queue.size for queue in queues.values()), default=0)
-        self._read(_BUSY_SECONDS if unfinished else _IDLE_SECONDS, self._limits.queue_records - unfinished)
+        busy, limits = any(queue.size for queue in queues.values()), self._limits
+        rooms = (queue.room(limits.queue_records, limits.max_span) for queue in queues.values())
+        self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS, min(rooms, default=_FEW_RECORDS))
         self._begin_fresh()
         self._service.tick()
         self._sender.serve()

@@ -225,13 +225,14 @@ class ProcessQueue:
 
     def is_full(self, threshold: int, threshold_bytes: int, max_span: int) -> bool:
         """Return whether reading must wait (RocketMQ: FC-02, FC-03), also for space in the commit's metadata."""
+        return self.room(threshold, max_span) <= 0 or self._bytes >= threshold_bytes
+
+    def room(self, threshold: int, max_span: int) -> int:
+        """Return how many records may be read until `is_full`, whatever their size; 0 or less if none."""
         with self._lock:
             self._note_successes()
-            return (
-                self._progress.unfinished >= threshold
-                or self._bytes >= threshold_bytes
-                or self._progress.span >= min(max_span, LONGEST_SPAN - _ONE_READ)
-            )
+            longest = min(max_span, LONGEST_SPAN - _ONE_READ)
+            return min(threshold - self._progress.unfinished, longest - self._progress.span)
 
 
 class Chunk(LazyMessages):

@@ -165,6 +165,7 @@ def test_a_queue_is_full_when_one_stuck_message_is_far_behind() -> None:
     queue, messages = queue_of(7, 107)
     assert queue.is_full(1_000, 1_000, 100)
     assert not queue.is_full(1_000, 1_000, 101)
+    assert queue.room(1_000, 101) == 1, "the span leaves less room than the count"
     queue.finish(messages[7])
     assert not queue.is_full(1_000, 1_000, 100)
 
