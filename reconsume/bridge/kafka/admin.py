@@ -253,31 +253,31 @@ class KafkaAdmin(PatientClient):
         With `uncommitted`, records of open transactions count too.
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()
-        return self._list_offsets(list(partitions), spec, uncommitted=uncommitted)
+        return self._offsets(list(partitions), spec, uncommitted=uncommitted)
 
     def offsets_at(
         self, partitions: Iterable[Partition], timestamp_ms: int, *, uncommitted: bool = False
     ) -> dict[Partition, int]:
         """Return the first offset of each partition with that timestamp or a later one; the end if none follows."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        found = self._list_offsets(list(partitions), spec, uncommitted=uncommitted)
-        return found | self.end_offsets(
-            (where for where, offset in found.items() if offset < 0), uncommitted=uncommitted
-        )
+        found = self._offsets(list(partitions), spec, uncommitted=uncommitted)
+        after_all = [where for where, offset in found.items() if offset < 0]
+        return found | self.end_offsets(after_all, uncommitted=uncommitted)
 
     @patiently
-    def _list_offsets(
-        self, partitions: list[Partition], spec: OffsetSpec, *, uncommitted: bool
-    ) -> dict[Partition, int]:
+    def _offsets(self, partitions: list[Partition], spec: OffsetSpec, *, uncommitted: bool) -> dict[Partition, int]:
         if not partitions:
             return {}
         wanted = {TopicPartition(*where): spec for where in partitions}
         level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         request = self._request(self._client.list_offsets, wanted, isolation_level=level)
-        doing = "reading offsets of {}-{}"
-        return {
-            (at := (one.topic, one.partition)): self._answer(request, one, doing.format(*at)).offset for one in request
-        }
+        found: dict[Partition, int] = {}
+        for one in request:
+            doing = f"reading offsets of {one.topic}-{one.partition}"
+            found[one.topic, one.partition] = offset = self._answer(request, one, doing).offset
+            if offset < -1:  # librdkafka (2.16) may answer so, without an error, while a broker stalls
+                raise KafkaNotReachable(f"{doing}: the answer has no offset")
+        return found
 
     @patiently
     def delete_before(self, offsets: Mapping[Partition, int]) -> None:
