@@ -15,6 +15,7 @@ from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.patient_client import UNANSWERED, AdminRequest, PatientClient, patiently
+from reconsume.bridge.librdkafka.missing_offsets import require_offset
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
@@ -274,9 +275,7 @@ class KafkaAdmin(PatientClient):
         found: dict[Partition, int] = {}
         for one in request:
             doing = f"reading offsets of {one.topic}-{one.partition}"
-            found[one.topic, one.partition] = offset = self._answer(request, one, doing).offset
-            if offset < -1:  # librdkafka (2.16) may answer so, without an error, while a broker stalls
-                raise KafkaNotReachable(f"{doing}: the answer has no offset")
+            found[one.topic, one.partition] = require_offset(self._answer(request, one, doing).offset, doing)
         return found
 
     @patiently
