@@ -10,7 +10,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
 from reconsume.operations.dead_letters import Filter
-from reconsume.operations.jobs.selection import JobDraft, job_filter
+from reconsume.operations.jobs.selection import JobDraft, check_draft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 
@@ -77,12 +77,12 @@ def job_draft(
     """Return the draft of a job on the letters that a list shows, or on picked ones.
 
     Raises:
-        IllegalSetting: an invalid moment or state.
+        IllegalSetting: an invalid moment or state, or both a filter and picked letters.
     """
-    wanted = (
-        JobFilter() if records is not None else job_filter(form.wanted(now_ms), label_rules=dict(label_rules or {}))
-    )
-    return JobDraft(kind, group, wanted, records, rate, max_replays, target, edit)
+    wanted = JobFilter()
+    if records is None or form != FilterForm():
+        wanted = job_filter(form.wanted(now_ms), label_rules=dict(label_rules or {}))
+    return check_draft(JobDraft(kind, group, wanted, records, rate, max_replays, target, edit))
 
 
 def place_of(text: str) -> RecordAddress:

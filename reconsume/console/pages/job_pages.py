@@ -128,7 +128,7 @@ class JobPages:
             refuse_if_hidden(hide=hide)
             one = edited_letter(self._cluster, group, places)
             edit = edit_of(one, form)
-        return JobDraft("resend", group, records=places, rate=rate, target=target, edit=edit), one
+        return self._draft("resend", group, _filter(form), rate=rate, target=target, records=places, edit=edit), one
 
     async def create(self, request: Request) -> Response:
         """Create a job, and show it."""
@@ -143,16 +143,12 @@ class JobPages:
             hide = hides_values(self._settings, caller, group)
             draft, _ = self._chosen(group, form, "place", hide=hide, rate=rate, target=target)
         else:
-            kind, wanted = _kind(last(form, "kind")), FilterForm.of({name: last(form, name) for name in FIELDS})
-            draft = self._draft(kind, group, wanted, rate=rate, target=target)
+            draft = self._draft(_kind(last(form, "kind")), group, _filter(form), rate=rate, target=target)
         job = self._changes.create_job(caller.name, draft, last(form, "why"), _number("count", last(form, "count")))
         return RedirectResponse(Links().to(f"/jobs/{job.name}"), 303)
 
-    def _draft(
-        self, kind: str, group: str, form: FilterForm, *, rate: int | None = None, target: str = "retry"
-    ) -> JobDraft:
-        now_ms = self._clock()
-        return job_draft(kind, group, form, now_ms, rate=rate, target=target, label_rules=self._settings.cause_labels)
+    def _draft(self, kind: str, group: str, form: FilterForm, **more: Any) -> JobDraft:
+        return job_draft(kind, group, form, self._clock(), label_rules=self._settings.cause_labels, **more)
 
     def jobs(self, request: Request) -> Response:
         """Show the jobs of the groups that a person may see, newest first."""
@@ -187,6 +183,10 @@ def _kind(text: str) -> str:
     if text not in _KINDS:
         raise IllegalSetting(f"kind {text[:80]!r}: use {' or '.join(_KINDS)}")
     return text
+
+
+def _filter(form: Form) -> FilterForm:
+    return FilterForm.of({name: last(form, name) for name in FIELDS})
 
 
 def _number(name: str, text: str) -> int | None:

@@ -71,7 +71,7 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
         RecordNotFound: a picked record does not exist.
         TopicNotReady: the group has no dead-letter topic.
     """
-    _check(draft)
+    check_draft(draft)
     partitions = find_partitions(cluster, draft.group)
     topic = partitions[0][0]
     topic_id = cluster.admin.topic_ids({topic}).get(topic)
@@ -91,7 +91,12 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
     )
 
 
-def _check(draft: JobDraft) -> None:
+def check_draft(draft: JobDraft) -> JobDraft:
+    """Return the draft, if it is possible.
+
+    Raises:
+        IllegalSetting: it contradicts itself, or names too many records.
+    """
     if draft.wanted.state is not None and draft.wanted.state not in STATES:
         raise IllegalSetting(f"state {draft.wanted.state!r}: use one of {', '.join(STATES)}")
     if draft.target not in TARGETS:
@@ -111,6 +116,7 @@ def _check(draft: JobDraft) -> None:
             raise IllegalSetting("an edit needs the resend of exactly one named record; name one")
         check_edit(draft.edit, MOST_EDITED)
     CauseLabels(draft.wanted.label_rules)
+    return draft
 
 
 def _picked(group: str, records: Collection[RecordAddress], spans: dict[int, tuple[int, int]]) -> dict[int, list[int]]:

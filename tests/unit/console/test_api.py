@@ -88,6 +88,8 @@ def test_the_retries_of_a_group_are_paused_and_resumed(browser: Browser, cluster
         ("/groups/nobody/reopen", {"places": ["0/1"]}, 404, "no dead-letter topic"),
         ("/jobs", {"kind": "resend", "group": "departures", "since": "soon"}, 400, "since"),
         ("/jobs", {"kind": "export", "group": "departures"}, 400, "kind"),
+        ("/jobs", {"kind": "resend", "group": "departures", "places": ["0/1"], "text": "x"}, 400, "not both"),
+        ("/jobs/plan", {"kind": "resolve", "group": "departures", "places": ["0/1"], "state": "OPEN"}, 400, "not both"),
         ("/nothing", {}, 404, "Not Found"),
     ],
 )

@@ -65,7 +65,10 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(browser: Browser, cluster: Fak
 
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [({"rate": "-1"}, "rate '-1'"), ({"rate": "1e3"}, "rate"), ({"kind": "export"}, "kind"), ({"since": "x"}, "since")],
+    [
+        *(({"rate": "-1"}, "rate '-1'"), ({"rate": "1e3"}, "rate"), ({"kind": "export"}, "kind")),
+        *(({"since": "x"}, "since"), ({"place": "0/1", "text": "x"}, "not both")),
+    ],
 )
 def test_a_job_that_cannot_be_is_refused(
     browser: Browser, cluster: FakeCluster, fields: dict[str, str], why: str
