@@ -58,7 +58,7 @@ for _name, _help in {
     "topics": "The topics of reconsume.",
     "groups": "Subscription groups and the level table.",
     "dlq": "Inspect, export, resend and resolve a group's dead letters.",
-    "jobs": "Resends, resolutions and exports that continue after a crash.",
+    "jobs": "Resends and resolutions that continue after a crash.",
     "delay": "Waiting records: list them, withdraw delayed messages.",
     "quarantine": "Undeliverable records.",
     "positions": "The positions of scheduler workers.",

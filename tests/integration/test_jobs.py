@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -21,7 +19,6 @@ from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
 from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
 from reconsume.operations.dead_letters import Filter, read_page
 from reconsume.operations.jobs import run as run_module
-from reconsume.operations.jobs import selection as selection_module
 from reconsume.operations.jobs.records import JobsView
 from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import (
@@ -269,47 +266,6 @@ def test_a_job_resolves_open_letters_with_its_reason(here: Installation) -> None
     assert states(here, group, 10) == {"RESOLVED": 5, "OPEN": 5}
     both = create(here.cluster, JobDraft("resolve", group), by="alice", why="rest")
     assert done(here, both).progress.counts == {"resolved_now": 5}
-
-
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
-def test_an_export_goes_on_after_an_interruption_without_a_letter_twice(
-    here: Installation, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "_TOGETHER", 7)
-    monkeypatch.setattr(selection_module, "WINDOW", 20)
-    group = with_dead_letters(here, 50)
-    here.produce(here.settings.names.dead_letter(group), b"=1+1", headers=headers_of(group, 50))
-    job = create(here.cluster, JobDraft("export", group, form=form), by="alice", count=51)
-    stop = threading.Event()
-
-    def after_some(_outcomes: object) -> None:
-        if show(here.cluster, job.name).handled >= 14:
-            stop.set()
-
-    first = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job, stop, after_some)
-    assert 14 <= first.handled < 51
-    with next(tmp_path.glob(".*.part")).open("ab") as torn:
-        torn.write(b"half a l")  # as a kill leaves it
-    ended = JobRunner(here.cluster, exports=tmp_path).run_until_ended(job, GO).progress
-    assert (ended.ended, ended.counts) == ("DONE", {"exported": 51})
-    file = Path(ended.file)
-    assert [one.name for one in tmp_path.iterdir()] == [file.name]
-    assert [one["record"] for one in READ[form](file)] == [f"0/{number}" for number in range(51)]
-    assert READ[form](file)[-1]["value"] == {"jsonl": "=1+1", "csv": "'=1+1", "parquet": b"=1+1"}[form]
-
-
-def _parquet(file: Path) -> list[dict[str, object]]:
-    from pyarrow import parquet  # noqa: PLC0415 - only here
-
-    found: list[dict[str, object]] = parquet.read_table(file).to_pylist()
-    return found
-
-
-READ: dict[str, Callable[[Path], list[dict[str, object]]]] = {
-    "jsonl": lambda file: [json.loads(line) for line in file.read_text("utf-8").splitlines()],
-    "csv": lambda file: list(csv.DictReader(file.read_text("utf-8").splitlines())),
-    "parquet": _parquet,
-}
 
 
 def test_drafts_that_contradict_themselves_are_refused(here: Installation) -> None:

@@ -31,7 +31,7 @@ from reconsume.delay_levels.wire.send_back_copy import Position, Stored
 from reconsume.delay_levels.wire.timer import deliver_ms_of
 from tests.support.golden import FOLDER, as_headers, written_today
 
-FORMATS = sorted(FOLDER.glob("format-*.json"))
+FORMATS = sorted(FOLDER.glob("format-*.json"), key=lambda file: int(file.stem.removeprefix("format-")))
 NEWEST = FORMATS[-1]
 NAMES = TopicNames()
 RETRY = Position(NAMES.retry("a group/ü"), 1, 7)

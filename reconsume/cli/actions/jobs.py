@@ -170,7 +170,6 @@ def job_report(job: Job, now_ms: float) -> dict[str, Any]:
         "reasons": [reason for reasons in job.progress.reasons.values() for reason in reasons],
         "failed": job.progress.why or None,
         "paused": last.why if last is not None and job.status(now_ms) == PAUSED else None,
-        "file": job.progress.file or None,
         "events": [
             {"at": moment(one.at_ms), "by": one.by, "wish": "resume" if one.wish == RUN else one.wish, "why": one.why}
             for one in job.events

@@ -27,11 +27,11 @@ from reconsume.cli.output import (
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text
 from reconsume.delay_levels.wire.dead_letter_states import STATES
-from reconsume.delay_levels.wire.jobs.job_records import FORMATS, TARGETS
+from reconsume.delay_levels.wire.jobs.job_records import TARGETS
 from reconsume.operations.dead_letter_index.current import current_page
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
-from reconsume.operations.jobs.letter_files import letter_file, moment, summary
+from reconsume.operations.jobs.letter_files import FORMATS, letter_file, moment, summary
 from reconsume.operations.jobs.selection import JobDraft, job_filter
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress

@@ -1,8 +1,7 @@
-"""`reconsume jobs`: resends, resolutions and exports that continue after a crash."""
+"""`reconsume jobs`: resends and resolutions that continue after a crash."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -67,18 +66,12 @@ def cancel(here: Here, job: Name, why: Why = "") -> None:
 
 
 @on_kafka(app, "run")
-def run(
-    here: Here,
-    once: Annotated[bool, typer.Option("--once", help="end when no job is open")] = False,
-    exports: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="folder of exported files; without it, other runners export")
-    ] = None,
-) -> None:
+def run(here: Here, once: Annotated[bool, typer.Option("--once", help="end when no job is open")] = False) -> None:
     """Run open jobs until SIGTERM or Ctrl-C; several runners may do so at once."""
     from reconsume.cli.logs import configure_logs
 
     configure_logs(here.settings.logging.level, here.settings.logging.format)
-    JobRunner(here.cluster, exports=exports).run(stop_at_signals(), once=once)
+    JobRunner(here.cluster).run(stop_at_signals(), once=once)
     if here.as_json:
         print_json([job_row(one, here.cluster.clock()) for one in list_jobs(here.cluster) if one.is_open])
 

@@ -57,7 +57,6 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "FAILED": ("failed", "失败"),
     "sent": ("resent", "已重发"),
     "resolved_now": ("resolved", "已关闭"),
-    "exported": ("exported", "已导出"),
     "expired": ("left out: Kafka has deleted it", "不处理：Kafka 已删除"),
     "too_large": ("left out: refused by Kafka", "不处理：Kafka 拒收"),
     "no_origin": ("left out: unknown origin topic", "不处理：来源主题未知"),

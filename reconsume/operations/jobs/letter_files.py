@@ -14,6 +14,7 @@ from reconsume.delay_levels.human_text import json_text, visible
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
 
+FORMATS: Final = ("jsonl", "csv", "parquet")
 COLUMNS: Final = (
     "record",
     "state",
@@ -46,7 +47,7 @@ def letter_file(form: str, out: TextIO | None, path: Path | None) -> LetterFile:
     """Open a file for writing.
 
     Args:
-        form: `jsonl`, `csv` or `parquet`.
+        form: one of `FORMATS`.
         out: the stream for `jsonl` and `csv`.
         path: the path of the Parquet file, which must not exist.
 

@@ -27,7 +27,7 @@ class JobPlan:
 
     Attributes:
         count: the number of selected dead letters.
-        acted: the number that it would send, resolve or export; the others are left out.
+        acted: the number that it would send or resolve; the others are left out.
         statuses: counts by status: for a resend the keys of `REASONS`, otherwise the states.
         causes: by label, the most frequent first, and when the first and the last of them died.
         hours: by the hour in which they died (milliseconds), in order.
@@ -103,4 +103,4 @@ def _status(kind: str, window: LetterWindow, one: DeadLetterRecord) -> tuple[str
         status = window.verdict(one).status
         return status, status == SEND
     state = state_name(one.state)
-    return state, kind == "export" or state == OPEN
+    return state, state == OPEN

@@ -80,11 +80,6 @@ class Job:
         return not self.progress.ended and not (self.events and self.events[-1].wish in _WISHES)
 
     @property
-    def lane(self) -> tuple[str, bool]:
-        """The group, and whether the job is an export: jobs with the same value run one after the other."""
-        return self.spec.group, self.spec.kind == "export"
-
-    @property
     def handled(self) -> int:
         """The number of records with an outcome."""
         return sum(self.progress.counts.values())
@@ -149,12 +144,12 @@ class JobsView:
             raise IllegalSetting(f"job {name!r} does not exist; `reconsume jobs list` shows jobs")
         return found
 
-    def queues(self) -> dict[tuple[str, bool], list[Job]]:
-        """Return the open jobs in their order of execution: by group, exports beside the others."""
-        found: dict[tuple[str, bool], list[Job]] = {}
+    def queues(self) -> dict[str, list[Job]]:
+        """Return the open jobs of each group in their order of execution."""
+        found: dict[str, list[Job]] = {}
         for one in sorted(self.jobs.values(), key=lambda one: (one.spec.at_ms, one.name)):
             if one.is_open:
-                found.setdefault(one.lane, []).append(one)
+                found.setdefault(one.spec.group, []).append(one)
         return found
 
     def _take(self, read: ReadRecord) -> None:

@@ -8,14 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
-    IllegalSetting,
     KafkaNotReachable,
     ReconsumeError,
     RecordTooLarge,
@@ -25,7 +23,6 @@ from reconsume.delay_levels.errors import (
 from reconsume.delay_levels.wire.jobs.job_records import PAUSE, JobEvent, JobProgress, encode_job_progress, progress_key
 from reconsume.operations.dead_letter_states import resend_id, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord
-from reconsume.operations.jobs.exporting import Exporting
 from reconsume.operations.jobs.letters import LetterWindow
 from reconsume.operations.jobs.records import DONE, FAILED, LEASE_MS, RUNNING, Job, JobsView, write_wish
 from reconsume.operations.jobs.selection import Selection
@@ -78,7 +75,6 @@ class JobRun:
         view: the jobs; used by this run only.
         name: the name of the job.
         runner: the unique name of this process.
-        exports: the folder of exports; None leaves exports to other runners.
         lease_ms: a runner that has written nothing for this time counts as dead.
         told: called with committed outcomes.
     """
@@ -90,16 +86,14 @@ class JobRun:
         name: str,
         runner: str,
         *,
-        exports: Path | None = None,
         lease_ms: int = LEASE_MS,
         told: Told = lambda _outcomes: None,
     ) -> None:
         self._cluster, self._view, self._name, self._runner = cluster, view, name, runner
-        self._exports, self._lease_ms, self._told = exports, lease_ms, told
+        self._lease_ms, self._told = lease_ms, told
         self._job = view.find(name)
         self._spec = self._job.spec
-        lane = ".export" if self._spec.kind == "export" else ""
-        self._writer = ExclusiveWriter(cluster, resend_id(cluster, self._spec.group) + lane, f"job {name}")
+        self._writer = ExclusiveWriter(cluster, resend_id(cluster, self._spec.group), f"job {name}")
         self._progress = JobProgress()
         self._stop = threading.Event()
         self._is_stale = False
@@ -154,34 +148,18 @@ class JobRun:
 
     def _work(self) -> None:
         check_target(self._cluster, self._spec)
-        work, is_done = self._begin(), False
-        try:
-            selection = Selection(self._spec)
-            for partition in sorted(self._spec.spans):
-                following = self._progress.following.get(partition, 0)
-                for start, end in selection.windows(partition, following):
-                    self._do_window(work, selection, partition, start, end)
-            is_done = True
-        finally:
-            file = work.close(is_done=is_done)
+        states = states_topic(self._cluster)
+        work = (Resolving if self._spec.kind == "resolve" else Resending)(self._cluster, self._job, states)
+        selection = Selection(self._spec)
+        for partition in sorted(self._spec.spans):
+            following = self._progress.following.get(partition, 0)
+            for start, end in selection.windows(partition, following):
+                self._do_window(work, selection, partition, start, end)
         missing = (self._spec.count or 0) - sum(self._progress.counts.values())
         gone, lost = any(self._first(one) > span[0] for one, span in self._spec.spans.items()), []
         if gone and self._spec.records is None and missing > 0:
             lost = [(EXPIRED, missing, "retention or an operator has deleted them before the job came to them")]
-        self._end(DONE, "", file=file, lost=lost)
-
-    def _begin(self) -> JobWork:
-        if self._spec.kind == "export":
-            if self._exports is None:
-                raise IllegalSetting("this runner has no folder for exports; use reconsume jobs run --exports FOLDER")
-            found = Exporting(self._job, self._exports)
-            if found.is_anew:
-                self._commit_progress(JobProgress(self._runner))
-            return found
-        states = states_topic(self._cluster)
-        if self._spec.kind == "resolve":
-            return Resolving(self._cluster, self._job, states)
-        return Resending(self._cluster, self._job, states)
+        self._end(DONE, "", lost=lost)
 
     def _first(self, partition: int) -> int:
         where = self._spec.topic, partition
@@ -235,9 +213,8 @@ class JobRun:
             window.catch_up()
             if letters:
                 outcomes = [work.decide(window, one) for one in letters]
-        written = work.before_commit([one for one in letters if self._spec.kind == "export"])
         places = {**self._progress.following, window.partition: following}
-        progress = replace(with_outcomes(self._progress, outcomes), following=places, written=written)
+        progress = replace(with_outcomes(self._progress, outcomes), following=places)
         began = time.monotonic()
         try:
             self._commit_progress(progress, [record for one in outcomes for record in one.records])
@@ -300,9 +277,9 @@ class JobRun:
         self._writer.write_records([*records, record])
         self._progress, self._wrote = progress, time.monotonic()
 
-    def _end(self, ended: str, why: str, *, file: str = "", lost: Sequence[tuple[str, int, str]] = ()) -> None:
+    def _end(self, ended: str, why: str, *, lost: Sequence[tuple[str, int, str]] = ()) -> None:
         """Write the final progress; if that fails, the next runner does it."""
-        progress = replace(self._progress, runner="", ended=ended, why=why, file=file)
+        progress = replace(self._progress, runner="", ended=ended, why=why)
         for outcome, number, reason in lost:
             counts = {**progress.counts, outcome: progress.counts.get(outcome, 0) + number}
             progress = replace(progress, counts=counts, reasons={**progress.reasons, outcome: [reason]})

@@ -8,7 +8,6 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
@@ -33,7 +32,6 @@ class JobRunner:
 
     Args:
         cluster: the installation.
-        exports: the folder for exports; None leaves export jobs to other runners.
         lease_ms: after this time without progress a runner counts as dead.
         told: called with the outcomes of `run`, once they are committed.
 
@@ -45,11 +43,10 @@ class JobRunner:
         self,
         cluster: Cluster,
         *,
-        exports: Path | None = None,
         lease_ms: int = LEASE_MS,
         told: Told = lambda _outcomes: None,
     ) -> None:
-        self._cluster, self._exports, self._lease_ms, self._told = cluster, exports, lease_ms, told
+        self._cluster, self._lease_ms, self._told = cluster, lease_ms, told
         self.name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
         self._said = ""
 
@@ -60,17 +57,17 @@ class JobRunner:
             stop: ends it.
             once: end when no job is open.
         """
-        at_work: dict[tuple[str, bool], threading.Thread] = {}
+        at_work: dict[str, threading.Thread] = {}
         with JobsView(self._cluster) as view:
             try:
                 while not stop.is_set():
-                    at_work = {lane: thread for lane, thread in at_work.items() if thread.is_alive()}
+                    at_work = {group: thread for group, thread in at_work.items() if thread.is_alive()}
                     queues = self._queues(view)
                     if once and queues is not None and not queues and not at_work:
                         return
-                    for lane, queue in (queues or {}).items():
-                        if lane not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
-                            at_work[lane] = self._start(queue[0].name, stop)
+                    for group, queue in (queues or {}).items():
+                        if group not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
+                            at_work[group] = self._start(queue[0].name, stop)
                     stop.wait(_LOOK_SECONDS)
             finally:
                 for thread in at_work.values():
@@ -97,7 +94,7 @@ class JobRunner:
                 job = view.jobs.get(job.name, job) if queues is None else view.find(job.name)
                 if stop.is_set() or not job.is_open:
                     return job
-                first = (queues or {}).get(job.lane, [None])[0]
+                first = (queues or {}).get(job.spec.group, [None])[0]
                 is_mine = first is not None and first.name == job.name
                 if first is not None and not is_mine:
                     behind(first)
@@ -107,8 +104,8 @@ class JobRunner:
                 else:
                     stop.wait(_LOOK_SECONDS)
 
-    def _queues(self, view: JobsView) -> dict[tuple[str, bool], list[Job]] | None:
-        """Return the open jobs of this runner; None while Kafka does not answer."""
+    def _queues(self, view: JobsView) -> dict[str, list[Job]] | None:
+        """Return the open jobs of each group; None while Kafka does not answer."""
         try:
             view.look()
         except ReconsumeError as error:
@@ -117,7 +114,7 @@ class JobRunner:
                 logger.warning("jobs are unavailable, trying again: %s", error)
             return None
         self._said = ""
-        return {lane: jobs for lane, jobs in view.queues().items() if self._exports is not None or not lane[1]}
+        return view.queues()
 
     def _is_free(self, job: Job) -> bool:
         return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self.name
@@ -131,10 +128,7 @@ class JobRunner:
         try:
             with JobsView(self._cluster) as view:
                 view.look()
-                run = JobRun(
-                    self._cluster, view, name, self.name, exports=self._exports, lease_ms=self._lease_ms, told=told
-                )
-                run.run(stop)
+                JobRun(self._cluster, view, name, self.name, lease_ms=self._lease_ms, told=told).run(stop)
         except ReconsumeError as error:
             logger.warning("job waits for its next runner job=%s: %s", name, error)
         except Exception:

@@ -29,14 +29,13 @@ class JobDraft:
     """A job to create.
 
     Attributes:
-        kind: `resend`, `resolve` or `export`.
-        wanted: the filter; without a state, `resend` and `resolve` select open dead letters.
+        kind: `resend` or `resolve`.
+        wanted: the filter; without a state, it selects open dead letters.
         records: picked places instead of a filter.
         rate: the maximum of records per second; None for no limit.
         max_replays: a message that was resent this often is left out (the loop limit).
         target: `retry` (the group's retry topic) or `origin` (the origin topic, where every group sees it).
         edit: the changes, for one picked record.
-        form: for an export: `jsonl`, `csv` or `parquet`.
     """
 
     kind: str
@@ -47,7 +46,6 @@ class JobDraft:
     max_replays: int = 2
     target: str = "retry"
     edit: LetterEdit | None = None
-    form: str = "jsonl"
 
 
 def job_filter(wanted: Filter, *, label_rules: dict[str, str] | None = None) -> JobFilter:
@@ -78,7 +76,7 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
     if topic_id is None:
         raise TopicNotReady(f"topic {topic} is unavailable at the moment; run the command again")
     wanted = draft.wanted
-    if draft.records is None and draft.kind != "export" and wanted.state is None:
+    if draft.records is None and wanted.state is None:
         wanted = replace(wanted, state=OPEN)
     found = find_spans(cluster.admin, partitions, Filter(since_ms=wanted.since_ms, until_ms=wanted.until_ms))
     spans = {partition: span for (_, partition), span in found.items() if span[0] < span[1]}
@@ -87,7 +85,7 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
         spans = {one: (offsets[0], offsets[-1] + 1) for one, offsets in picked.items()}
     return JobSpec(
         *(draft.kind, draft.group, int(cluster.clock()), by, why, topic, topic_id, spans, wanted, picked, count),
-        *(draft.rate, draft.max_replays, draft.target, draft.edit, draft.form),
+        *(draft.rate, draft.max_replays, draft.target, draft.edit),
     )
 
 

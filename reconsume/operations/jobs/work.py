@@ -27,7 +27,6 @@ SENT: Final = "sent"
 DONE_WITH: Final = {
     SENT: "sent again",
     "resolved_now": "resolved",
-    "exported": "exported",
 }
 """Outcomes of letters for which a job did its action."""
 EXPIRED: Final = "expired"
@@ -67,16 +66,6 @@ class JobWork(Protocol):
 
     def decide(self, window: LetterWindow, one: DeadLetterRecord) -> LetterOutcome:
         """Return the outcome for a letter, as known now."""
-
-    def before_commit(self, letters: Sequence[DeadLetterRecord]) -> int:
-        """Do what must be done before these letters count as done; return the export's size, 0 without one."""
-        del letters
-        return 0
-
-    def close(self, *, is_done: bool) -> str:
-        """Close the export file; return its path, empty without one."""
-        del is_done
-        return ""
 
 
 class Resending(JobWork):

@@ -20,9 +20,8 @@ from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REP
 
 VERSION: Final = 1
 """Jobs of a later version are left to programs of that version: an unknown filter might select too much."""
-KINDS: Final = ("resend", "resolve", "export")
+KINDS: Final = ("resend", "resolve")
 TARGETS: Final = ("retry", "origin")
-FORMATS: Final = ("jsonl", "csv", "parquet")
 RUN: Final = "run"
 PAUSE: Final = "pause"
 CANCEL: Final = "cancel"
@@ -89,7 +88,6 @@ class JobSpec:
         rate: the most records in a second; None: as many as go.
         max_replays: a message that was sent again so often is left out.
         target: one of `TARGETS`.
-        form: of an export: one of `FORMATS`.
     """
 
     kind: str
@@ -107,7 +105,6 @@ class JobSpec:
     max_replays: int = 2
     target: str = "retry"
     edit: LetterEdit | None = None
-    form: str = "jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +128,6 @@ class JobProgress:
         reasons: the first records of each outcome, with the reasons.
         ended: `DONE` or `FAILED`; empty before the end.
         why: the reason of a failure.
-        written: for an export, the bytes of the file.
-        file: for an export, the path of the file.
     """
 
     runner: str = ""
@@ -141,8 +136,6 @@ class JobProgress:
     reasons: Mapping[str, Sequence[str]] = field(default_factory=dict)
     ended: str = ""
     why: str = ""
-    written: int = 0
-    file: str = ""
 
 
 def spec_key(job: str) -> bytes:
@@ -212,9 +205,8 @@ def decode_spec(value: bytes) -> JobSpec:
             max_replays=_count({"max_replays": 2} | found, "max_replays"),
             target=found.get("target", "retry"),
             edit=None if edit is None else _edit(edit),
-            form=found.get("form", "jsonl"),
         )
-        if spec.kind not in KINDS or spec.target not in TARGETS or spec.form not in FORMATS or spec.rate == 0:
+        if spec.kind not in KINDS or spec.target not in TARGETS or spec.rate == 0:
             raise ValueError
         return spec
 
@@ -250,8 +242,7 @@ def decode_job_progress(value: bytes) -> JobProgress:
             following={int(one): int(offset) for one, offset in found.get("following", {}).items()},
             counts={str(one): int(number) for one, number in found.get("counts", {}).items()},
             reasons={str(one): list(map(str, said)) for one, said in found.get("reasons", {}).items()},
-            **{name: _text(found, name) for name in ("ended", "why", "file")},
-            written=int(found.get("written", 0)),
+            **{name: _text(found, name) for name in ("ended", "why")},
         )
 
 

@@ -23,12 +23,12 @@ from reconsume.delay_levels.wire.jobs.job_records import (
     parse_job_key,
 )
 
-SPEC = JobSpec("export", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9), 3: (1, 2)}, form="csv", count=0)
+SPEC = JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9), 3: (1, 2)}, count=0)
 
 
 def test_what_is_written_is_read() -> None:
     assert decode_spec(encode_spec(SPEC)) == SPEC
-    progress = JobProgress("r", {2: 7}, {"sent": 1}, {"capped": ["0/1: x"]}, "FAILED", "gone", 12, "/a/b")
+    progress = JobProgress("r", {2: 7}, {"sent": 1}, {"capped": ["0/1: x"]}, "FAILED", "gone")
     assert decode_job_progress(encode_job_progress(progress)) == progress
     assert decode_job_progress(encode_job_progress(JobProgress())) == JobProgress()
     events = [JobEvent(1, "a", "pause", "x"), JobEvent(2, "b", "cancel")]
@@ -51,6 +51,7 @@ def test_a_key_that_is_none_is_malformed(key: bytes | None) -> None:
     [
         {"version": 2},
         {"kind": "delete"},
+        {"kind": "export"},
         {"spans": {"x": [0, 1]}},
         {"spans": {"0": [1]}},
         {"at_ms": "5"},
@@ -78,7 +79,7 @@ def test_wishes_that_are_none_are_malformed(value: bytes) -> None:
         decode_wish(value)
 
 
-@pytest.mark.parametrize("value", [b"[]", b'{"following":[]}', b'{"counts":{"a":"x"}}', b'{"written":"x"}', b"{"])
+@pytest.mark.parametrize("value", [b"[]", b'{"following":[]}', b'{"counts":{"a":"x"}}', b'{"ended":1}', b"{"])
 def test_progress_that_is_none_is_malformed(value: bytes) -> None:
     with pytest.raises(MalformedProperty):
         decode_job_progress(value)
