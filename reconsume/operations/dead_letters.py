@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
-from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.properties import Headers, size_of
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import StatesReader, state_name
@@ -23,7 +23,7 @@ from reconsume.operations.record_address import RecordAddress
 _LOOKED_AT: Final = 20_000
 """Maximum of records read for one page."""
 _PAGE_BYTES: Final = 32 * 1024 * 1024
-"""Maximum of bytes of keys and values on one page: a record may have a megabyte."""
+"""Maximum of bytes on one page: a record may have a megabyte."""
 _THESE_BYTES: Final = 256 * 1024 * 1024
 """Maximum of bytes for letters that are read by their places, in all."""
 _WINDOWS: Final = (16, 512)
@@ -64,8 +64,8 @@ class DeadLetterRecord:
 
     @property
     def size(self) -> int:
-        """Bytes of key and value."""
-        return len(self.key or b"") + len(self.value or b"")
+        """Bytes of key, value and headers."""
+        return size_of(self.key, self.value, self.headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def list_waiting(
         for read in reader.records(ranges):
             if read.offset in waiting[read.where].done:
                 continue
-            looked_at, left_bytes = looked_at + 1, left_bytes - len(read.value or b"") - len(read.key or b"")
+            looked_at, left_bytes = looked_at + 1, left_bytes - read.size
             if left_bytes < 0:
                 break
             one = describe_waiting(read, names)

@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.polled_records import PolledRecord, place_of
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.properties import Headers, size_of
 
 _TOGETHER: Final = 1_000
 _SLICE_SECONDS: Final = 0.2
@@ -50,6 +50,11 @@ class ReadRecord(NamedTuple):
     def where(self) -> Partition:
         """The record's partition."""
         return self.topic, self.partition
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        return size_of(self.key, self.value, self.headers)
 
 
 class RangeReader:

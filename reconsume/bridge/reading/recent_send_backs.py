@@ -131,7 +131,7 @@ def _appended(
             starts = admin.offsets_at(partitions, begin)
             ranges = {where: (starts[where], ends[where]) for where in partitions}
             for read in reader.records(ranges, stop=stop):
-                left -= _size_of(read)
+                left -= read.size
                 if left < 0:
                     logger.warning(
                         "only %d MiB of recent send-backs are read: repeated calls may not be "
@@ -143,11 +143,6 @@ def _appended(
             if reader.unread:
                 raise KafkaNotReachable("reading the send-backs of the last minutes: stopped before their end")
             ends = {where: min(starts[where], ends[where]) for where in partitions}
-
-
-def _size_of(read: ReadRecord) -> int:
-    """Return the bytes of value and headers, the main part of a large record."""
-    return len(read.value or b"") + sum(len(value or b"") for _, value in read.headers)
 
 
 def _read(read: ReadRecord, names: TopicNames) -> tuple[Attempt, RecentSendBack] | None:

@@ -90,6 +90,11 @@ OUR_PROPERTIES: Final = frozenset(
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
+def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Return the bytes of key, value and headers, without what Kafka adds."""
+    return len(key or b"") + len(value or b"") + sum(len(name) + len(text or b"") for name, text in headers)
+
+
 def is_ours(name: str) -> bool:
     """Return whether a header of this name belongs to reconsume, so that user code never sees it among its own."""
     return name in OUR_PROPERTIES or name.startswith(DLQ_ERRORS)

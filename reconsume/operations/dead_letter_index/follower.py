@@ -172,7 +172,7 @@ class DeadLetterIndex:
             else:
                 letters.append(self._letter(groups[where[0]], message))
             read[where] = Progress(ids[where], message.offset + 1)
-            size += len(message.value or b"")
+            size += message.size
             if len(letters) + len(states) >= _TOGETHER or size >= _TOGETHER_BYTES:
                 keep()
                 size = 0

@@ -24,7 +24,7 @@ class IndexedLetter:
 
     Attributes:
         label: the label of its cause, from `CauseLabels`.
-        size: bytes of key and value.
+        size: bytes of key, value and headers.
         headers: names and texts, up to 4 KiB.
         state: its state; None while it is open.
     """

@@ -31,6 +31,7 @@ COLUMNS: Final = (
 _BEGINS_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """Spreadsheets treat a cell with such a beginning as a formula (OWASP, CSV injection)."""
 _ROWS_OF_A_GROUP: Final = 1_000
+_BYTES_OF_A_GROUP: Final = 32 * 1024 * 1024
 
 
 class LetterFile(Protocol):
@@ -102,19 +103,21 @@ class _ParquetFile:
         except OSError as error:
             raise IllegalSetting(f"file {path}: {error}; name one that can be written") from None
         self._rows: list[dict[str, Any]] = []
+        self._bytes = 0
 
     def write(self, one: DeadLetterRecord) -> None:
         """Add a letter."""
         headers = [{"name": name, "value": value} for name, value in one.headers]
         binary = {"key": one.key, "value": one.value, "headers": headers}
         self._rows.append(summary(one) | binary | {"dead_since": datetime.fromtimestamp(one.stored_ms / 1000, UTC)})
-        if len(self._rows) >= _ROWS_OF_A_GROUP:
+        self._bytes += one.size
+        if len(self._rows) >= _ROWS_OF_A_GROUP or self._bytes >= _BYTES_OF_A_GROUP:
             self._flush()
 
     def _flush(self) -> None:
         if self._rows:
             self._writer.write_table(self._pa.Table.from_pylist(self._rows, self._schema))
-            self._rows = []
+            self._rows, self._bytes = [], 0
 
     def close(self) -> None:
         """Write the rest, and the footer."""

@@ -48,7 +48,7 @@ _TOGETHER: Final = 500
 _LOOKED_AT: Final = 2_000
 """Maximum of letters in one transaction, including those left out."""
 _BYTES: Final = 8 * 1024 * 1024
-"""Maximum of bytes of keys and values in one transaction."""
+"""Maximum of bytes of letters in one transaction."""
 _LOOK_SECONDS: Final = 1.0
 """Interval between two checks for requests of people."""
 _MOST_SECONDS: Final = 10.0

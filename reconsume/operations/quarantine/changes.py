@@ -18,7 +18,7 @@ from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.properties import REAL_TOPIC
+from reconsume.delay_levels.wire.properties import REAL_TOPIC, size_of
 from reconsume.delay_levels.wire.quarantine import RELEASED, QuarantineMark
 from reconsume.operations.quarantine.records import (
     QuarantineRecord,
@@ -33,7 +33,7 @@ from reconsume.operations.record_address import RecordAddress
 _TOGETHER: Final = 500
 """The maximum number of records in a transaction."""
 _PART_BYTES: Final = 8 * 1024 * 1024
-"""The maximum size of keys and values in a transaction, which are held in memory."""
+"""The maximum size of the records in a transaction, which are held in memory."""
 Told = Callable[[QuarantineRecord], None]
 
 
@@ -164,7 +164,7 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
     size = 0
     for one in records:
         part.append(one)
-        size += len(one.key or b"") + len(one.value or b"")
+        size += size_of(one.key, one.value, one.quarantined.headers)
         if len(part) >= _TOGETHER or size >= _PART_BYTES:
             yield part
             part, size = [], 0

@@ -11,8 +11,9 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.consumers.delayed.delay_producer import DelayProducer
 from reconsume.delay_levels.errors import RecordTooLarge
+from reconsume.delay_levels.wire.properties import size_of
 from reconsume.sidecar.api.models import NewMessage, SentMessage, kafka_headers
-from reconsume.sidecar.api.too_large import size_of, too_large
+from reconsume.sidecar.api.too_large import too_large
 from reconsume.sidecar.guarding.shares import Threads
 from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats import Once

@@ -21,10 +21,10 @@ from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_n
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import MalformedProperty, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.rules.send_back import Delayed
-from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, text_property
+from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, size_of, text_property
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackCopy, SendBackRequest, Stored
 from reconsume.sidecar.api.models import Answer, Outcome, RecordByValue, RecordToSendBack, kafka_headers
-from reconsume.sidecar.api.too_large import size_of, too_large
+from reconsume.sidecar.api.too_large import too_large
 from reconsume.sidecar.guarding.shares import Held, Shares, Threads, group_owner, no_room, record_bytes
 from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats import EarlierSendBacks, Once

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.delay_levels.wire.properties import Header
 from reconsume.sidecar.problems import Problem
-
-
-def size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Return the bytes of a record as its sender knows it, without what reconsume and Kafka add."""
-    return len(key or b"") + len(value or b"") + sum(len(name) + len(text or b"") for name, text in headers)
 
 
 def too_large(what: str, size: int, topic: str, admin: KafkaAdmin, way_out: str) -> Problem:

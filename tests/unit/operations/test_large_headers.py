@@ -1,0 +1,116 @@
+"""Records with large headers: what is in memory together is bounded by all their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import pytest
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.counting import Span
+from reconsume.bridge.reading.range_reader import ReadRecord
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.delay_levels.wire.quarantine import Quarantined
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations import dead_letters, waiting
+from reconsume.operations.dead_letter_index import follower
+from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import DeadLetterRecord, read_page, record_of
+from reconsume.operations.jobs import letter_files
+from reconsume.operations.jobs.letter_files import letter_file
+from reconsume.operations.jobs.run import JobRun
+from reconsume.operations.jobs.work import LetterOutcome
+from reconsume.operations.quarantine.changes import _parts
+from reconsume.operations.quarantine.records import QuarantineRecord
+from reconsume.operations.record_address import RecordAddress
+
+MIB = 1024 * 1024
+CLUSTER = Cluster(Settings(bootstrap_servers="nowhere:1"))
+DEAD = CLUSTER.names.dead_letter("g")
+LANE = CLUSTER.names.delay(10_000)
+LARGE: list[Header] = [("blob", bytes(MIB))]
+
+
+def record(offset: int, topic: str = DEAD) -> ReadRecord:
+    return ReadRecord(topic, 0, offset, b"k", b"v", LARGE, 1_000 + offset)
+
+
+def letters(count: int) -> list[DeadLetterRecord]:
+    return [record_of("g", record(offset)) for offset in range(count)]
+
+
+class Reader:
+    """Reads records of a megabyte, all of it in the headers."""
+
+    def __init__(self, *_: Any, **_more: Any) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def records(self, ranges: dict[tuple[str, int], tuple[int, int]], **_: Any) -> Iterator[ReadRecord]:
+        for (topic, _partition), (start, end) in ranges.items():
+            yield from (record(offset, topic) for offset in range(start, end))
+
+
+def test_a_page_of_dead_letters_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "find_partitions", lambda *_: [(DEAD, 0)])
+    monkeypatch.setattr(dead_letters, "find_spans", lambda *_: {(DEAD, 0): (0, 100)})
+    monkeypatch.setattr(dead_letters, "RangeReader", Reader)
+    monkeypatch.setattr(dead_letters, "StatesReader", lambda _cluster: SimpleNamespace(of=lambda _key: None))
+    monkeypatch.setitem(CLUSTER.__dict__, "admin", None)
+    page = read_page(CLUSTER, "g", limit=100)
+    assert (len(page.records), page.older) == (32, "0:68")
+
+
+def test_a_list_of_waiting_records_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CLUSTER.__dict__, "admin", SimpleNamespace(topics=lambda: {LANE: 1}))
+    monkeypatch.setattr(waiting, "_unfinished", lambda *_: {(LANE, 0): Span(0, 100)})
+    monkeypatch.setattr(waiting, "RangeReader", Reader)
+    found = waiting.list_waiting(CLUSTER)
+    assert (found.looked_at, found.is_whole) == (64, False)
+
+
+def test_a_transaction_of_a_job_ends() -> None:
+    window, work = (
+        SimpleNamespace(letters=lambda: letters(20)),
+        SimpleNamespace(decide=lambda _window, one: LetterOutcome(one.place, "", "sent")),
+    )
+    run = cast("Any", SimpleNamespace(_spec=SimpleNamespace(rate=None)))
+    parts = [len(part) for part, _ in JobRun._parts(run, cast("Any", work), cast("Any", window))]
+    assert parts == [8, 8, 4]
+
+
+def test_a_transaction_of_the_quarantine_ends() -> None:
+    told = Quarantined(LARGE, "why", Position(LANE, 0, 0), 0)
+    records = [QuarantineRecord(RecordAddress(0, offset), b"k", b"v", told, 0, "OPEN") for offset in range(20)]
+    assert [len(part) for part in _parts(records)] == [8, 8, 4]
+
+
+def test_the_index_stores_them_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_TOGETHER_BYTES", 8 * MIB)
+    with DeadLetterStore() as store:
+        stored: list[int] = []
+        monkeypatch.setattr(store, "add", lambda letters, _states, _read: stored.append(len(letters)))
+        DeadLetterIndex(CLUSTER, store, CauseLabels())._read(map(record, range(20)), {DEAD: "g"}, {(DEAD, 0): "id"})
+    assert stored == [8, 8, 4]
+
+
+def test_a_parquet_file_has_groups_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(letter_files, "_BYTES_OF_A_GROUP", 8 * MIB, raising=False)
+    file = letter_file("parquet", None, tmp_path / "letters.parquet")
+    for one in letters(20):
+        file.write(one)
+    file.close()
+    read = parquet.ParquetFile(tmp_path / "letters.parquet").metadata
+    assert [read.row_group(number).num_rows for number in range(read.num_row_groups)] == [8, 8, 4]
