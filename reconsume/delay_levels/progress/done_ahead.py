@@ -51,6 +51,8 @@ def decode_done(offset: int, metadata: str | None) -> frozenset[int]:
         raise MalformedProperty(
             f"the metadata of offset {offset} is not ours: {metadata[:40]!r}; it must begin with {_VERSION}"
         ) from None
+    if len(bitmap) * 8 > LONGEST_SPAN:
+        raise MalformedProperty(f"the metadata of offset {offset} is not ours: it reaches {len(bitmap) * 8:,} above it")
     return frozenset(offset + 8 * n + bit for n, byte in enumerate(bitmap) for bit in range(8) if byte >> bit & 1)
 
 

@@ -61,6 +61,10 @@ def decode_either(offset: int, metadata: str | None) -> frozenset[int]:
     for gap in gaps:
         done.append(before + gap)
         before = done[-1] + 1
+    if before > offset + REACH or len(done) > MOST_APART:
+        raise MalformedProperty(
+            f"the metadata of offset {offset} is not ours: {len(done):,} offsets to {before - 1}; {metadata[:40]!r}"
+        )
     return frozenset(done)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from reconsume.delay_levels.errors import MalformedProperty
-from reconsume.delay_levels.wire.properties import json_object
+from reconsume.delay_levels.wire.properties import LARGEST, LARGEST_PARTITION, json_object
 
 OPEN: Final = "OPEN"
 RESENT: Final = "RESENT"
@@ -25,7 +25,6 @@ STATES: Final = {
     SUPERSEDED: "the same message has a newer dead letter",
 }
 _KEY: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})/([0-9]{1,19})/(-?[0-9]{1,19})", re.ASCII)
-_LARGEST: Final = 2**63 - 1
 
 
 class DeadLetterKey(NamedTuple):
@@ -73,9 +72,10 @@ def parse_key(key: bytes | None) -> DeadLetterKey:
         MalformedProperty: the key is something else.
     """
     match = _KEY.fullmatch((key or b"").decode(errors="replace"))
-    if match is None:
-        raise MalformedProperty(f"key {key!r} is not <topic>/<partition>/<offset>/<stored>")
-    return DeadLetterKey(match[1], int(match[2]), int(match[3]), int(match[4]))
+    found = DeadLetterKey(match[1], int(match[2]), int(match[3]), int(match[4])) if match else None
+    if found is None or found.partition > LARGEST_PARTITION or max(found.offset, abs(found.stored_ms)) > LARGEST:
+        raise MalformedProperty(f"key {(key or b'')[:400]!r} is not <topic>/<partition>/<offset>/<stored>")
+    return found
 
 
 def encode_state(state: DeadLetterState) -> str:
@@ -94,7 +94,7 @@ def decode_state(value: bytes) -> DeadLetterState:
     found = json_object(value)
     state, at_ms = found.get("state"), found.get("at")
     texts = [found.get(name, "") for name in ("by", "why", "job", "newer")]
-    if state not in (RESENT, RESOLVED, SUPERSEDED) or type(at_ms) is not int or not 0 <= at_ms <= _LARGEST:
+    if state not in (RESENT, RESOLVED, SUPERSEDED) or type(at_ms) is not int or not 0 <= at_ms <= LARGEST:
         raise MalformedProperty(f"value {value[:80]!r} needs a state (RESENT, RESOLVED, SUPERSEDED) and a time")
     if not all(isinstance(one, str) for one in texts):
         raise MalformedProperty(f"value {value[:80]!r} has a by, why, job or newer that is not a text")

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconsume.delay_levels.errors import MalformedProperty
-from reconsume.delay_levels.wire.properties import json_object
+from reconsume.delay_levels.wire.properties import LARGEST, LARGEST_PARTITION, json_object
 
-_LARGEST_OFFSET: Final = 2**63 - 1
 _NUMBER: Final = re.compile("[0-9]{1,10}")
 
 
@@ -46,8 +45,8 @@ def partition_of_key(key: bytes | None) -> tuple[str, int]:
         MalformedProperty: the key is something else.
     """
     topic, slash, partition = (key or b"").decode(errors="replace").rpartition("/")
-    if not (topic and slash and _NUMBER.fullmatch(partition)):
-        raise MalformedProperty(f"key {key!r} is not <topic>/<partition>")
+    if not (topic and slash and _NUMBER.fullmatch(partition)) or int(partition) > LARGEST_PARTITION:
+        raise MalformedProperty(f"key {(key or b'')[:400]!r} is not <topic>/<partition>")
     return topic, int(partition)
 
 
@@ -71,6 +70,6 @@ def decode_position(value: bytes) -> StoredPosition:
     found = json_object(value)
     offset = found.get("offset")
     texts = [found.get(name, "") for name in ("metadata", "topicId", "transactionalId")]
-    if type(offset) is not int or not 0 <= offset <= _LARGEST_OFFSET or not all(isinstance(one, str) for one in texts):
+    if type(offset) is not int or not 0 <= offset <= LARGEST or not all(isinstance(one, str) for one in texts):
         raise MalformedProperty(f"value {value[:80]!r} needs an offset of 0 or more, and texts")
     return StoredPosition(offset, *texts)

@@ -87,6 +87,10 @@ OUR_PROPERTIES: Final = frozenset(
     }
 )
 
+LARGEST: Final = 2**63 - 1
+"""The largest offset or time in Kafka, and the largest number in SQLite and Parquet."""
+LARGEST_PARTITION: Final = 2**31 - 1
+
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.properties import Header, Headers
+from reconsume.delay_levels.wire.properties import LARGEST, Header, Headers
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 QUARANTINE_REASON: Final = "QUARANTINE_REASON"
@@ -26,7 +26,6 @@ RELEASED: Final = "RELEASED"
 
 _LONGEST_REASON: Final = 1_000
 """Characters. A reason may quote a header, whose size the sender chooses; the record must fit into the quarantine."""
-_MOST_DIGITS: Final = 19
 _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 
 
@@ -72,7 +71,8 @@ def mark_of(headers: Headers) -> QuarantineMark | None:
 
 
 def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) <= _MOST_DIGITS else None
+    number = int(value) if value is not None and value.isdigit() and len(value) <= len(str(LARGEST)) else None
+    return None if number is None or number > LARGEST else number
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ module to those that a person picks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeVar
 
@@ -19,6 +20,7 @@ from reconsume.delay_levels.wire.properties import (
     DELAY,
     DLQ_ERRORS,
     FIRST_FAILURE_TIMESTAMP,
+    LARGEST,
     MAX_RECONSUME_TIMES,
     ORIGIN_MESSAGE_ID,
     REAL_QID,
@@ -96,11 +98,12 @@ class DeadLetterInfo:
         malformed: list[str] = []
 
         def read(name: str, how: Callable[[Headers, str], T | None]) -> T | None:
-            try:
-                return how(headers, name)
-            except MalformedProperty:
-                malformed.append(name)
-                return None
+            with suppress(MalformedProperty):
+                found = how(headers, name)
+                if not isinstance(found, int) or abs(found) <= LARGEST:
+                    return found
+            malformed.append(name)
+            return None
 
         return cls(
             group,

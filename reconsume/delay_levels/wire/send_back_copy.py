@@ -18,6 +18,8 @@ from reconsume.delay_levels.wire.properties import (
     DELAY,
     DLQ_ERRORS,
     FIRST_FAILURE_TIMESTAMP,
+    LARGEST,
+    LARGEST_PARTITION,
     MAX_RECONSUME_TIMES,
     ORIGIN_MESSAGE_ID,
     REAL_QID,
@@ -51,11 +53,12 @@ class Position(NamedTuple):
             MalformedProperty: not of that form.
         """
         match = _POSITION.fullmatch(text)
-        if match is None:
+        found = cls(match[1], int(match[2]), int(match[3])) if match else None
+        if found is None or found.partition > LARGEST_PARTITION or found.offset > LARGEST:
             raise MalformedProperty(
                 f"origin message id {text[:80]!r} must be <topic>/<partition>/<offset>, such as orders/3/42"
             )
-        return cls(match[1], int(match[2]), int(match[3]))
+        return found
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}/{self.offset}"

@@ -13,10 +13,13 @@ from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.properties import (
+    LARGEST,
+    LARGEST_PARTITION,
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
     Headers,
     count_property,
+    json_object,
     text_property,
 )
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
@@ -108,10 +111,14 @@ class PositionInCancel(NamedTuple):
     def decode(cls, key: bytes, value: bytes) -> PositionInCancel | None:
         """Return the position, None if the record is something else."""
         try:
-            found = json.loads(value)
-            return cls(int(key.removeprefix(b"read-")), str(found["topicId"]), max(0, int(found["offset"])))
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            found = json_object(value)
+            partition, topic_id, offset = int(key.removeprefix(b"read-")), found.get("topicId"), found.get("offset")
+        except (MalformedProperty, ValueError):
             return None
+        if not isinstance(topic_id, str) or type(offset) is not int:
+            return None
+        is_place = 0 <= partition <= LARGEST_PARTITION and 0 <= offset <= LARGEST
+        return cls(partition, topic_id, offset) if is_place else None
 
 
 def due_in(value: bytes) -> int | None:

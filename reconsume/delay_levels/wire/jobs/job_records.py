@@ -16,7 +16,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
-from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REPLAY_TIMES, is_ours, json_object
+from reconsume.delay_levels.wire.names import check_group
+from reconsume.delay_levels.wire.properties import (
+    LARGEST,
+    LARGEST_PARTITION,
+    REPLAY_EDITED,
+    REPLAY_ID,
+    REPLAY_TIMES,
+    is_ours,
+    json_object,
+)
 
 VERSION: Final = 1
 """Jobs of a later version are left to programs of that version: an unknown filter might select too much."""
@@ -188,10 +197,10 @@ def decode_spec(value: bytes) -> JobSpec:
     found = json_object(value)
     if found.get("version") != VERSION:
         raise MalformedProperty(
-            f"version {found.get('version')!r} of the job's record is unknown; this program reads version {VERSION}"
+            f"version {found.get('version')!r:.40} of the job's record is unknown; this program reads version {VERSION}"
         )
     with _Reading(value):
-        spans = {int(one): (int(start), int(end)) for one, (start, end) in found["spans"].items()}
+        spans = {_partition(one): (_number(start), _number(end)) for one, (start, end) in found["spans"].items()}
         records = found.get("records")
         edit = found.get("edit")
         spec = JobSpec(
@@ -199,13 +208,14 @@ def decode_spec(value: bytes) -> JobSpec:
             at_ms=_count(found, "at_ms"),
             spans=spans,
             wanted=_filter(found.get("wanted", {})),
-            records=None if records is None else {int(one): [int(at) for at in records[one]] for one in records},
+            records=None if records is None else {_partition(one): list(map(_number, records[one])) for one in records},
             count=None if found.get("count") is None else _count(found, "count"),
             rate=None if found.get("rate") is None else _count(found, "rate"),
             max_replays=_count({"max_replays": 2} | found, "max_replays"),
             target=found.get("target", "retry"),
             edit=None if edit is None else _edit(edit),
         )
+        check_group(spec.group)
         if spec.kind not in KINDS or spec.target not in TARGETS or spec.rate == 0:
             raise ValueError
         return spec
@@ -239,8 +249,8 @@ def decode_job_progress(value: bytes) -> JobProgress:
     with _Reading(value):
         return JobProgress(
             runner=_text(found, "runner"),
-            following={int(one): int(offset) for one, offset in found.get("following", {}).items()},
-            counts={str(one): int(number) for one, number in found.get("counts", {}).items()},
+            following={_partition(one): _number(offset) for one, offset in found.get("following", {}).items()},
+            counts={str(one): _number(number) for one, number in found.get("counts", {}).items()},
             reasons={str(one): list(map(str, said)) for one, said in found.get("reasons", {}).items()},
             **{name: _text(found, name) for name in ("ended", "why")},
         )
@@ -287,7 +297,7 @@ def _filter(found: Mapping[str, Any]) -> JobFilter:
     for one in (*texts.values(), *rules.values()):
         _of(one, str)
     for moment in times.values():
-        _of(moment, int)
+        _number(abs(_of(0 if moment is None else moment, int)))
     return JobFilter(**texts, **times, label_rules=dict(rules))
 
 
@@ -305,14 +315,23 @@ def _of(value: _T, kind: type) -> _T:
 
 
 def _text(found: Mapping[str, Any], name: str) -> str:
-    return str(_of(found.get(name, ""), str))
+    if type(text := found.get(name, "")) is not str:
+        raise TypeError(f"{name} is not a str")
+    return text
 
 
 def _count(found: Mapping[str, Any], name: str) -> int:
-    number = int(_of(found[name], int))
-    if number < 0:
-        raise ValueError(f"{name} {number}")
-    return number
+    return _number(found[name])
+
+
+def _number(value: Any, largest: int = LARGEST) -> int:
+    if type(value) is not int or not 0 <= value <= largest:
+        raise ValueError(f"{value!r:.40} is not a whole number from 0 to {largest}")
+    return value
+
+
+def _partition(key: str) -> int:
+    return _number(int(key), LARGEST_PARTITION)
 
 
 def _without_defaults(one: Any) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +33,9 @@ def test_no_metadata_means_nothing_is_done(empty: str | None) -> None:
     assert decode_done(5, empty) == frozenset()
 
 
-@pytest.mark.parametrize("text", ["x", "done2:AA==", "done1:?", "done1:A", '{"lag": 3}'])
+@pytest.mark.parametrize(
+    "text", ["x", "done2:AA==", "done1:?", "done1:A", '{"lag": 3}', "done1:" + base64.b64encode(bytes(2_001)).decode()]
+)
 def test_metadata_of_somebody_else_is_malformed(text: str) -> None:
     with pytest.raises(MalformedProperty, match="offset 5 is not ours"):
         decode_done(5, text)

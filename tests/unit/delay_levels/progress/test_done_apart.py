@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,11 @@ def test_the_other_text_is_read_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["x", "apart2:AA==", "apart1:?", "apart1:A", "apart1:gA==", "apart1:" + "gICA" * 4, '{"lag": 3}']
+    "text",
+    [
+        *("x", "apart2:AA==", "apart1:?", "apart1:A", "apart1:gA==", "apart1:" + "gICA" * 4, '{"lag": 3}'),
+        *("apart1:gICAgAE=", "apart1:" + base64.b64encode(bytes(751)).decode()),
+    ],
 )
 def test_what_is_damaged_or_somebody_elses_is_malformed(text: str) -> None:
     with pytest.raises(MalformedProperty, match="offset 5 is"):

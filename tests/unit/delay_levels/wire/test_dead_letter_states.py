@@ -68,7 +68,13 @@ def test_a_malformed_value_is_an_error_that_shows_it(value: bytes) -> None:
         decode_state(value)
 
 
-@pytest.mark.parametrize("key", [None, b"", b"a/1/2", b"a/1/2/3/4", b"a b/1/2/3", b"\xff/1/2/3", b"a/x/2/3", b"a/1/2/"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(None, b"", b"a/1/2", b"a/1/2/3/4", b"a b/1/2/3", b"\xff/1/2/3", b"a/x/2/3", b"a/1/2/"),
+        *(b"a/2147483648/2/3", b"a/1/9223372036854775808/3", b"a/1/2/9223372036854775808"),
+    ],
+)
 def test_a_malformed_key_is_an_error_that_shows_it(key: bytes | None) -> None:
     with pytest.raises(MalformedProperty, match="key"):
         parse_key(key)

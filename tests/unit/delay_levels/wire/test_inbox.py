@@ -173,6 +173,8 @@ def test_a_text_that_is_none_is_refused_with_the_headers_name(name: str, value: 
         "flights/3/4/2",
         "flights/٣/42",
         "flights/3/" + "9" * 5_000,
+        "flights/3/9223372036854775808",
+        "flights/2147483648/42",
     ],
     ids=lambda text: text[:20],
 )

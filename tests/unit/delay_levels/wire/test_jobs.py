@@ -65,6 +65,17 @@ def test_a_key_that_is_none_is_malformed(key: bytes | None) -> None:
         {"edit": {"value": "no base64!"}},
         {"edit": []},
         {"group": None, "topic": 1},
+        *({name: None} for name in ("kind", "group", "by", "why", "topic", "topic_id")),
+        {"group": " "},
+        {"at_ms": 2**63},
+        {"at_ms": True},
+        {"rate": 2**63},
+        {"spans": {"0": [0, 2**63]}},
+        {"spans": {"0": [-1, 1]}},
+        {"spans": {"0": [0.5, 1]}},
+        {"spans": {str(2**31): [0, 1]}},
+        {"records": {"0": [2**63]}},
+        {"wanted": {"since_ms": 2**63}},
     ],
 )
 def test_a_job_that_is_none_is_malformed(change: dict[str, Any]) -> None:
@@ -73,13 +84,25 @@ def test_a_job_that_is_none_is_malformed(change: dict[str, Any]) -> None:
         decode_spec(json.dumps(value).encode())
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'[{"at_ms":1,"by":"a","wish":"dance"}]', b"\xff", b"[1]"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"[]", b"{}", b'[{"at_ms":1,"by":"a","wish":"dance"}]', b"\xff", b"[1]"),
+        *(b'[{"at_ms":1,"by":null,"wish":"run"}]', b'[{"at_ms":1e999,"by":"a","wish":"run"}]', b"[" * 100_000),
+    ],
+)
 def test_wishes_that_are_none_are_malformed(value: bytes) -> None:
     with pytest.raises(MalformedProperty):
         decode_wish(value)
 
 
-@pytest.mark.parametrize("value", [b"[]", b'{"following":[]}', b'{"counts":{"a":"x"}}', b'{"ended":1}', b"{"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"[]", b'{"following":[]}', b'{"counts":{"a":"x"}}', b'{"ended":1}', b"{", b'{"runner":null}'),
+        *(b'{"following":{"0":9223372036854775808}}', b'{"following":{"0":1.5}}', b'{"counts":{"a":1e999}}'),
+    ],
+)
 def test_progress_that_is_none_is_malformed(value: bytes) -> None:
     with pytest.raises(MalformedProperty):
         decode_job_progress(value)

@@ -45,7 +45,7 @@ def test_what_is_no_position_is_refused(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [None, b"", b"topic", b"/1", b"topic/", b"topic/-1", "topic/٣".encode(), b"t/99999999999"]
+    "key", [None, b"", b"topic", b"/1", b"topic/", b"topic/-1", "topic/٣".encode(), b"t/99999999999", b"t/2147483648"]
 )
 def test_what_is_no_key_is_refused(key: bytes | None) -> None:
     with pytest.raises(MalformedProperty, match="key"):

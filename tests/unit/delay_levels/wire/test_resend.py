@@ -69,6 +69,13 @@ def test_what_cannot_be_read_is_named_and_nothing_fails() -> None:
     assert (letter.attempt, letter.replay_times, letter.cause) == (None, 0, None)
 
 
+@pytest.mark.parametrize("name", ["RECONSUME_TIME", "REPLAY_TIMES", "BORN_TIMESTAMP", "FIRST_FAILURE_TIMESTAMP"])
+def test_a_number_that_an_index_cannot_hold_is_malformed(name: str) -> None:
+    """SQLite and Parquet have 64 bits; one dead letter must not end an index of all of them."""
+    assert info([(name, b"9223372036854775807")]).malformed == ()
+    assert info([(name, b"9223372036854775808")]).malformed == (name,)
+
+
 @pytest.mark.parametrize(
     ("headers", "history", "status"),
     [

@@ -141,10 +141,35 @@ def test_a_position_comes_out_as_it_went_in_and_anything_else_is_none(key: bytes
     assert PositionInCancel.decode(key, value) is None
 
 
-@pytest.mark.parametrize("offset", [b"Infinity", b"1e999", b"NaN", b"[" * 200_000, b"9" * 5_000])
+@pytest.mark.parametrize(
+    "offset",
+    [
+        *(
+            b"Infinity",
+            b"1e999",
+            b"NaN",
+            b"[" * 200_000,
+            b"9" * 5_000,
+            b"9223372036854775808",
+            b"1e300",
+            b"-1",
+            b"true",
+        ),
+        *(b'"7"', b"null"),
+    ],
+)
 def test_a_hostile_position_is_none(offset: bytes) -> None:
     """An error would end each start of the workers' follower, and delayed messages would wait for it."""
     assert PositionInCancel.decode(b"read-0", b'{"topicId":"an id","offset":' + offset + b"}") is None
+
+
+@pytest.mark.parametrize("key", [b"read-2147483648", b"read--1", b"read-", b"x"])
+def test_a_position_of_no_partition_is_none(key: bytes) -> None:
+    assert PositionInCancel.decode(key, b'{"topicId":"an id","offset":1}') is None
+
+
+def test_a_position_of_no_topic_is_none() -> None:
+    assert PositionInCancel.decode(b"read-0", b'{"topicId":null,"offset":1}') is None
 
 
 def test_a_due_moment_is_a_number_of_reasonable_length() -> None:
