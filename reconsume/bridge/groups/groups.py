@@ -24,6 +24,7 @@ from pydantic import (
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import to_json
 
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
@@ -32,6 +33,7 @@ from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry
 from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES
 from reconsume.delay_levels.wire.allowed_topics import decode_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
+from reconsume.delay_levels.wire.properties import LARGEST
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +51,11 @@ class SubscriptionGroupConfig(_Stored):
     consume_enable: Annotated[bool, Field(alias="consumeEnable")] = True
     consume_broadcast_enable: Annotated[bool, Field(alias="consumeBroadcastEnable")] = True
     retry_queue_nums: Annotated[int, Field(alias="retryQueueNums", le=1_000)] = 1
-    retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0)] = DEFAULT_MAX_RECONSUME_TIMES
+    retry_max_times: Annotated[int, Field(alias="retryMaxTimes", ge=0, le=LARGEST)] = DEFAULT_MAX_RECONSUME_TIMES
     group_retry_policy: Annotated[dict[str, Any] | None, Field(alias="groupRetryPolicy")] = None
     retry_paused: Annotated[bool | None, Field(alias="retryPaused")] = None
     """Not in RocketMQ: whether due records of the group wait in its parked topic; None means no."""
-    max_waiting: Annotated[int | None, Field(alias="maxWaiting", ge=0)] = None
+    max_waiting: Annotated[int | None, Field(alias="maxWaiting", ge=0, le=LARGEST)] = None
     """Not in RocketMQ: with this many waiting messages, first failures are not sent back; None and 0: no limit."""
 
     @field_validator("group_name")
@@ -170,6 +172,8 @@ def _object(what: str, value: str | bytes | Mapping[str, Any]) -> dict[str, Any]
         return dict(value)
     try:
         found = json.loads(value)
+        # Unknown keys are kept, but deep nesting and half a surrogate pair cannot be written again.
+        to_json(found)
     except (ValueError, RecursionError) as error:
         raise IllegalSetting(f"{what}: the value is not JSON: {error}") from None
     if not isinstance(found, dict):

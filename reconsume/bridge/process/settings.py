@@ -32,11 +32,11 @@ class TopicSettings(_Strict):
     process that creates a topic, such as a consumer or a scheduler worker, uses the published settings before its own.
     """
 
-    delay_partitions: Annotated[int, Field(ge=1)] = 4
+    delay_partitions: Annotated[int, Field(ge=1, le=10_000)] = 4
     """Partitions of each delay topic and of SEND_BACK for records by their keys; so many workers can share a topic."""
-    bulk_partitions: Annotated[int, Field(ge=0)] = 2
+    bulk_partitions: Annotated[int, Field(ge=0, le=10_000)] = 2
     """Further partitions of each delay topic, for groups that flood it."""
-    replication_factor: Annotated[int, Field(ge=1)] | None = None
+    replication_factor: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Replicas of each topic; by default the cluster's, and at least 3 if there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
     """How long delay and retry topics keep records, so that reconcile can read them; at least twice the delay."""
@@ -238,7 +238,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         return _read_yaml(file, text)
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise IllegalSetting(f"the settings file {file} is not TOML: {error}") from None
 
 
@@ -252,14 +252,16 @@ def _read_yaml(file: Path, text: str) -> dict[str, Any]:
         ) from None
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        if isinstance(found, dict):
+            # A section with only comments is null, and so is an empty file.
+            return _without_none({str(key): value for key, value in found.items()})
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise IllegalSetting(f"the settings file {file} is not YAML: {error}") from None
-    if not isinstance(found, dict | None):
+    if found is not None:
         raise IllegalSetting(
             f"the settings file {file} must hold settings by name, as in: bootstrap_servers: kafka:9092"
         )
-    # A section with only comments is null, and so is an empty file.
-    return _without_none({str(key): value for key, value in (found or {}).items()})
+    return {}
 
 
 def _without_none(layer: Mapping[str, Any]) -> dict[str, Any]:

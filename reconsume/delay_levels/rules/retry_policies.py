@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from reconsume.delay_levels.errors import IllegalDelayLevels
+from reconsume.delay_levels.foreign_values import shown
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 
@@ -70,10 +71,10 @@ def parse_retry_policy(policy: Mapping[str, object]) -> RetryPolicy:
     """
     known = {"type", "customizedRetryPolicy", "exponentialRetryPolicy"}
     if unknown := sorted(set(policy) - known, key=repr):
-        raise IllegalDelayLevels(f"groupRetryPolicy has unknown keys {unknown}; it knows {sorted(known)}")
+        raise IllegalDelayLevels(f"groupRetryPolicy has unknown keys {shown(unknown)}; it knows {sorted(known)}")
     kind = policy.get("type")
     if kind not in (None, "CUSTOMIZED", "EXPONENTIAL"):
-        raise IllegalDelayLevels(f"groupRetryPolicy type {kind!r} is unknown; use CUSTOMIZED or EXPONENTIAL")
+        raise IllegalDelayLevels(f"groupRetryPolicy type {shown(kind)} is unknown; use CUSTOMIZED or EXPONENTIAL")
     if kind == "EXPONENTIAL" and (parameters := _parameters(policy, "exponentialRetryPolicy")) is not None:
         return exponential_policy(
             initial_ms=_integer(parameters, "initial", 5_000),
@@ -90,10 +91,10 @@ def _parameters(policy: Mapping[str, object], name: str) -> Mapping[str, object]
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise IllegalDelayLevels(f"groupRetryPolicy.{name} must be a JSON object, not {value!r}")
+        raise IllegalDelayLevels(f"groupRetryPolicy.{name} must be a JSON object, not {shown(value)}")
     if unknown := sorted(set(value) - _PARAMETERS[name], key=repr):
         raise IllegalDelayLevels(
-            f"groupRetryPolicy.{name} has unknown keys {unknown}; it knows {sorted(_PARAMETERS[name])}"
+            f"groupRetryPolicy.{name} has unknown keys {shown(unknown)}; it knows {sorted(_PARAMETERS[name])}"
         )
     return value
 
@@ -101,12 +102,12 @@ def _parameters(policy: Mapping[str, object], name: str) -> Mapping[str, object]
 def _integer(parameters: Mapping[str, object], name: str, default: int) -> int:
     value = parameters.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise IllegalDelayLevels(f"groupRetryPolicy {name} must be a whole number, not {value!r}")
+        raise IllegalDelayLevels(f"groupRetryPolicy {name} must be a whole number, not {shown(value)}")
     return value
 
 
 def _integers(parameters: Mapping[str, object], name: str) -> list[int]:
     value = parameters.get(name)
     if not isinstance(value, list) or any(not isinstance(one, int) or isinstance(one, bool) for one in value):
-        raise IllegalDelayLevels(f"groupRetryPolicy {name} must be a list of milliseconds, not {value!r}")
+        raise IllegalDelayLevels(f"groupRetryPolicy {name} must be a list of milliseconds, not {shown(value)}")
     return value

@@ -46,11 +46,37 @@ def test_a_group_is_written_and_read_with_rocketmqs_names_and_keeps_what_it_does
         ('{"retryMaxTimes": -1}', "retryMaxTimes.*greater than or equal to 0"),
         ('{"retryQueueNums": "many"}', "retryQueueNums"),
         ('{"groupRetryPolicy": {"type": "LINEAR"}}', "LINEAR.*CUSTOMIZED or EXPONENTIAL"),
+        ('{"groupName": null}', "groupName: Input should be a valid string"),
+        ('{"retryMaxTimes": 1e999}', "retryMaxTimes: Input should be a finite number"),
+        ('{"retryMaxTimes": 9223372036854775808}', "retryMaxTimes: Input should be less than or equal to"),
+        ('{"maxWaiting": ' + "9" * 400 + "}", "maxWaiting: Input should be less than or equal to"),
     ],
 )
 def test_a_wrong_group_is_told_what_is_wrong(text: str, said: str) -> None:
     with pytest.raises(IllegalSetting, match=said):
         parse_group_config("g", text)
+
+
+@pytest.mark.parametrize("value", ["[" * 900 + "]" * 900, '"\\ud800"'], ids=["deep", "half a pair"])
+def test_what_could_not_be_written_again_is_not_read(value: str) -> None:
+    """Unknown keys are kept, so `groups set` would fail for this group from then on."""
+    groups = Groups().with_record(b"g", f'{{"later": {value}}}'.encode())
+    assert list(groups.unreadable) == ["g"]
+    assert groups.with_record(b"g", b"{}").by_name["g"].to_json()
+
+
+def test_a_wrong_policy_is_shown_in_few_words() -> None:
+    policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": ["x" * 100_000]}}
+    with pytest.raises(IllegalSetting) as refusal:
+        parse_group_config("g", {"groupRetryPolicy": policy})
+    assert len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["delayPartitions", "bulkPartitions", "replicationFactor"])
+def test_published_settings_that_no_kafka_takes_are_told(name: str) -> None:
+    """Creating a topic with such a number raises OverflowError, which would end a worker."""
+    groups = Groups().with_record(b"%SYS%", f'{{"topicSettings": {{"{name}": {2**70}}}}}'.encode())
+    assert f"topicSettings.{name}: Input should be less than or equal to 10000" in groups.unreadable["%SYS%"]
 
 
 def test_a_wrong_level_table_is_refused() -> None:
