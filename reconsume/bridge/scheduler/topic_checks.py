@@ -48,7 +48,7 @@ class TopicChecks:
             maker.make(maker.positions_topic())
         except KafkaRefused as error:
             raise TopicNotReady(
-                f"topic {self._settings.names.positions}is missing and this worker may not create it ({error}); "
+                f"topic {self._settings.names.positions} is missing and this worker may not create it ({error}); "
                 "create it: reconsume topics apply"
             ) from error
 

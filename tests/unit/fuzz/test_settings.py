@@ -43,11 +43,30 @@ def test_any_environment_is_settings_or_refused(environment: dict[str, str]) -> 
 @example("[topics]\nretention_days = nan")
 @example("[topics]\nretention_days = inf")
 @example("'a.b' = 1")
+@example("a = " + "[" * 100_000)
+@example("a = " + "9" * 5_000)
 def test_any_file_is_settings_or_refused(tmp_path: Path, text: str | bytes) -> None:
     file = tmp_path / "settings.toml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with suppress(IllegalSetting):
         assert isinstance(load_settings(Settings, file, environment={}), Settings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "topic_prefix: 2026-99-99", "topics: " + "9" * 5_000, "topics: &a {scheduler: *a}"],
+    ids=["deep", "no date", "long number", "within itself"],
+)
+def test_yaml_that_is_hostile_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(IllegalSetting, match=r"settings\.yaml"):
+        load_settings(Settings, file, environment={})
+
+
+def test_a_variable_that_is_nested_too_deeply_is_a_text() -> None:
+    with pytest.raises(IllegalSetting, match="setting topics"):
+        load_settings(Settings, environment={"RECONSUME_TOPICS": "[" * 100_000})
 
 
 @pytest.mark.parametrize("days", ["nan", "inf", "1e300"])
