@@ -104,7 +104,7 @@ class ConnectionErrors:
         trouble = self.trouble()
         text, now = error.str() if trouble is None else str(trouble), self._clock()
         if now - self._logged.get(text, -_REPORT_EVERY_SECONDS) >= _REPORT_EVERY_SECONDS:
-            self._logged = {one: at for one, at in self._logged.items() if now - at < _REPORT_EVERY_SECONDS}
+            self._logged = {one: at for one, at in self._logged.copy().items() if now - at < _REPORT_EVERY_SECONDS}
             self._logged[text] = now
             logger.log(self._level, "%s: %s", self._client_id, text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,10 +40,12 @@ class ExistingTopics:
         self._clock = clock
         self._known: dict[str, tuple[int, float]] = {}
         self._failed: dict[str, tuple[float, type[ReconsumeError], str]] = {}
+        self._lock = threading.Lock()
 
     def known(self, topic: str) -> int | None:
         """Return the number of partitions if the topic is known to exist, without a look-up."""
-        return self._known[topic][0] if topic in self._known else None
+        known = self._known.get(topic)
+        return None if known is None else known[0]
 
     def look_again(self) -> None:
         """Look up again the topics that were looked up a minute ago."""
@@ -83,12 +86,14 @@ class ExistingTopics:
 
     def _remember(self, topic: str, error: ReconsumeError) -> None:
         now = self._clock()
-        if len(self._failed) >= _MOST_FAILED:
-            self._failed = {name: one for name, one in self._failed.items() if one[0] > now}
-        if len(self._failed) < _MOST_FAILED:
-            self._failed[topic] = now + _FAILED_SECONDS, type(error), str(error)
+        with self._lock:
+            if len(self._failed) >= _MOST_FAILED:
+                self._failed = {name: one for name, one in self._failed.items() if one[0] > now}
+            if len(self._failed) < _MOST_FAILED:
+                self._failed[topic] = now + _FAILED_SECONDS, type(error), str(error)
 
     def forget(self, topic: str) -> None:
         """Look the topic up again next time."""
-        self._known.pop(topic, None)
-        self._failed.pop(topic, None)
+        with self._lock:
+            self._known.pop(topic, None)
+            self._failed.pop(topic, None)

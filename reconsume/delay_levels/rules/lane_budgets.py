@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 BURST: Final = 500
@@ -37,14 +38,19 @@ class LaneBudgets:
     Guarantees: memory is bounded. If the maximum of targets is busy, each further one counts as a flood.
     Test: tests/unit/delay_levels/rules/test_lane_budgets.py.
 
-    Several threads may share one; a race may miss a record.
+    Safe to use from several threads.
     """
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, str], _Bucket] = {}
+        self._lock = Lock()
 
     def is_flood(self, lane: str, target: str, now_ms: float) -> bool:
         """Count a record that is written to a lane; return whether it is part of a flood."""
+        with self._lock:
+            return self._count(lane, target, now_ms)
+
+    def _count(self, lane: str, target: str, now_ms: float) -> bool:
         bucket = self._buckets.get((lane, target))
         if bucket is None:
             if len(self._buckets) >= MOST_BUCKETS and not self._forget_full(now_ms):

@@ -222,6 +222,23 @@ def test_the_log_says_each_cause_every_ten_seconds(caplog: pytest.LogCaptureFixt
     assert set(caplog.messages) == {f"me: {one.errors.trouble()}"}
 
 
+class Raced(dict[str, float]):
+    """Another thread logs a line while this one looks at them."""
+
+    def items(self) -> Any:
+        for number, item in enumerate(super().items()):
+            yield item
+            self[f"line {number}"] = 0.0
+
+
+def test_threads_that_poll_one_client_are_told_at_the_same_time() -> None:
+    """An error in this callback would come out of the thread's own request."""
+    one = Listening()
+    one.errors._logged = Raced({"a line": 0.0, "another": 0.0})
+    one.hear(KafkaError._TRANSPORT, REFUSED)
+    assert len(one.errors._logged) == 1
+
+
 def test_lines_of_librdkafka_are_logged_where_they_are_critical_or_wanted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         Listening().errors.log(logging.INFO, "a line")

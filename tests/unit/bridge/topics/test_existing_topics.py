@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -79,6 +82,44 @@ def test_what_is_remembered_is_bounded(
     with pytest.raises(TopicNotReady):
         existing.require("orders")
     assert len(existing._failed) == 1
+
+
+class Raced(dict[Any, Any]):
+    """Another thread forgets a topic as soon as this one has looked whether it is known."""
+
+    def __contains__(self, key: object) -> bool:
+        was_known = super().__contains__(key)
+        self.pop(key, None)
+        return was_known
+
+
+def test_a_topic_that_another_thread_forgets_meanwhile_is_unknown(admin: FakeAdmin, existing: ExistingTopics) -> None:
+    admin.found = {"orders": 4}
+    existing.require("orders")
+    existing._known = Raced(existing._known)
+    assert existing.known("orders") in (4, None)
+
+
+def test_failures_are_forgotten_while_other_threads_forget_some(
+    admin: FakeAdmin, existing: ExistingTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconsume.bridge.topics.existing_topics._MOST_FAILED", 200)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def fail(thread: int) -> None:
+        for number in range(2_000):
+            with suppress(TopicNotReady):
+                existing.require(f"{thread}-{number}")
+            admin.now += 0.01
+            existing.forget(f"{thread}-{number - 100}")
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(fail, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    assert len(existing._failed) <= 200
 
 
 def test_partitions_that_were_added_are_known_within_a_minute(admin: FakeAdmin, existing: ExistingTopics) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +13,17 @@ from hypothesis import strategies as st
 from reconsume.delay_levels.rules.lane_budgets import BURST, MOST_BUCKETS, PER_SECOND, LaneBudgets
 
 LANE = "reconsume.DELAY.10s"
+
+
+@pytest.fixture
+def switches() -> Iterator[None]:
+    """Switch threads as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
 _REFILLED_MS = BURST / PER_SECOND * 1_000
 
 
@@ -67,6 +82,28 @@ def test_memory_is_bounded_and_targets_beyond_it_count_as_floods(later_ms: float
     for number in range(MOST_BUCKETS):
         assert not budgets.is_flood(LANE, f"target-{number}", 0.0)
     assert budgets.is_flood(LANE, "one more", later_ms) == (later_ms == 0.0)
+
+
+@pytest.mark.usefixtures("switches")
+def test_threads_that_share_a_budget_write_no_more_than_it() -> None:
+    budgets = LaneBudgets()
+    with ThreadPoolExecutor(4) as pool:
+        floods = pool.map(lambda _: _write(budgets, "orders", 20_000), range(4))
+        assert sum(floods) == 80_000 - BURST
+
+
+@pytest.mark.usefixtures("switches")
+def test_targets_are_forgotten_while_other_threads_add_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconsume.delay_levels.rules.lane_budgets.MOST_BUCKETS", 100)
+    budgets = LaneBudgets()
+
+    def write(thread: int) -> None:
+        for number in range(3_000):
+            budgets.is_flood(LANE, f"{thread}-{number}", number * 10.0)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert len(budgets._buckets) <= 100
 
 
 def test_a_clock_that_goes_back_gives_no_room() -> None:
