@@ -25,6 +25,8 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.cli.actions.doctor import run_doctor
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
@@ -284,6 +286,16 @@ def test_a_clean_installation_has_no_finding_and_a_record_comes_through(ward: Wa
     assert report.findings == []
     for part in ("connection", "versions", "rights", "groups", "workers", "record", "clock"):
         assert any(line.startswith(part) for line in report.passed), (part, report)
+
+
+def test_the_rights_of_a_resender_are_enough_and_looking_at_them_stops_no_resender(ward: Ward) -> None:
+    rights = rights_of(Role.RESENDER, ward.here.settings.names)
+    with installed(ward), ExclusiveWriter(ward.here.cluster, f"{ward.here.settings.topic_prefix}groups", "") as writer:
+        writer.take_over()
+        ward.as_user(rights)
+        told = examine(Cluster(ward.settings), "resender", lambda _: rights, send_record=False)
+        assert [one for one in told.findings if one.check == "rights"] == []
+        writer.write_records([NewRecord(ward.here.settings.names.groups, b"{}", b"g", 0)])
 
 
 def test_a_member_of_a_group_with_a_limit_should_see_its_parked_records(

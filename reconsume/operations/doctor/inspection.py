@@ -11,13 +11,17 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, NewTopic
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.connection_errors import Trouble
 from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.writing.transactions import Transactions
 from reconsume.delay_levels.errors import KafkaRefused
 
 _TIMEOUT: Final = 10.0
 _SLICE_SECONDS: Final = 1.0
+_TOO_LONG_MS: Final = 2**31 - 1
+"""A timeout of transactions that brokers refuse."""
 
 
 class TopicState(NamedTuple):
@@ -124,6 +128,23 @@ class InspectedCluster(Cluster):
     def admin(self) -> Inspector:
         """Return the shared client."""
         return Inspector(self.base, "reconsume-doctor")
+
+    def may_write_transactions(self, transactional_id: str) -> bool:
+        """Return whether this client may use a transactional id; registers nothing, so no writer is fenced."""
+        transactions = Transactions(transactional_settings(self.base, transactional_id, _TOO_LONG_MS))
+        try:
+            transactions.register(_TIMEOUT)
+        except KafkaException as error:
+            # Brokers check the right before the timeout.
+            if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                return True
+            told = translate(error, f"registering the transactional id {transactional_id}")
+            if isinstance(told, KafkaRefused):
+                return False
+            raise told from error
+        finally:
+            transactions.close()
+        return True
 
 
 def _names(operations: Iterable[AclOperation] | None) -> set[str]:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.kafka.errors import translated
-from reconsume.bridge.writing.transactions import Transactions
 from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.operations.doctor.inspection import InspectedCluster, Inspector
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.rights import Right, acl_commands
 
 _PROBE: Final = "doctor"
-_TIMEOUT_MS: Final = 10_000
-_SECONDS: Final = 10.0
 
 
 def check_rights(cluster: InspectedCluster, role: str, rights: Sequence[Right], report: Report) -> None:
@@ -40,7 +35,8 @@ def check_rights(cluster: InspectedCluster, role: str, rights: Sequence[Right], 
 def _lacking(cluster: InspectedCluster, right: Right, topics: Iterable[str]) -> list[str]:
     admin = cluster.admin
     if right.resource == "transactional-id":
-        return [] if _may_write_transactions(cluster, right.name + _PROBE) else list(right.operations)
+        name = right.name + _PROBE if right.prefixed else right.name
+        return [] if cluster.may_write_transactions(name) else list(right.operations)
     if right.resource == "group":
         granted = admin.rights_on_group(f"{right.name.removesuffix('*')}{_PROBE}" if right.name == "*" else right.name)
         return [one for one in right.operations if one not in granted]
@@ -70,16 +66,4 @@ def _may_read_settings(admin: Inspector) -> bool:
         admin.broker_settings()
     except KafkaRefused:
         return False
-    return True
-
-
-def _may_write_transactions(cluster: InspectedCluster, transactional_id: str) -> bool:
-    transactions = Transactions(transactional_settings(cluster.base, transactional_id, _TIMEOUT_MS))
-    try:
-        with translated(f"registering the transactional id {transactional_id}"):
-            transactions.register(_SECONDS)
-    except KafkaRefused:
-        return False
-    finally:
-        transactions.close()
     return True
