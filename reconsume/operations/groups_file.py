@@ -1,8 +1,15 @@
-"""Changes of groups, of one or from a file. Groups that the file does not name stay unless requested otherwise."""
+"""Changes of groups, of one or from a file. Groups that the file does not name stay unless requested otherwise.
+
+Guarantees: of two processes that change groups at the same time, the second reads what the first has written. All use
+one transactional id, and a registration fences the process before, which then decides again.
+Test: tests/integration/test_groups_commands.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -13,13 +20,20 @@ from reconsume.bridge.groups.groups import (
     parse_group_config,
     parse_system_config,
 )
-from reconsume.bridge.groups.groups_store import read_groups, write_group
+from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import make_parked_topics
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
+from reconsume.bridge.writing.new_record import NewRecord
+from reconsume.delay_levels.errors import IllegalSetting, WriterReplaced
+from reconsume.delay_levels.wire.names import SYSTEM_KEY
 
 _TOP: Final = ("system", "defaults", "groups")
+_TRIES: Final = 10
+Values = Mapping[str, str | None]
+"""New values by the keys of GROUPS; None removes a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +145,84 @@ def plan_groups(
     return GroupsPlan(plan.added, plan.changed, plan.unlisted, plan.system, Groups(system, wanted))
 
 
+def change_groups(cluster: Cluster, decide: Callable[[Groups], Values]) -> None:
+    """Write to GROUPS what depends on its contents.
+
+    Args:
+        cluster: the installation.
+        decide: returns what to write; called again if another process changed the groups meanwhile.
+
+    Raises:
+        TopicNotReady: the topic is missing.
+        KafkaNotReachable: no answer.
+        KafkaRefused: rights are missing.
+    """
+    topic = cluster.require(cluster.names.groups)
+    with ExclusiveWriter(cluster, f"{cluster.names.prefix}groups", "changing groups") as writer:
+        for left in reversed(range(_TRIES)):
+            writer.take_over()
+            values = decide(read_groups(cluster, to_the_last=True))
+            encoded = [(key.encode(), None if value is None else value.encode()) for key, value in values.items()]
+            try:
+                writer.write_records(NewRecord(topic, value, key, ANY_PARTITION) for key, value in encoded)
+            except WriterReplaced:
+                if not left:
+                    raise
+                # Two processes must not fence each other repeatedly.
+                time.sleep(random.uniform(0.1, 1.0))  # noqa: S311 - no secret
+            else:
+                return
+
+
+def change_system(cluster: Cluster, change: Callable[[SystemConfig], SystemConfig]) -> SystemConfig:
+    """Change the settings for all groups and return them; errors as those of `change_groups`."""
+    done: list[SystemConfig] = []
+
+    def decide(groups: Groups) -> Values:
+        done.append(change(groups.system))
+        return {SYSTEM_KEY: done[-1].to_json()}
+
+    change_groups(cluster, decide)
+    return done[-1]
+
+
+def remove_group(cluster: Cluster, group: str, shown: Groups) -> None:
+    """Unregister a group; its topics stay.
+
+    Raises:
+        IllegalSetting: the group is not as it was shown.
+    """
+
+    def decide(groups: Groups) -> Values:
+        if groups.by_name.get(group) != shown.by_name.get(group):
+            raise IllegalSetting(f"group {group!r} was changed meanwhile; nothing was deleted, run the command again")
+        return {group: None}
+
+    change_groups(cluster, decide)
+
+
+def apply_groups_plan(cluster: Cluster, file: GroupsFile, shown: GroupsPlan, *, delete: bool) -> None:
+    """Write the plan of a file.
+
+    Raises:
+        IllegalSetting: the file would change something else now.
+    """
+
+    def decide(groups: Groups) -> Values:
+        plan = plan_groups(file, groups, cluster.settings.topics, delete=delete)
+        removed = plan.unlisted if delete else []
+        if (plan.added, plan.changed, plan.system) != (shown.added, shown.changed, shown.system) or (
+            delete and removed != shown.unlisted
+        ):
+            raise IllegalSetting("groups were changed meanwhile; no group was changed by this, run the command again")
+        wanted = plan.wanted.by_name
+        values = {name: wanted[name].to_json() for name in (*(one.group_name for one in plan.added), *plan.changed)}
+        system = {SYSTEM_KEY: plan.wanted.system.to_json()} if plan.system else {}
+        return system | values | dict.fromkeys(removed)
+
+    change_groups(cluster, decide)
+
+
 def change_group(
     cluster: Cluster, group: str, given: Mapping[str, Any]
 ) -> tuple[Groups, SubscriptionGroupConfig, list[Change]]:
@@ -145,17 +237,24 @@ def change_group(
         The groups before, the group now, and the changes.
 
     Raises:
+        IllegalName: the group's name cannot be part of a topic name, so `topics apply` would fail for all groups.
         IllegalSetting: a value is illegal.
         KafkaNotReachable: no answer.
         KafkaRefused: rights are missing.
     """
-    groups = read_groups(cluster)
-    known = groups.by_name.get(group)
-    before = {} if known is None else _values(known)
-    config = parse_group_config(group, {**before, **given})
-    make_parked_topics(cluster, replace(groups, by_name={group: config}))
-    write_group(cluster, config)
-    return groups, config, changes(before, _values(config))
+    cluster.names.retry(group)
+    done: list[tuple[Groups, SubscriptionGroupConfig, list[Change]]] = []
+
+    def decide(groups: Groups) -> Values:
+        known = groups.by_name.get(group)
+        before = {} if known is None else _values(known)
+        config = parse_group_config(group, {**before, **given})
+        make_parked_topics(cluster, replace(groups, by_name={group: config}))
+        done.append((groups, config, changes(before, _values(config))))
+        return {group: config.to_json()}
+
+    change_groups(cluster, decide)
+    return done[-1]
 
 
 def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:

@@ -201,6 +201,10 @@ def _producer(names: TopicNames, topics: Sequence[str]) -> list[Right]:
     ]
 
 
+def _groups_changer(names: TopicNames) -> Right:
+    return Right("transactional-id", f"{names.prefix}groups", ("Write",), "changes of groups, one after the other")
+
+
 def _console(names: TopicNames) -> list[Right]:
     return [
         Right("topic", names.prefix, ("Read",), "what waits and what is dead", prefixed=True),
@@ -221,6 +225,7 @@ def _resender(names: TopicNames) -> list[Right]:
         Right("topic", names.send_back, ("Write",), "records of the quarantine that came from the inbox"),
         Right("transactional-id", f"{names.prefix}quarantine-release", ("Write",), "each of them once"),
         Right("topic", names.groups, ("Write",), "to pause the retries of a group, and to resume them"),
+        _groups_changer(names),
         Right(
             "topic", f"{names.prefix}PARKED.", ("Create",), "where due records of a paused group wait", prefixed=True
         ),
@@ -254,6 +259,7 @@ def _admin(names: TopicNames) -> list[Right]:
             "to make topics, add partitions, compare settings, read and write GROUPS, send one record through a level",
             prefixed=True,
         ),
+        _groups_changer(names),
         Right("group", "*", ("Describe",), "to see the workers and how far they are"),
         Right("cluster", "kafka-cluster", ("DescribeConfigs",), "the brokers' defaults for new topics"),
     ]

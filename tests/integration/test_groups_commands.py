@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_records
+from reconsume.bridge.process.settings import TopicSettings
 from reconsume.cli.commands import groups as commands
+from reconsume.cli.commands import groups_file as file_commands
+from reconsume.cli.commands.topics import apply_plan, make_plan
 from reconsume.cli.main import app
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.operations import groups_file
+from reconsume.operations.groups_file import change_group
 from tests.integration.installation import LEVELS, Installation, settings_for
 
 pytestmark = pytest.mark.kafka
@@ -143,3 +151,77 @@ def test_groups_show_their_own_waits(groups: Run) -> None:
     facts = dict(line.split(maxsplit=1) for line in groups("get", "three", "-o", "table").stdout.splitlines())
     assert (facts["waits"], facts["registered"]) == ("1s 2s ×2", "yes")
     assert json.loads(groups("get", "three").stdout)["retryMaxTimes"] == 3
+
+
+def test_of_two_who_change_a_group_at_once_both_changes_count(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one comes when the first has read the group, and has not written yet."""
+    others = [{"maxWaiting": 7}, {"retryMaxTimes": 3}]
+    decided: list[SubscriptionGroupConfig] = []
+
+    def somebody_else(_cluster: object, groups: Groups) -> None:
+        decided.append(groups.by_name["shared"])
+        if others:
+            change_group(here.cluster, "shared", others.pop())
+
+    monkeypatch.setattr(groups_file, "make_parked_topics", somebody_else)
+    _, config, changed = change_group(here.cluster, "shared", {"retryPaused": True})
+    assert read_groups(here.cluster).by_name["shared"] == config
+    assert (config.retry_paused, config.retry_max_times, config.max_waiting) == (True, 3, 7)
+    assert [one.name for one in changed] == ["retryPaused"]
+    assert len(decided) == 5, "those who were fenced decide again"
+
+
+def while_asked(monkeypatch: pytest.MonkeyPatch, module: object, change: Callable[[], object]) -> None:
+    """Somebody else changes something while a person thinks about the question."""
+
+    def confirm(_question: str, *, yes: bool) -> bool:
+        change()
+        return not yes
+
+    monkeypatch.setattr(module, "confirm", confirm)
+
+
+def test_a_table_and_a_switch_of_two_people_both_count(
+    groups: Run, here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_asked(monkeypatch, commands, lambda: here.write_groups(auto_create=False))
+    assert groups("set", "--delay-levels", "1s 9s").exit_code == 0
+    system = read_groups(here.cluster).system
+    assert (system.message_delay_level, system.auto_create_subscription_group) == ("1s 9s", False)
+
+
+def test_topic_settings_and_a_table_of_two_people_both_count(groups: Run, here: Installation) -> None:
+    cluster = Cluster(here.settings.model_copy(update={"topics": TopicSettings(retention_days=8)}))
+    here.write_groups()
+    plan = make_plan(cluster)
+    assert groups("set", "--delay-levels", "1s 9s", "--yes").exit_code == 0
+    apply_plan(cluster, plan, as_json=True)
+    system = read_groups(here.cluster).system
+    assert system.topic_settings is not None
+    assert (system.message_delay_level, system.topic_settings.retention_days) == ("1s 9s", 8)
+
+
+def test_a_group_that_somebody_changes_before_its_deletion_stays(
+    groups: Run, here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups("set", "wanted")
+    while_asked(monkeypatch, commands, lambda: change_group(here.cluster, "wanted", {"maxWaiting": 7}))
+    assert refused(groups("delete", "wanted")).startswith("group 'wanted' was changed meanwhile; nothing was deleted")
+    assert read_groups(here.cluster).by_name["wanted"].max_waiting == 7
+
+
+def test_a_file_overwrites_nothing_that_its_plan_has_not_shown(
+    groups: Run, here: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "groups.yaml"
+    file.write_text("groups: {listed: {retryMaxTimes: 3}}")
+    while_asked(monkeypatch, file_commands, lambda: change_group(here.cluster, "listed", {"retryMaxTimes": 9}))
+    assert "groups were changed meanwhile" in refused(groups("apply", "-f", str(file)))
+    assert read_groups(here.cluster).by_name["listed"].retry_max_times == 9
+    paused = {"retryPaused": True}
+    while_asked(monkeypatch, file_commands, lambda: change_group(here.cluster, "listed", paused))
+    assert groups("apply", "-f", str(file)).exit_code == 0
+    listed = read_groups(here.cluster).by_name["listed"]
+    assert (listed.retry_max_times, listed.retry_paused) == (3, True)

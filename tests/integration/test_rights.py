@@ -311,7 +311,7 @@ def as_admin(case: Case) -> bool:
     one_more = TopicSettings(delay_partitions=1, bulk_partitions=case.here.admin.partitions([lane])[lane])
     cluster = Cluster(case.settings.model_copy(update={"topics": one_more}))
     with suppress_noted(case.complaints):
-        write_group(cluster, SubscriptionGroupConfig(group_name=case.group))
+        change_group(cluster, case.group, {})
         apply_plan(cluster, make_plan(cluster), as_json=True)
         collect_status(cluster)
         return True

@@ -15,15 +15,19 @@ from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 _SECONDS: Final = 15.0
 
 
-def read_groups(cluster: Cluster) -> Groups:
+def read_groups(cluster: Cluster, *, to_the_last: bool = False) -> Groups:
     """Return the current groups of the topic.
+
+    Args:
+        cluster: the installation.
+        to_the_last: wait for the end of open transactions.
 
     Raises:
         KafkaNotReachable: no answer within 15 s.
         KafkaRefused: rights are missing.
     """
     topic = cluster.names.groups
-    ends = cluster.admin.end_offsets(all_partitions(cluster.admin.partitions([topic])))
+    ends = cluster.admin.end_offsets(all_partitions(cluster.admin.partitions([topic])), uncommitted=to_the_last)
     groups = Groups()
     with RangeReader(cluster.base, topic, seconds=_SECONDS) as reader:
         for read in reader.records({where: (0, end) for where, end in ends.items()}):
@@ -32,22 +36,12 @@ def read_groups(cluster: Cluster) -> Groups:
 
 
 def write_group(cluster: Cluster, config: SubscriptionGroupConfig) -> None:
-    """Register or change a group; all processes use it within a second.
-
-    Raises:
-        IllegalName: the group's name cannot be part of a topic name, so `topics apply` would fail for all groups.
-    """
-    cluster.names.retry(config.group_name)
+    """Replace a group, whatever its record is now."""
     write_records(cluster, cluster.names.groups, [(config.group_name, config.to_json())])
 
 
-def remove_group(cluster: Cluster, group: str) -> None:
-    """Unregister a group; its topics stay."""
-    write_records(cluster, cluster.names.groups, [(group, None)])
-
-
 def write_system(cluster: Cluster, config: SystemConfig) -> None:
-    """Set the level table and the switches for all groups."""
+    """Replace the level table and the switches for all groups, whatever they are now."""
     write_records(cluster, cluster.names.groups, [(SYSTEM_KEY, config.to_json())])
 
 

@@ -42,6 +42,7 @@ class TailReader:
             "group.id": group,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 100,
+            "isolation.level": "read_committed",
             # Clients choose the size of their records.
             "queued.max.messages.kbytes": 4_096,
         }

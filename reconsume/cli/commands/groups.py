@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, parse_system_config
-from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_system
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig, parse_system_config
+from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.cli.commands.groups_file import apply_groups, changed_line, going_down, show_groups_plan
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.groups_file import change_group, changes
+from reconsume.operations.groups_file import change_group, change_system, changes, remove_group
 
 app = typer.Typer()
 
@@ -132,12 +132,15 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
 def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
     """Show the changes for all groups, ask, and change the level table or the setting for unknown groups."""
     groups = read_groups(here.cluster)
-    before = groups.system.model_dump(by_alias=True)
-    config = parse_system_config(before | given)
-    changed = changes(before, config.model_dump(by_alias=True))
+
+    def change(before: SystemConfig) -> SystemConfig:
+        return parse_system_config(before.model_dump(by_alias=True) | given)
+
+    config = change(groups.system)
+    changed = changes(groups.system.model_dump(by_alias=True), config.model_dump(by_alias=True))
     if changed:
         _ask_for_all(groups, [changed_line("for all groups", changed), *going_down(config)], yes=yes)
-        write_system(here.cluster, config)
+        config = change_system(here.cluster, change)
     if here.as_json:
         print_json({"system": config.model_dump(by_alias=True), "changes": [asdict(one) for one in changed]})
     else:
@@ -168,7 +171,7 @@ def delete_group(
     tell(f"its topics stay; as an unknown group it is {_unknown_groups(groups)}")
     if not confirm(f"Unregister group {group}?", yes=yes):
         raise IllegalSetting("nothing was deleted")
-    remove_group(here.cluster, group)
+    remove_group(here.cluster, group, groups)
     if here.as_json:
         print_json({"deleted": group, "group": None if known is None else _values(known)})
     else:

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from reconsume.bridge.groups.groups import SystemConfig
-from reconsume.bridge.groups.groups_store import read_groups, remove_group, write_group, write_system
+from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import WantedTopic
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
@@ -20,7 +20,14 @@ from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.operations.groups_file import Change, GroupsPlan, parse_groups_file, plan_groups
+from reconsume.operations.groups_file import (
+    Change,
+    GroupsFile,
+    GroupsPlan,
+    apply_groups_plan,
+    parse_groups_file,
+    plan_groups,
+)
 
 _File = Annotated[Path, typer.Option("--file", "-f", help="YAML: system, defaults, groups")]
 _Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that the file does not name; topics stay")]
@@ -28,7 +35,7 @@ _Delete = Annotated[bool, typer.Option("--delete", help="unregister groups that 
 
 def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
     """Show the changes of a file of groups, topics included; exit code 1 if there are any."""
-    _, plan, topics = _plan(here.cluster, file, delete=delete)
+    _, _, plan, topics = _plan(here.cluster, file, delete=delete)
     _show(plan, topics, delete=delete, as_json=here.as_json)
     if topics or not plan.is_empty(delete=delete):
         raise typer.Exit(1)
@@ -37,7 +44,7 @@ def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
 def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = False) -> None:
     """Apply a file of groups: topics first, then groups. Groups that it does not name stay without --delete."""
     cluster, as_json = here
-    maker, plan, topics = _plan(cluster, file, delete=delete)
+    wanted, maker, plan, topics = _plan(cluster, file, delete=delete)
     changes_nothing = plan.is_empty(delete=delete) and not topics
     if changes_nothing or not as_json:
         _show(plan, topics, delete=delete, as_json=as_json)
@@ -48,19 +55,17 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
     # First, so that no level is used before its topic exists.
     for topic in topics:
         maker.make(topic)
-    if plan.system:
-        write_system(cluster, plan.wanted.system)
-    for name in (*(one.group_name for one in plan.added), *plan.changed):
-        write_group(cluster, plan.wanted.by_name[name])
-    for name in plan.unlisted if delete else ():
-        remove_group(cluster, name)
+    if not plan.is_empty(delete=delete):
+        apply_groups_plan(cluster, wanted, plan, delete=delete)
     if as_json:
         print_json(_as_json(plan, topics, delete=delete))
     else:
         print_line("applied")
 
 
-def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[TopicMaker, GroupsPlan, list[WantedTopic]]:
+def _plan(
+    cluster: Cluster, file: Path, *, delete: bool
+) -> tuple[GroupsFile, TopicMaker, GroupsPlan, list[WantedTopic]]:
     try:
         text = file.read_text(encoding="utf-8")
         value: Any = yaml.safe_load(text)
@@ -74,7 +79,7 @@ def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[TopicMaker, Gr
         raise IllegalSetting(f"-f {file}: {error}") from None
     plan = plan_groups(wanted, read_groups(cluster), cluster.settings.topics, delete=delete)
     maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: plan.wanted)
-    return maker, plan, plan_topics(wanted_topics(maker, plan.wanted), cluster.admin.topics(), {}).missing
+    return wanted, maker, plan, plan_topics(wanted_topics(maker, plan.wanted), cluster.admin.topics(), {}).missing
 
 
 def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_json: bool) -> None:

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
-from reconsume.bridge.groups.groups_store import read_groups, write_system
+from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import counted, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.groups_file import Change, changes
+from reconsume.operations.groups_file import Change, change_system, changes
 from reconsume.operations.rights import Role, acl_commands, rights_of, role_named, unsayable
 
 app = typer.Typer()
@@ -27,13 +27,11 @@ class InstallationPlan:
     Attributes:
         maker: creates the topics.
         topics: missing and differing topics.
-        system: the target `%SYS%` record.
-        publishes: the changes of that record.
+        publishes: the changes of the `%SYS%` record.
     """
 
     maker: TopicMaker
     topics: TopicPlan
-    system: SystemConfig
     publishes: list[Change]
 
     @property
@@ -64,7 +62,7 @@ def make_plan(cluster: Cluster) -> InstallationPlan:
     maker = TopicMaker(admin, settings.names, settings.topics, lambda: groups)
     wanted = wanted_topics(maker, groups)
     topics = plan_topics(wanted, existing, admin.settings(one.name for one in wanted if one.name in existing))
-    return InstallationPlan(maker, topics, system, publishes)
+    return InstallationPlan(maker, topics, publishes)
 
 
 def _published(system: SystemConfig) -> dict[str, Any]:
@@ -131,7 +129,7 @@ def apply_plan(cluster: Cluster, planned: InstallationPlan, *, as_json: bool) ->
         planned.maker.grow(topic)
     grown = [topic.name for topic, _ in planned.topics.growing]
     if planned.publishes:
-        write_system(cluster, planned.system)
+        change_system(cluster, lambda system: system.publishing(cluster.settings.topics))
     if as_json:
         print_json({"made": made, "grown": grown, "published": [asdict(one) for one in planned.publishes]})
     else:

@@ -75,6 +75,7 @@ def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_withdraws_a
         ("topic", "reconsume.SEND_BACK", ("Write",), False),
         ("transactional-id", "reconsume.quarantine-release", ("Write",), False),
         ("topic", "reconsume.GROUPS", ("Write",), False),
+        ("transactional-id", "reconsume.groups", ("Write",), False),
         ("topic", "reconsume.PARKED.", ("Create",), True),
         ("cluster", "kafka-cluster", ("DescribeConfigs",), False),
     ]
