@@ -1,4 +1,4 @@
-"""What Spark makes of our steps: methods that Java compiles, and headers that are taken apart once."""
+"""What Spark makes of our steps: methods that Java compiles, headers that are taken apart once, policies in a table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.rules.retry_policies import exponential_policy
 from reconsume.spark_connectors import read_delays, reconcile
+from reconsume.spark_connectors.reconcile.judged import LevelTables
 from reconsume.spark_connectors.replay import plan_replay
 from reconsume.spark_connectors.session import small_methods
 from tests.spark.lived import Lived
@@ -69,3 +73,21 @@ def test_a_filter_stays_above_the_headers_that_are_taken_apart(
     assert "Filter (" in optimized[:apart]
     assert "_at_REAL_TOPIC" in optimized[optimized.index("Filter (") : apart]
     assert "Filter (" not in optimized[apart:]
+
+
+def test_any_number_of_retry_policies_is_one_table(spark: SparkSession) -> None:
+    """A condition for each of 2,000 groups overflows the stack of Spark's optimizer."""
+    policies = {f"g{number}": (exponential_policy(1_000 + number), number % 2 * 100_000) for number in range(2_000)}
+    tables = LevelTables(DelayLevels.parse(DEFAULT_LEVEL_TABLE), 0, policies)
+    rows = [("g0", 1, 0), ("g1999", 2, 160_000), ("g1999", 2, 159_999), ("g1998", 99, 0), ("other", 3, 0), (None, 1, 0)]
+    pairs = spark.createDataFrame(rows, "group STRING, level INT, sent_ms BIGINT")
+    wanted = tables.wanted_ms(F.col("level"), F.timestamp_millis("sent_ms"))
+    found = tables.with_policies(pairs).select("group", "level", "sent_ms", wanted.alias("wanted")).collect()
+    assert {tuple(row) for row in found} == {
+        ("g0", 1, 0, 1_000),
+        ("g1999", 2, 160_000, 5_998),
+        ("g1999", 2, 159_999, None),
+        ("g1998", 99, 0, -1),
+        ("other", 3, 0, 10_000),
+        (None, 1, 0, 1_000),
+    }

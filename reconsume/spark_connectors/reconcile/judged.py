@@ -17,7 +17,7 @@ from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry_policy
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 from reconsume.spark_connectors.reconcile.records.deleted import ExpiredLanes, First, Partition
-from reconsume.spark_connectors.session import looked_up
+from reconsume.spark_connectors.session import local_rows, looked_up
 from reconsume.spark_connectors.source import TopicSource
 
 Committed = Mapping[str, Mapping[Partition, int]]
@@ -27,6 +27,7 @@ SETTLED_MS: Final = 30_000
 """Twice the longest transaction: a record of an earlier transaction is visible by now, or never will be."""
 _FOLLOWED_MS: Final = 60_000
 """After this time every process has read a changed level table."""
+_POLICY: Final = "since_ms BIGINT, delays ARRAY<BIGINT>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +73,44 @@ class LevelTables:
         policies = [self.table, *(policy for policy, _ in self.of_group.values())]
         return max(max(policy.distinct_delays_ms()) for policy in policies)
 
-    def wanted_ms(self, group: Column, level: Column, sent: Column) -> Column:
-        """Return the duration of the level; null if it is unknown, or may have changed since then."""
-        found = _wanted(self.table, self.since_ms, level, sent)
-        for name, (policy, since_ms) in self.of_group.items():
-            found = F.when(group == name, _wanted(policy, since_ms, level, sent)).otherwise(found)
-        return found
+    def with_policies(self, pairs: DataFrame) -> DataFrame:
+        """Add `own_policy`, the policy of each pair's group; null without one.
+
+        The policies are a broadcast table: a condition for each group would be a tree too deep for Spark's optimizer.
+        """
+        if not self.of_group:
+            return pairs
+        rows = [
+            {"own_group": name, "own_policy": {"since_ms": _followed_ms(since_ms), "delays": _delays_ms(policy)}}
+            for name, (policy, since_ms) in self.of_group.items()
+        ]
+        policies = local_rows(pairs.sparkSession, rows, f"own_group STRING, own_policy STRUCT<{_POLICY}>")
+        return pairs.join(F.broadcast(policies), F.col("group") == F.col("own_group"), "left").drop("own_group")
+
+    def wanted_ms(self, level: Column, sent: Column) -> Column:
+        """Return the duration of the level; null if it is unknown, or may have changed since then.
+
+        If groups have policies, the pairs must be those of `with_policies`.
+        """
+        common = _wanted(F.array(*map(F.lit, _delays_ms(self.table))), F.lit(_followed_ms(self.since_ms)), level, sent)
+        if not self.of_group:
+            return common
+        own = F.col("own_policy")
+        return F.when(own.isNull(), common).otherwise(_wanted(own["delays"], own["since_ms"], level, sent))
 
 
-def _wanted(policy: RetryPolicy, since_ms: int, level: Column, sent: Column) -> Column:
-    delays = F.array(*(F.lit(policy.delay_ms(one)) for one in range(1, policy.max_level + 1)))
+def _delays_ms(policy: RetryPolicy) -> list[int]:
+    return [policy.delay_ms(level) for level in range(1, policy.max_level + 1)]
+
+
+def _followed_ms(since_ms: int) -> int:
+    return since_ms + _FOLLOWED_MS if since_ms else 0
+
+
+def _wanted(delays: Column, since_ms: Column, level: Column, sent: Column) -> Column:
     # An unknown level lasts -1 ms, so every topic is wrong for it.
     lasts = F.coalesce(F.get(delays, level - 1), F.lit(-1)).cast("bigint")
-    return F.when(F.unix_millis(sent) >= (since_ms + _FOLLOWED_MS if since_ms else 0), lasts)
+    return F.when(F.unix_millis(sent) >= since_ms, lasts)
 
 
 def read_level_tables(source: TopicSource, own: str | None) -> LevelTables:
@@ -119,7 +145,7 @@ def _tables(newest: Mapping[str, Any]) -> LevelTables:
                 of_group[name] = (parse_retry_policy(policy), row.set_at)
             if settings.get("retryQueueNums", 1) <= 0:
                 without.append(name)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             continue  # the defaults apply; `reconsume doctor` names the record
     return LevelTables(table, since_ms, of_group, tuple(without))
 

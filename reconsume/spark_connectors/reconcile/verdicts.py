@@ -55,9 +55,8 @@ class AttemptJudge:
         now = F.timestamp_millis(F.lit(self.now_ms))
         later = _delivered() & ~_has("sent") & (F.col("arrived_appended") >= now)
         lateness = F.when(~_untimed(), _ms("arrived_appended") - _ms("sent_due"))
-        judged = pairs.where(~F.coalesce(later, F.lit(False)) | _untimed()).withColumns(
-            {"outcome": self._outcome(), "lateness_ms": lateness}
-        )
+        judged = self.tables.with_policies(pairs.where(~F.coalesce(later, F.lit(False)) | _untimed()))
+        judged = judged.withColumns({"outcome": self._outcome(), "lateness_ms": lateness})
         return judged.withColumns({"findings": _named(self._findings()), "notes": _named(self._notes())})
 
     def _outcome(self) -> Column:
@@ -113,7 +112,7 @@ class AttemptJudge:
     def _wrong_level(self) -> Column:
         """Return whether the duration is not the level's, or the level is not that of the send-back."""
         sent = F.when(~F.col("sent_by_producer"), F.col("sent_appended"))
-        wanted = self.tables.wanted_ms(F.col("group"), F.col("sent_level"), sent)
+        wanted = self.tables.wanted_ms(F.col("sent_level"), sent)
         at_once = F.col("sent_dead") | (F.col("sent_replayed") & (F.col("sent_delay_ms") == 0))
         lane = F.when(at_once, F.col("sent_delay_ms") != 0).otherwise(F.col("sent_delay_ms") != wanted)
         changed = _delivered() & (F.col("sent_level") != F.col("arrived_level"))
@@ -130,7 +129,7 @@ class AttemptJudge:
             return F.lit(False)
         # Much older than any change of the level table that it may have been sent back by.
         sent = F.timestamp_millis(_ms("arrived_appended") - self.tables.longest_ms - _AN_HOUR_MS)
-        wanted = self.tables.wanted_ms(F.col("group"), F.col("arrived_level"), sent)
+        wanted = self.tables.wanted_ms(F.col("arrived_level"), sent)
         # Dead letters, replays and released records do not wait for their level.
         at_once = F.col("arrived_dead") | (F.col("attempt") == 0) | F.col("is_held")
         lane = F.when(at_once, F.lit(0)).otherwise(F.when(wanted >= 0, wanted)).cast("bigint")
