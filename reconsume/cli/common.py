@@ -6,6 +6,7 @@ import gc
 import getpass
 import importlib.util
 import inspect
+import math
 import os
 import signal
 import sys
@@ -268,6 +269,13 @@ def keep_what_is_loaded() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY)
+
+
+def check_number(value: float) -> float:
+    """Refuse `nan`, which is within every range for typer."""
+    if math.isnan(value):
+        raise typer.BadParameter("nan is not a number")
+    return value
 
 
 def check_output(output: str) -> bool:

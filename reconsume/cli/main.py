@@ -26,6 +26,7 @@ from reconsume.cli.commands.spark import add_spark
 from reconsume.cli.common import (
     Output,
     as_process,
+    check_number,
     check_output,
     host_and_port,
     ignore_known_warnings,
@@ -117,9 +118,11 @@ def chaos(
     seed: Annotated[
         int | None, typer.Option(help="seed of the schedule; default: a random one, which is printed")
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="duration of the faults")] = 3,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, max=10_080, callback=check_number, help="duration of the faults")
+    ] = 3,
     brokers: Annotated[int, typer.Option(help="number of brokers: 1, or 3 of which one fails at a time")] = 1,
-    rate: Annotated[float, typer.Option(min=1, help="messages per second")] = 200,
+    rate: Annotated[float, typer.Option(min=1, max=100_000, callback=check_number, help="messages per second")] = 200,
     sidecar: Annotated[bool, typer.Option("--sidecar", help="add a sidecar and its app, which fail too")] = False,
     output: Output = "table",
 ) -> None:

@@ -27,6 +27,16 @@ def test_a_wrong_command_line_is_an_error(monkeypatch: pytest.MonkeyPatch, argum
     assert run(monkeypatch, *arguments) == 2
 
 
+@pytest.mark.parametrize("option", ["--minutes", "--rate"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "1e300", "0"])
+def test_numbers_that_chaos_cannot_use_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    monkeypatch.setattr("reconsume.cli.chaos.run.chaos", lambda *_, **__: True)
+    assert run(monkeypatch, "chaos", option, value) == 2
+    assert option in capsys.readouterr().err
+
+
 def test_an_error_of_ours_is_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
 ) -> None:
