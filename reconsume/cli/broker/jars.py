@@ -31,6 +31,7 @@ NEWEST_KAFKA_VERSION: Final = "4.3.0"
 """The version of the broker in most tests, which is never killed; groups may use KIP-848 there."""
 _SIZES: Final = {KAFKA_VERSION: (58, 48), NEWEST_KAFKA_VERSION: (46, 44)}
 """Number of jars, and their megabytes."""
+KAFKA_VERSIONS: Final = tuple(_SIZES)
 Progress = Callable[[str], None]
 """Called with a line for people: the current download, or the reason of a wait."""
 

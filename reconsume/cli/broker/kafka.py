@@ -20,12 +20,21 @@ from typing import Final, Self
 from reconsume.bridge.kafka.clients import make_admin
 from reconsume.bridge.kafka.errors import translated
 from reconsume.cli.broker.class_archive import ClassArchive
+from reconsume.cli.broker.data_folder import (
+    CLUSTER_ID,
+    BrokerFailed,
+    is_formatted,
+    note_version,
+    using_folder,
+    version_of_data,
+)
 from reconsume.cli.broker.jars import KAFKA_VERSION, Progress, kafka_jars
 from reconsume.cli.broker.java import find_java
 from reconsume.delay_levels.errors import ReconsumeError
 
+__all__ = ["BrokerFailed", "LocalKafka", "free_port"]
+
 _HOST: Final = "127.0.0.1"
-_CLUSTER_ID: Final = "cmVjb25zdW1lLWxvY2FsAA"
 _LOG_CONFIG: Final = """status = error
 appender.console.type = Console
 appender.console.name = console
@@ -59,16 +68,10 @@ _SETTINGS: Final = {
 _PORT_TRIES: Final = 5
 _BIND_FAILED: Final = re.compile(r"failed to bind to \S*:(\d+)")
 _FOLDER_USED: Final = "Failed to acquire lock on file .lock"
-_VERSION_NOTE: Final = "kafka-version"
-_VERSION_WITHOUT_NOTE: Final = "4.3.0"
 _WRITTEN_CLASSES: Final = "classes.jsa"
 _ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
 _LAST_LINES: Final = 20
 _HEAP: Final = ("-Xms64m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
-
-
-class BrokerFailed(ReconsumeError):
-    """The broker did not start, or ended; the message has its last lines."""
 
 
 class _PortTaken(BrokerFailed):
@@ -139,39 +142,27 @@ class LocalKafka:
         """
         self._java = self._java or find_java()
         restarted = self._ports != (0, 0)
-        if not restarted:
-            self._make_folder()
-        if self._classes is None:
-            self._jars = kafka_jars(self._java, self._progress, self._version_of_data())
-            self._classes = ClassArchive(self._jars, self._java)
         try:
+            if not restarted:
+                self._make_folder()
+            if self._classes is None:
+                self._jars = kafka_jars(self._java, self._progress, version_of_data(self._folder, self._version))
+                self._classes = ClassArchive(self._jars, self._java)
             self._start_on(self._ports[0] if restarted else self._wanted_port, deadline_seconds)
         except BaseException:
             self.stop()
             raise
 
     def _make_folder(self) -> None:
-        try:
+        with using_folder():
             self._folder = self._given_data_dir or Path(tempfile.mkdtemp(prefix="reconsume-kafka-"))
             self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BrokerFailed(f"Kafka has no folder for its data: {error}; name one that can be written") from None
         if "," in str(self._folder):
             raise BrokerFailed(
                 f"Kafka splits the name of its data folder {self._folder} at the comma; name another one"
             )
         if self._given_data_dir is None:
             self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
-
-    def _version_of_data(self) -> str:
-        """Return the Kafka version that formatted the folder: an older one does not start with it."""
-        note = self._folder / _VERSION_NOTE
-        if note.exists():
-            return note.read_text().strip()
-        return _VERSION_WITHOUT_NOTE if self._is_formatted() else self._version
-
-    def _is_formatted(self) -> bool:
-        return (self._folder / "log" / "meta.properties").exists()
 
     def _start_on(self, fixed: int, deadline_seconds: float) -> None:
         """Start on this port, or for 0 on a free one; several are tried, because another process may take one."""
@@ -190,8 +181,9 @@ class LocalKafka:
         for port in self._ports:
             if _is_taken(port):
                 raise _PortTaken(port)
-        self._write_settings()
-        if not self._is_formatted():
+        with using_folder():
+            self._write_settings()
+        if not is_formatted(self._folder):
             self._format()
         self._launch()
         self._wait_until_it_answers(deadline_seconds)
@@ -267,20 +259,20 @@ class LocalKafka:
     def _format(self) -> None:
         settings = str(self._folder / "server.properties")
         run = subprocess.run(
-            self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", settings),
+            self._command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", settings),
             capture_output=True,
             text=True,
             check=False,
         )
         if run.returncode != 0:
             raise BrokerFailed(f"the data folder {self._folder} could not be formatted:\n{run.stdout}{run.stderr}")
-        (self._folder / _VERSION_NOTE).write_text(f"{self._version}\n")
+        note_version(self._folder, self._version)
 
     def _launch(self) -> None:
-        # A killed JVM may have left a part of an archive, which must not count as complete.
-        (self._folder / _WRITTEN_CLASSES).unlink(missing_ok=True)
         command = self._command("kafka.Kafka", str(self._folder / "server.properties"))
-        with self.log_file.open("ab") as log:
+        with using_folder(), self.log_file.open("ab") as log:
+            # A killed JVM may have left a part of an archive, which must not count as complete.
+            (self._folder / _WRITTEN_CLASSES).unlink(missing_ok=True)
             self._log_start = log.tell()
             # A separate session, so that the terminal's Ctrl-C does not reach the JVM and we can stop it in order.
             self._guard = subprocess.Popen(

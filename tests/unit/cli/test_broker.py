@@ -5,10 +5,12 @@ import pwd
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+import reconsume.cli.broker.kafka as kafka_module
 from reconsume.bridge.process.environment import cache_folder
 from reconsume.cli.broker.jars import JarsNotFound, is_whole, kafka_jars
 from reconsume.cli.broker.java import JavaNotFound, find_java, major_version
@@ -122,6 +124,54 @@ def test_a_folder_that_cannot_be_is_an_error_of_ours(tmp_path: Path, monkeypatch
         LocalKafka(data_dir=tmp_path / "file" / "data").start()
     with pytest.raises(BrokerFailed, match="at the comma; name another one"):
         LocalKafka(data_dir=tmp_path / "a,b").start()
+
+
+BROKERS = "version=1\ncluster.id={}\nnode.id=1\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        (
+            "kafka-version",
+            "9.9.9\n",
+            r"was made by Kafka '9\.9\.9', and this reconsume starts only 3\.\S+ and 4\.\S+; name",
+        ),
+        ("kafka-version", b"\xff\x00", "was made by Kafka .*; name another folder"),
+        (
+            "log/meta.properties",
+            BROKERS.format("4L6g3nShT-eMCtK--X86sw"),
+            "has the data of another Kafka cluster; name",
+        ),
+        ("kafka-version/a", "", r"no folder for its data: .*Is a directory"),
+        ("server.properties/a", "", r"no folder for its data: .*Is a directory.*name one that can be written"),
+    ],
+)
+def test_a_folder_with_other_data_is_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str | bytes, said: str
+) -> None:
+    make_java(tmp_path / "home", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(kafka_module, "kafka_jars", lambda *_: tmp_path)
+    (tmp_path / "data" / file).parent.mkdir(parents=True)
+    (tmp_path / "data" / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BrokerFailed, match=said):
+        LocalKafka(data_dir=tmp_path / "data").start()
+
+
+def test_a_download_that_fails_leaves_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_java(tmp_path / "home", "21")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    def fail(*_: object) -> Path:
+        raise JarsNotFound("no network")
+
+    monkeypatch.setattr(kafka_module, "kafka_jars", fail)
+    with pytest.raises(JarsNotFound), LocalKafka():
+        pass
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_jars_are_whole_when_every_listed_file_has_its_size(tmp_path: Path) -> None:
