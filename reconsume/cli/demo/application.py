@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 from reconsume.cli.demo.rows import Row
@@ -71,9 +71,9 @@ def flights_application(
     )
     consumer.subscribe(topic)
     consumer.register_message_listener(on_messages)
-    consumer.start()
-    try:
-        yield
-    finally:
-        consumer.shutdown()
-        processing.close()
+    with closing(processing):
+        try:
+            consumer.start()
+            yield
+        finally:
+            consumer.shutdown()

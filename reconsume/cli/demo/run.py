@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -127,9 +128,10 @@ def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
 
 def _wait_until_ready(url: str, worker: subprocess.Popen[bytes]) -> None:
     """Wait until a worker has joined its group, which takes seconds and would make records late."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy would look on its own machine
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline and worker.poll() is None:
-        with suppress(OSError), urllib.request.urlopen(url, timeout=1):  # noqa: S310 - our own address
+        with suppress(OSError), direct.open(url, timeout=1):
             return
         time.sleep(0.1)
 
@@ -192,7 +194,15 @@ def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
     if missing_of("spark"):
         tell("pip install '.[spark]' in the checkout adds a reconciliation to this demo")
         return None
-    report = Path(tempfile.mkdtemp(prefix="reconsume-demo-")) / "report.html"
+    folder = Path(tempfile.mkdtemp(prefix="reconsume-demo-"))
+    try:
+        return _reconcile_into(folder / "report.html", bootstrap_servers)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+
+
+def _reconcile_into(report: Path, bootstrap_servers: str) -> dict[str, Any]:
     with working("reconciling with Spark"):
         # A separate process keeps the JVM's output out of the demo's.
         run = subprocess.run(
