@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -69,6 +70,44 @@ def absolute(folder: str) -> str:
     if not folder.strip():
         raise IllegalSetting("the name of a folder is empty; check the variable that it comes from")
     return folder if "://" in folder else str(Path(folder).absolute())
+
+
+def check_file(option: str, file: Path) -> None:
+    """Refuse a file that cannot be written, before the work whose result it gets.
+
+    Raises:
+        IllegalSetting: the message names the option.
+    """
+    try:
+        if file.is_dir():
+            raise IllegalSetting(f"{option} {file} is a folder; name a file in it, such as report.html")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not file.exists()
+        if is_new or file.is_file():  # opening and closing a pipe would end its reader
+            file.open("ab").close()
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise IllegalSetting(f"{option} {file} cannot be written: {error.strerror}; name another file") from error
+
+
+def check_folder(option: str, folder: str, spark: SparkChoice) -> None:
+    """Refuse a folder of this machine that cannot be written, before the work whose result it gets.
+
+    Raises:
+        IllegalSetting: the message names the option.
+    """
+    path = absolute(folder)
+    if spark.remote is not None or not spark.master.startswith("local") or "://" in path:
+        return  # only Spark sees it
+    try:
+        is_new = not Path(path).exists()
+        Path(path).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+        if is_new:
+            Path(path).rmdir()
+    except OSError as error:
+        raise IllegalSetting(f"{option} {folder} cannot be written: {error.strerror}; name another folder") from error
 
 
 def spark_kafka_options(settings: Mapping[str, str]) -> dict[str, str]:

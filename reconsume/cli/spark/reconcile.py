@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.common import stop_at_signals
+from reconsume.cli.common import exit_at_sigterm, stop_at_signals
 from reconsume.cli.output import counted, one_line, print_json, print_json_line, print_line, print_table
 from reconsume.cli.progress import working
-from reconsume.cli.spark.options import SparkChoice, absolute
+from reconsume.cli.spark.options import SparkChoice, absolute, check_file, check_folder
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.rules.durations import format_duration, parse_duration
@@ -81,6 +81,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     now = dt.datetime.now(dt.UTC)
     since, until = (_moment(name, text, now) for name, text in (("--since", options.since), ("--until", options.until)))
     late = dt.timedelta(milliseconds=_milliseconds("--late", options.late))
+    exit_at_sigterm()
     # Before Spark starts, which takes a minute to report an unreachable broker.
     read_committed(settings)
     with working("starting", quiet=as_json) as say:
@@ -143,12 +144,10 @@ def _check_folders(options: ReconcileOptions) -> None:
     """Refuse a report page that cannot be written, and output folders that would overwrite the ledger."""
     _ledger_keep(options)
     if options.report is not None:
-        try:
-            options.report.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise IllegalSetting(f"--report {options.report}: {error}") from error
-        if options.report.is_dir():
-            raise IllegalSetting(f"--report {options.report} is a folder; name a file in it, such as report.html")
+        for file in _files_of(options.report):
+            check_file("--report", file)
+    if options.out is not None:
+        check_folder("--out", options.out, options.spark)
     ledger, out = (None if folder is None else absolute(folder) for folder in (options.ledger, options.out))
     for name in _TABLES if out else ():
         if f"{ledger}/".startswith(f"{out}/{name}/"):
@@ -156,6 +155,11 @@ def _check_folders(options: ReconcileOptions) -> None:
                 f"--out {options.out} writes its table {name!r} over the ledger in {options.ledger}; "
                 "choose another folder for one of them"
             )
+
+
+def _files_of(report: Path) -> list[Path]:
+    """Return the page, and beside an HTML page the file of its figures, from which the console lists it."""
+    return [report, report.with_suffix(".json")] if report.suffix == ".html" else [report]
 
 
 def _every(options: ReconcileOptions) -> float:
@@ -257,10 +261,9 @@ def _write(
     if options.report is not None:
         where = {"bootstrap_servers": settings.bootstrap_servers, "topic_prefix": settings.topic_prefix}
         page = render_report(summary, shown, language=options.language, **where)
-        options.report.write_text(page, encoding="utf-8")
-        if options.report.suffix == ".html":  # the console lists reports with these figures
-            text = json.dumps(summary, ensure_ascii=False)
-            options.report.with_suffix(".json").write_text(text, encoding="utf-8")
+        texts = (page, json.dumps(summary, ensure_ascii=False))
+        for file, text in zip(_files_of(options.report), texts, strict=False):
+            file.write_text(text, encoding="utf-8")
     if options.out is not None:
         folder = absolute(options.out)
         tables = (found.ledger, found.findings, found.notes, conservation(found.ledger))

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.common import confirm
+from reconsume.cli.common import confirm, exit_at_sigterm
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.cli.progress import working
-from reconsume.cli.spark.options import SparkChoice, absolute
+from reconsume.cli.spark.options import SparkChoice, absolute, check_folder
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.spark_connectors.failures import explained
@@ -30,6 +30,7 @@ from reconsume.spark_connectors.replay import (
     replay_stream,
     run_replay,
 )
+from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
 from reconsume.spark_connectors.replay.selection import SEND, STATUSES
 from reconsume.spark_connectors.session import literal_path
@@ -61,7 +62,10 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     Raises:
         IllegalSetting: options contradict each other, or the plan in the folder.
     """
+    exit_at_sigterm()
     folder = _folder(options)
+    check_folder("--plan", folder, options.spark)
+    check_rate(options.how.get("rate"))
     which = {name: value for name, value in options.which.items() if value not in (None, [])}
     which["topic_prefix"] = settings.topic_prefix
     bulk_partitions = _check_topics(settings, which.get("groups", ()), which.get("topics", ()))

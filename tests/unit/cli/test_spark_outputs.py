@@ -1,0 +1,120 @@
+"""Outputs of the Spark commands that cannot be written are refused before the work; a signal leaves no files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconsume.cli.main import main
+from tests.support.waiting import wait_until
+
+NOBODY = "127.0.0.1:9"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["reconsume", *arguments, "-b", NOBODY])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "Traceback" not in said
+    return said
+
+
+def too_long(tmp_path: Path) -> Path:
+    return tmp_path / ("x" * 300)
+
+
+def below_a_file(tmp_path: Path) -> Path:
+    (tmp_path / "file").touch()
+    return tmp_path / "file" / "below"
+
+
+def a_file(tmp_path: Path) -> Path:
+    (tmp_path / "file").touch()
+    return tmp_path / "file"
+
+
+def a_folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.mark.parametrize("made", [too_long, below_a_file, a_folder])
+def test_a_report_that_cannot_be_written_is_refused_first(
+    made: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = str(made(tmp_path))
+    said = run(monkeypatch, capsys, "reconcile", "--report", report)
+    assert said.startswith(f"error: --report {report} ")
+
+
+def test_the_figures_beside_a_report_are_tried_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").mkdir()
+    said = run(monkeypatch, capsys, "reconcile", "--report", str(tmp_path / "report.html"))
+    assert "report.json is a folder" in said
+    assert [one.name for one in tmp_path.iterdir()] == ["report.json"], "the trial leaves no file"
+
+
+@pytest.mark.parametrize("made", [too_long, below_a_file, a_file])
+@pytest.mark.parametrize(("command", "option"), [("reconcile", "--out"), ("replay", "--plan")])
+def test_a_folder_that_cannot_be_written_is_refused_first(
+    command: str,
+    option: str,
+    made: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = str(made(tmp_path))
+    said = run(monkeypatch, capsys, command, option, folder)
+    assert said.startswith(f"error: {option} {folder} cannot be written: ")
+    assert "name another folder" in said
+
+
+@pytest.mark.parametrize("rate", ["nan", "0", "-1", "inf"])
+def test_an_impossible_rate_is_refused_before_the_plan_is_made(
+    rate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = run(monkeypatch, capsys, "replay", "--plan", str(tmp_path / "plan"), "--rate", rate)
+    assert said.startswith("error: rate ")
+    assert list(tmp_path.iterdir()) == []
+
+
+_WAITS = """
+import sys, time
+from reconsume.cli.spark import java, {command}
+
+def wait(*_arguments, **_options):
+    print(java.own_folder(), flush=True)
+    time.sleep(600)
+
+{command}.open_session = wait
+{command}.read_committed = {command}._check_topics = lambda *_: None
+sys.argv = ["reconsume", "{command}", "-b", "127.0.0.1:9"]
+from reconsume.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["reconcile", "replay"])
+def test_a_signal_leaves_no_folder(command: str, tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    program = [sys.executable, "-c", _WAITS.format(command=command)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, env=environment, cwd=tmp_path) as running:
+        assert running.stdout is not None
+        folder = Path(running.stdout.readline().decode().strip())
+        assert folder.is_dir()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 128 + signal.SIGTERM
+    wait_until(lambda: not list(tmp_path.iterdir()), 5, "the folder is gone")
