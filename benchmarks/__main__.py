@@ -16,24 +16,21 @@ from pathlib import Path
 from typing import Final
 
 # Importing a module registers its measurements.
-from benchmarks import (  # noqa: F401
-    consumers,
-    fairness,
-    footprint,
-    lateness,
-    many_topics,
-    new_groups,
-    send_backs,
-    sidecar,
-    spark,
-    throughput,
-)
+from benchmarks import consumers, send_backs, sidecar, spark  # noqa: F401
 from benchmarks.harness.compare import regressions, unknown
 from benchmarks.harness.plots import plots
 from benchmarks.harness.registry import MEASUREMENTS, Measurement, Place
 from benchmarks.harness.results import Result, read_runs, table, write_run
 from benchmarks.harness.run import local_place, measure, run_result
 from benchmarks.peers import measurements as peers  # noqa: F401
+from benchmarks.scheduler import (  # noqa: F401
+    fairness,
+    footprint,
+    lateness,
+    many_topics,
+    new_groups,
+    throughput,
+)
 
 RECORDED: Final = Path(__file__).with_name("results.json")
 BESIDE_PEERS: Final = ("throughput", "lateness", "send-backs", "redelivery")

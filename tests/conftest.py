@@ -53,8 +53,8 @@ def state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def bootstrap_servers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The bootstrap address of a real Kafka, started once for the whole run, whatever the number of its processes."""
     # Imported here so that the unit tests collect without Kafka's clients.
-    from tests.support.kafka import kafka_bootstrap  # noqa: PLC0415
-    from tests.support.shared_kafka import shared_kafka  # noqa: PLC0415
+    from tests.support.brokers.kafka import kafka_bootstrap  # noqa: PLC0415
+    from tests.support.brokers.shared_kafka import shared_kafka  # noqa: PLC0415
 
     # Each worker of pytest-xdist has a folder of its own in that of the run. A pytest that a test starts is no worker,
     # though it has a worker's environment.

@@ -1,4 +1,4 @@
-/* The bare copy loop of benchmarks/throughput.py without Python, on the librdkafka that confluent-kafka brings.
+/* The bare copy loop of benchmarks/scheduler/throughput.py without Python, on the librdkafka that confluent-kafka brings.
  *
  * The wheel has no header file, so what is used of librdkafka's C API, which is stable, is declared here.
  * Arguments: bootstrap servers, name of the group and the transactions, source, target, records. Prints the seconds of

@@ -16,7 +16,7 @@ from benchmarks.harness.registry import RATE, Place, Sample, measurement
 from benchmarks.installation import fill, installed, make_stamped
 from benchmarks.peers import rocketmq  # noqa: F401  # registers its measurements
 from benchmarks.peers.maven import HERE, class_path, run_java
-from benchmarks.throughput import BARE, append_rate
+from benchmarks.scheduler.throughput import BARE, append_rate
 
 
 @measurement("peer-spring", is_peer=True)

@@ -30,8 +30,8 @@ class AssignedPartitions:
     """The partitions that the group has assigned. Only the polling thread may call this.
 
     Guarantees: nothing is committed for a lost partition. A rebalance commits finished messages.
-    Tests: tests/integration/test_push_consumer_rebalance.py, tests/integration/test_push_consumer_orderly.py,
-    tests/chaos/test_rebalances.py.
+    Tests: tests/integration/consumers/test_push_consumer_rebalance.py,
+    tests/integration/consumers/test_push_consumer_orderly.py, tests/chaos/test_rebalances.py.
 
     Attributes:
         settings: the consumer's.

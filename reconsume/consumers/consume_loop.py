@@ -38,15 +38,15 @@ class ConsumeLoop:
 
     confluent-kafka (2.16) admits one thread at a time to a consumer, and waiting threads check every millisecond.
     Beside a thread that polls all the time, another one waits for seconds or minutes.
-    Test: tests/integration/test_push_consumer_exactly_once.py.
+    Test: tests/integration/consumers/test_push_consumer_exactly_once.py.
 
     Guarantees:
         1. The committed offset is the smallest unfinished one; nothing is committed for a partition that was lost.
         2. No listener holds up the loop: a full partition is paused, so `max.poll.interval.ms` is never at risk.
         3. A retry topic without a committed offset is read from its beginning (RocketMQ: TN-06).
         4. Finished messages are committed, also in a rebalance or a shutdown: see `AssignedPartitions` and `finish`.
-    Tests: tests/unit/consumers/partitions/test_finish.py, tests/integration/test_push_consumer_rebalance.py,
-    tests/integration/test_push_consumer_orderly.py, tests/chaos/test_rebalances.py.
+    Tests: tests/unit/consumers/partitions/test_finish.py, tests/integration/consumers/test_push_consumer_rebalance.py,
+    tests/integration/consumers/test_push_consumer_orderly.py, tests/chaos/test_rebalances.py.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Guarantees: of two processes that change groups at the same time, the second reads what the first has written. All use
 one transactional id, and a registration fences the process before, which then decides again.
-Test: tests/integration/test_groups_commands.py.
+Test: tests/integration/groups/test_groups_commands.py.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Once(Generic[T]):
 
     Guarantees: unanswered calls of one owner leave room for the calls of others. If a caller gives up, its send-back
     still waits for Kafka, and the next call for the same attempt joins it: a 503 does not mean that the send-back was
-    not stored. Test: tests/integration/test_sidecar_process.py.
+    not stored. Test: tests/integration/sidecar/test_process.py.
 
     Args:
         keep_ms: how long an answer is remembered; errors are not.

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from tests.chaos.journal import Event, Reader, What
 from tests.chaos.judge import Copy, Evidence, Judge
-from tests.chaos.member import MemberSettings, Style
+from tests.chaos.programs.member import MemberSettings, Style
 from tests.chaos.schedule import Action, Round, say
 from tests.integration.installation import Installation
 from tests.support.waiting import wait_until
@@ -212,7 +212,7 @@ class Group:
         )
         with (self._folder / f"{name}.err").open("wb") as errors:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.member", json.dumps(asdict(settings))],
+                [sys.executable, "-m", "tests.chaos.programs.member", json.dumps(asdict(settings))],
                 cwd=Path(__file__).parents[2],
                 stderr=errors,
             )

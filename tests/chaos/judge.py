@@ -34,7 +34,7 @@ from math import inf
 from typing import Final
 
 from tests.chaos.journal import Event
-from tests.chaos.member import MAX_RECONSUME_TIMES, SESSION_SECONDS, fails
+from tests.chaos.programs.member import MAX_RECONSUME_TIMES, SESSION_SECONDS, fails
 
 __all__ = ["COMMIT_SECONDS", "Copy", "Evidence", "Judge"]
 

@@ -39,7 +39,7 @@ CONSUMER_PLAIN = [f"{when}:{call}:1" for call in ("produce", "acknowledged", "co
 
 @contextmanager
 def process(step: str, *arguments: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.chaos.crash", step, *arguments]
+    command = [sys.executable, "-m", "tests.chaos.programs.crash", step, *arguments]
     with subprocess.Popen(command, env=os.environ | environment, cwd=Path(__file__).parents[2]) as one:
         try:
             yield one

@@ -106,7 +106,7 @@ GROUP_REBALANCES = [Fault(FaultKind.SCHEDULERS_COME_AND_GO, number, 6, 3) for nu
     ],
 )
 def test_a_planted_bug_is_found(bug: str, faults: list[Fault], word: str, tmp_path: Path) -> None:
-    worker = (sys.executable, "-m", "tests.chaos.planted", bug)
+    worker = (sys.executable, "-m", "tests.chaos.programs.planted", bug)
     report = run_chaos(ChaosOptions(SEED, 1, rate=100, faults=faults, worker=worker, patience=30), say, tmp_path)
     assert any(one.startswith(word) for one in report.verdict.examples), report.as_json()
     assert not report.ok

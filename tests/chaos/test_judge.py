@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.journal import Event, What
 from tests.chaos.judge import COMMIT_SECONDS, Copy, Evidence, Judge
-from tests.chaos.member import SESSION_SECONDS
+from tests.chaos.programs.member import SESSION_SECONDS
 
 LATER = 2 * COMMIT_SECONDS
 """A repeat then has nothing to do with a commit that was due."""

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.group import Combination, Group
-from tests.chaos.member import SESSION_SECONDS
+from tests.chaos.programs.member import SESSION_SECONDS
 from tests.chaos.schedule import say, schedule
 from tests.integration.installation import Installation, installation
-from tests.support.kafka import local_kafka
+from tests.support.brokers.kafka import local_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.api_server import ApiServer, running
+from tests.deploy.kubernetes.api_server import ApiServer, running
 from tests.deploy.tools import ROOT, ToolMissing, helm, kube_apiserver, kubectl
 
 BLOCK: Final = re.compile(r"(?ms)^ *```(bash|yaml)\n(.*?)^ *```$")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from tests.integration.cli.test_cli import reconsume
 from tests.integration.installation import Installation
-from tests.integration.test_cli import reconsume
 
 __all__ = ["assert_reconcile_finds_nothing"]
 

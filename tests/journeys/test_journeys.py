@@ -33,9 +33,9 @@ from confluent_kafka import Producer
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.cli.broker.kafka import free_port
-from tests.support.environments import Environment, build_wheel, make_environment
-from tests.support.kafka import local_kafka
-from tests.support.pages import blocks, named_extras, programs_alone, pytest_files, python_blocks
+from tests.support.brokers.kafka import local_kafka
+from tests.support.docs.environments import Environment, build_wheel, make_environment
+from tests.support.docs.pages import blocks, named_extras, programs_alone, pytest_files, python_blocks
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.early(12)]

@@ -13,7 +13,7 @@ import pytest
 
 from reconsume.cli.broker.java import find_java
 from tests.integration.installation import Installation
-from tests.spark.dead_letters import replayed, with_dead_letters
+from tests.spark.histories.dead_letters import replayed, with_dead_letters
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.long]
 

@@ -16,8 +16,8 @@ from reconsume.cli.broker.java import find_java
 from reconsume.cli.spark.session import connector_jars, local_session
 from reconsume.spark_connectors.reconcile.records import records
 from tests.spark.class_archive import archive_of_spark
-from tests.spark.history import History, write_history
-from tests.spark.lived import lived, taken
+from tests.spark.histories.history import History, write_history
+from tests.spark.histories.lived import lived, taken
 
 __all__ = ["lived", "taken"]
 

@@ -15,7 +15,7 @@ from reconsume.spark_connectors import read_delays, reconcile
 from reconsume.spark_connectors.reconcile.judged import LevelTables
 from reconsume.spark_connectors.replay import plan_replay
 from reconsume.spark_connectors.session import small_methods
-from tests.spark.lived import Lived
+from tests.spark.histories.lived import Lived
 
 pytestmark = pytest.mark.kafka
 

@@ -18,7 +18,7 @@ from reconsume.spark_connectors import (
     read_messages,
     read_retries,
 )
-from tests.spark.history import BORN_MS, GROUP, History, Written
+from tests.spark.histories.history import BORN_MS, GROUP, History, Written
 
 pytestmark = pytest.mark.kafka
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.dead_letters import GROUP, replayed, with_dead_letters
-from tests.spark.lived import MESSAGES, Lived
+from tests.spark.histories.dead_letters import GROUP, replayed, with_dead_letters
+from tests.spark.histories.lived import MESSAGES, Lived
 
 pytestmark = pytest.mark.kafka
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "dead_letters.py"

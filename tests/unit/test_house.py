@@ -14,6 +14,7 @@ LINES_OF_A_FILE = 350
 LINES_OF_A_FUNCTION = 50
 MODULES_WITH_CONFLUENT_KAFKA = 31
 """It only goes down."""
+BESIDE_THE_PACKAGE = ("tests", "benchmarks", "deploy", "examples")
 NO_ROOM = ("__init__.py", "__main__.py")
 
 
@@ -26,6 +27,16 @@ def test_no_folder_has_more_than_a_dozen_modules() -> None:
     for path in modules():
         if path.name not in NO_ROOM:
             folders[path.parent].append(path.name)
+    assert {str(folder): names for folder, names in folders.items() if len(names) > MODULES_OF_A_FOLDER} == {}
+
+
+def test_no_folder_beside_the_package_has_more_than_a_dozen_modules() -> None:
+    folders: dict[Path, list[str]] = defaultdict(list)
+    for top in BESIDE_THE_PACKAGE:
+        for path in (PACKAGE.parent / top).rglob("*.py"):
+            if path.name not in (*NO_ROOM, "conftest.py"):
+                folders[path.parent].append(path.name)
+    assert folders
     assert {str(folder): names for folder, names in folders.items() if len(names) > MODULES_OF_A_FOLDER} == {}
 
 

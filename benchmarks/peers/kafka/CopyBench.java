@@ -13,7 +13,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The bare copy loop of benchmarks/throughput.py with Kafka's Java client: transactions of at most 5,000 records.
+ * The bare copy loop of benchmarks/scheduler/throughput.py with Kafka's Java client: transactions of at most 5,000 records.
  *
  * <p>Arguments: bootstrap servers, name of the group and the transactions, source, target, records. Prints the seconds
  * of CPU from the first record on.

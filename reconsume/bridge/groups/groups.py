@@ -97,7 +97,7 @@ class PublishedTopicSettings(TopicSettings):
 
     Guarantees: published settings override the own settings of every process that creates topics, because the delay
     topic, the retry topic and the dead-letter topic of a record must accept the same sizes.
-    Test: tests/integration/test_published_settings.py.
+    Test: tests/integration/topics/test_published_settings.py.
     """
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)

@@ -28,7 +28,7 @@ class GroupsFollower(TopicFollower):
     Guarantees: when the topic was created again or is read again after an error, its content replaces the former groups
     as soon as it is read to its end, so that long-running processes decide as new ones do. While the topic is missing,
     the former groups apply, because starting brokers do not know their topics for a moment.
-    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_groups_made_again.py.
+    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/groups/test_groups_made_again.py.
 
     Args:
         base: librdkafka settings that every client uses.

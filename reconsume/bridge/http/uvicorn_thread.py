@@ -143,7 +143,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     uvicorn (0.54) limits only the time between two requests: a connection that never sends one, or sends it byte by
     byte, or does not read its answer, stays forever; and its parser keeps a head of any size.
 
-    Tests: tests/unit/bridge/http/test_uvicorn_thread.py, tests/integration/test_sidecar_guard.py.
+    Tests: tests/unit/bridge/http/test_uvicorn_thread.py, tests/integration/sidecar/test_guard.py.
     Remove when: uvicorn limits the size of a head, and the time for a request and for reading its answer.
     """
 

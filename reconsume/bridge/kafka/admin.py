@@ -294,7 +294,7 @@ class KafkaAdmin(PatientClient):
 
         A consumer outside the group asks: librdkafka 2.16 kills the process if an admin client asks a broker that is
         not the group's coordinator any more, or not yet (librdkafka issue 5040).
-        Test: tests/integration/test_lost_offsets.py. Remove when: issue 5040 is closed.
+        Test: tests/integration/bridge/test_lost_offsets.py. Remove when: issue 5040 is closed.
 
         Args:
             group: the group.
@@ -316,7 +316,7 @@ class KafkaAdmin(PatientClient):
 
         This asks all brokers, with the older call that confluent-kafka deprecates. The newer call asks the group's
         coordinator and kills the process if the connection breaks (librdkafka issue 4605, pull request 5397).
-        Test: tests/integration/test_scheduler_group.py. Remove when: issue 4605 is closed.
+        Test: tests/integration/scheduler/test_group.py. Remove when: issue 4605 is closed.
         """
         try:
             found = self._client.list_groups(group, timeout=_ANSWER_SECONDS)

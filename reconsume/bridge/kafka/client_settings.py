@@ -23,7 +23,7 @@ def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
     Returning brokers are found within a second, as with Java's clients; librdkafka's default waits for up to 10 s.
     Automatic creation of topics is off: otherwise librdkafka's producers and admin clients would recreate a deleted
     topic of reconsume with `CreateTime`. Only `DelayProducer` enables it, for the program's own topics. Test:
-    tests/integration/test_deleted_topics.py.
+    tests/integration/topics/test_deleted_topics.py.
     """
     defaults = {"client.id": client_id, "log_level": _INFO, "allow.auto.create.topics": False}
     # librdkafka refuses a longest wait below the first one.
@@ -55,7 +55,7 @@ def producer_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]
 
     A record is retried until the brokers answer (`message.timeout.ms` 0): after a timeout it would be unknown whether
     the record was stored, and a second copy would be a duplicate.
-    Test: tests/integration/test_push_consumer_broker_away.py.
+    Test: tests/integration/consumers/test_push_consumer_broker_away.py.
     """
     defaults = {
         "enable.idempotence": True,
@@ -75,7 +75,7 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
     """Return settings for a transactional producer, whose transactional id is also its client id.
 
     The short retry back-off matters: the next transaction often begins while the last one is completing, and
-    librdkafka's default then waits 100 ms. Shown by benchmarks/lateness.py.
+    librdkafka's default then waits 100 ms. Shown by benchmarks/scheduler/lateness.py.
     """
     return producer_settings(base, transactional_id) | {
         "transactional.id": transactional_id,
@@ -84,7 +84,7 @@ def transactional_settings(base: Mapping[str, Any], transactional_id: str, timeo
         "message.timeout.ms": max(1_000, timeout_ms - 1_000),
         "linger.ms": FLUSHED_LINGER_MS,
         # This many records are sent while the rest of a large transaction is produced; a small one waits for its
-        # flush. Shown by benchmarks/throughput.py: 0.59-0.74 of a bare loop became 0.71-0.92.
+        # flush. Shown by benchmarks/scheduler/throughput.py: 0.59-0.74 of a bare loop became 0.71-0.92.
         "batch.num.messages": 1_000,
         "retry.backoff.ms": 1,
         "retry.backoff.max.ms": 10,

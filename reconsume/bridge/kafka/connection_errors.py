@@ -64,7 +64,7 @@ class ConnectionErrors:
     and both only while the client is polled and does not wait for metadata. So the client's log level is 6, and
     `PatientClient` waits in short turns. Errors are logged in reconsume's words, the same words at most every 10 s:
     librdkafka repeats itself 40 times a second.
-    Tests: tests/unit/bridge/kafka/test_connection_errors.py, tests/integration/test_connection_errors.py.
+    Tests: tests/unit/bridge/kafka/test_connection_errors.py, tests/integration/bridge/test_connection_errors.py.
 
     Remove when: librdkafka tells `error_cb` of closed connections, also while a call waits for metadata.
 

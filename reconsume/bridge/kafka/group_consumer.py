@@ -216,7 +216,7 @@ class GroupConsumer:
 
         `Consumer.close` alone keeps the place of a static member until its session ends; `unsubscribe` gives it up
         (librdkafka 2.16, `rd_kafka_cgrp_leave_maybe`). Remove when: `Consumer.close` can leave the group.
-        Test: tests/integration/test_scheduler_group.py.
+        Test: tests/integration/scheduler/test_group.py.
         """
         deadline = time.monotonic() + _LEAVE_SECONDS
         try:

@@ -55,7 +55,7 @@ class AdminRequest(Generic[K]):
 
     It keeps a reference to its client: if another thread replaces and releases the client, librdkafka (2.16) may lose
     the answers, and their futures never end. No answer is awaited for much longer than requested.
-    Tests: tests/unit/bridge/kafka/test_patient_client.py, tests/integration/test_admin_requests.py.
+    Tests: tests/unit/bridge/kafka/test_patient_client.py, tests/integration/bridge/test_admin_requests.py.
     Remove when: confluent-kafka ends the futures of a client that is destroyed.
 
     Args:

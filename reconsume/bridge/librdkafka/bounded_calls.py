@@ -23,8 +23,8 @@ class BoundedCalls:
     Guarantees: every step of a transaction runs here; `Transactions` and its helpers alone make one. A step that hangs
     is left behind with its thread and its producer: before the commit the transaction is certainly aborted, because the
     commit never begins; the outcome of a commit without an answer is unknown. Each call has its own result, so that a
-    late result is not taken for that of the next call. Tests: tests/integration/test_transactions.py,
-    tests/integration/test_killed_in_the_middle.py, tests/unit/bridge/kafka/test_clients.py,
+    late result is not taken for that of the next call. Tests: tests/integration/bridge/test_transactions.py,
+    tests/integration/cli/test_killed_in_the_middle.py, tests/unit/bridge/kafka/test_clients.py,
     tests/unit/bridge/librdkafka/test_bounded_calls.py.
     Remove when: each step of a transaction in librdkafka ends within its timeout, also after a broker was killed.
     """

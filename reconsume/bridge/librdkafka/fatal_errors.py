@@ -4,7 +4,7 @@ confluent-kafka raises a fatal error in any call that runs callbacks, and does n
 continues with the exception set, so later delivery reports may fail anywhere or be lost, and only a `SystemError` may
 remain; `poll` returns at once. So code waits for records with `poll`.
 
-Tests: tests/unit/bridge/librdkafka/test_fatal_errors.py, tests/integration/test_lasting_producer.py.
+Tests: tests/unit/bridge/librdkafka/test_fatal_errors.py, tests/integration/bridge/test_lasting_producer.py.
 
 Remove when: confluent-kafka gives fatal errors to `error_cb`, and `flush` stops at an exception of a callback.
 """

@@ -29,7 +29,7 @@ class Membership(Connections):
 
     Guarantees: a consumer without partitions that has found no coordinator for two minutes restarts, in a worker and in
     a `PushConsumer`. Tests: tests/unit/bridge/librdkafka/test_membership.py,
-    tests/integration/test_lost_membership.py.
+    tests/integration/scheduler/test_lost_membership.py.
 
     Remove when: `Connections` goes, and librdkafka reports a coordinator that it does not find as an error.
 

@@ -3,8 +3,8 @@
 One admin client asks for a thousand groups in 0.1 s; a consumer for each group costs 1.2 ms of CPU and connections of
 its own. But librdkafka (2.16) kills the process of an admin client when a group has moved to another broker (issue
 5040), or when a connection breaks during a request to a coordinator (issue 4605). So a child asks, and if it dies only
-its answers are lost. Test: tests/integration/test_status.py. Remove when: both issues are closed, or one request may
-name several groups.
+its answers are lost. Test: tests/integration/operations/test_status.py. Remove when: both issues are closed, or one
+request may name several groups.
 
 The child runs this file as a program that imports only confluent-kafka, so that it starts quickly.
 """

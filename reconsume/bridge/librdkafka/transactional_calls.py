@@ -11,7 +11,7 @@ Defects 1 and 2 are worked around here, 3 to 7 in `bridge/writing/transactions.p
    continues; `bridge/scheduler/delivery/trials.py` tries twice.
 5. A transaction whose first topic may not be written is ended although the brokers know of none, and their answer
    (`INVALID_TXN_STATE`) counts as fatal. The transaction is aborted, and the producer is replaced.
-   Test: tests/integration/test_refusals.py.
+   Test: tests/integration/scheduler/test_refusals.py.
 6. Only the epoch separates the transactions of a producer: see the first guarantee of `Transactions`.
 7. A transaction that begins while the brokers complete the last one must wait (`CONCURRENT_TRANSACTIONS`).
    librdkafka asks again after `retry.backoff.ms` for the offsets of a group, but after 20 ms for the partitions of
@@ -20,7 +20,7 @@ Defects 1 and 2 are worked around here, 3 to 7 in `bridge/writing/transactions.p
    requests are then on their way together; and in a batch that grows, whose offsets are not known yet.
    Test: tests/unit/bridge/writing/test_order_of_requests.py.
 
-Tests of 2 to 4: tests/integration/test_drop_in_exactly_once.py, tests/integration/test_scheduler_writers.py.
+Tests of 2 to 4: tests/integration/drop_in/test_exactly_once.py, tests/integration/scheduler/test_writers.py.
 
 Remove when: librdkafka connects before it registers (1), tells at once why a record was refused (2, 3), numbers records
 after a refusal without a gap (4), tells an empty transaction from a fatal error (5), implements KIP-890 (6), and

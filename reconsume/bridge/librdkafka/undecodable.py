@@ -2,9 +2,9 @@
 
 * A record: `Message.headers()` of confluent-kafka (2.16) raises `SystemError` once if a name is not UTF-8, and then
   gives a list with null pointers, on which Python crashes. Only `headers_of` and `mend_headers` ask for headers.
-  Test: tests/integration/test_header_names.py.
+  Test: tests/integration/bridge/test_header_names.py.
 * An offset: confluent-kafka (2.16) raises on metadata that is not UTF-8, such as franz-go commits. Only `metadata_of`
-  asks for metadata. Test: tests/integration/test_sidecar_examples.py.
+  asks for metadata. Test: tests/integration/sidecar/test_examples.py.
 
 Remove when: confluent-kafka returns such names and metadata without an error, or as bytes.
 """

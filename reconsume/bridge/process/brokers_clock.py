@@ -37,7 +37,7 @@ class BrokersClock:
 
     Guarantees: a worker asks for the time at its start, and before a delivery if the clock may have been set back, at
     most once a second, by writing to the quarantine topic in a transaction that it aborts.
-    Tests: tests/integration/test_scheduler_clock.py, tests/unit/bridge/process/test_brokers_clock.py.
+    Tests: tests/integration/scheduler/test_clock.py, tests/unit/bridge/process/test_brokers_clock.py.
 
     Attributes:
         is_in_doubt: whether to ask the brokers for the time, because it may have been set back.

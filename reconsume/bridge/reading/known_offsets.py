@@ -57,7 +57,7 @@ class KnownOffsets:
     first offset is loaded.
 
     Guarantees: an answer below the known offset is requested again, and finally overruled.
-    Tests: tests/integration/test_lost_offsets.py, tests/unit/bridge/reading/test_known_offsets.py.
+    Tests: tests/integration/bridge/test_lost_offsets.py, tests/unit/bridge/reading/test_known_offsets.py.
     Remove when: `CompleteLoad` looks at the epoch in all supported versions of Kafka; 4.0 to 4.3.1 do not.
 
     A recreated topic has another id; offsets of the old topic are forgotten.

@@ -3,7 +3,7 @@
 Guarantees: the copies themselves are the sidecar's memory. A new process reads those of the last minutes before it
 accepts calls. A separate journal would need a transaction with each copy, and a transaction that a crash leaves open
 would block every reader of the delay topics.
-Tests: tests/integration/test_sidecar_process.py, tests/integration/test_recent_send_backs.py.
+Tests: tests/integration/sidecar/test_process.py, tests/integration/bridge/test_recent_send_backs.py.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class RecordReader:
     thread after `start`, else in `run_once`.
 
     Guarantees: an offset out of range fails only that request; later records are read.
-    Test: tests/integration/test_record_reader.py.
+    Test: tests/integration/bridge/test_record_reader.py.
 
     Args:
         base: librdkafka settings that every client uses.

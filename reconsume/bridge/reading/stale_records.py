@@ -52,7 +52,7 @@ class StaleRecords:
     reading goes back once. Scheduler workers (`Assignment`) and `PushConsumer` (`ProcessQueue.begin`) also drop records
     below the committed offset.
 
-    Tests: tests/unit/bridge/reading/test_stale_records.py, tests/integration/test_drop_in_exactly_once.py,
+    Tests: tests/unit/bridge/reading/test_stale_records.py, tests/integration/drop_in/test_exactly_once.py,
     tests/unit/consumers/partitions/test_process_queue.py, tests/chaos.
     Remove when: librdkafka starts at the committed offset in both cases.
 

@@ -93,7 +93,7 @@ class TailReader:
 class TopicFollower(ABC):
     """Follows a topic in a background thread; starts again after an error and when the topic gets more partitions.
 
-    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/test_withdrawals.py.
+    Tests: tests/unit/bridge/groups/test_groups_follower.py, tests/integration/operations/test_withdrawals.py.
 
     Args:
         base: librdkafka settings that every client uses.

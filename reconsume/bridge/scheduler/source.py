@@ -35,7 +35,7 @@ class Source:
     def read(self, timeout: float) -> None:
         """Take librdkafka's available records; `consume(n, t)` alone would wait for n records or all of t.
 
-        Shown by benchmarks/lateness.py.
+        Shown by benchmarks/scheduler/lateness.py.
         """
         message = poll_until(self._consumer, timeout)
         if message is not None:

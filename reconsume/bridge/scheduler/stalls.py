@@ -27,7 +27,7 @@ class StallWatch:
 
     Guarantees: a worker restarts if an unpaused partition with more records returns none for two minutes. Times without
     known ends do not count.
-    Tests: tests/unit/bridge/scheduler/test_stalls.py, tests/integration/test_stalled_reading.py.
+    Tests: tests/unit/bridge/scheduler/test_stalls.py, tests/integration/scheduler/test_stalled_reading.py.
     Remove when: librdkafka issue 4492 is closed and the oldest supported version has the fix.
 
     Args:

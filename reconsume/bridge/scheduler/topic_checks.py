@@ -55,7 +55,7 @@ class TopicChecks:
     def refused(self, topic: str) -> str | None:
         """Return why a delay topic is refused: with producers' timestamps it would deliver early, late or out of order.
 
-        Test: tests/integration/test_scheduler_delivery.py.
+        Test: tests/integration/scheduler/test_delivery.py.
         """
         try:
             if monotonic_ms() < self._asked_again_at:

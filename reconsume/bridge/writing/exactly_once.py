@@ -87,7 +87,7 @@ class ExactlyOnceWriter:
     Guarantees:
         1. The offset and its metadata prove whether a transaction without an answer counts: `was_committed`.
         2. No offset is committed unfenced: metadata of a consumer outside its group is refused, see `_is_member`.
-    Tests: tests/integration/test_drop_in_exactly_once.py, tests/unit/consumers/test_consumer_model_bugs.py.
+    Tests: tests/integration/drop_in/test_exactly_once.py, tests/unit/consumers/model/test_consumer_model_bugs.py.
 
     Args:
         base: librdkafka settings that every client uses.
@@ -267,7 +267,7 @@ class ExactlyOnceWriter:
         """Continue under a new id: two consumers with one id, as on copied machines, would fence each other forever.
 
         Guarantees: the registration of the old id has just ended its open transaction, and `was_committed` looks it up
-        next. Test: tests/integration/test_exactly_once_restarts.py.
+        next. Test: tests/integration/drop_in/test_exactly_once_restarts.py.
         """
         self._transactions.close()
         self._transactional_id += f"-{secrets.token_hex(4)}"

@@ -24,7 +24,7 @@ class LanePartitions:
     own group and others that flood the same bulk partition.
 
     Guarantees: a record is never refused for its partition. Without bulk partitions it goes by key.
-    Tests: tests/unit/bridge/writing/test_lane_partitions.py, tests/integration/test_scheduler_fairness.py.
+    Tests: tests/unit/bridge/writing/test_lane_partitions.py, tests/integration/scheduler/test_fairness.py.
 
     Args:
         groups: the groups as known now, with the number of normal partitions.

@@ -77,7 +77,7 @@ class Transactions:
            with a newer epoch replaces the old one: only the epoch distinguishes transactions of one producer (before
            KIP-890, which librdkafka 2.16 lacks). A late repeated request would count for the next one: an `EndTxn` ends
            it too early, offsets of an aborted transaction are added. If librdkafka loses a broker, it may also reuse
-           sequence numbers of stored records. Test: tests/integration/test_late_requests.py.
+           sequence numbers of stored records. Test: tests/integration/bridge/test_late_requests.py.
         2. `Undone` means that nothing was committed or will be.
         3. A call of librdkafka is awaited for at most its timeout plus a second.
 

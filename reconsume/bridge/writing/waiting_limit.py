@@ -60,7 +60,7 @@ class WaitingLimit:
     Guarantees: messages that were sent back before, and dead letters, are never refused, so the waiting messages always
     drain. A group without a limit costs nothing; with one, a background thread asks Kafka every five seconds, and no
     send-back waits for an answer. Tests: tests/unit/bridge/writing/test_waiting_limit.py,
-    tests/integration/test_waiting_limit.py.
+    tests/integration/groups/test_waiting_limit.py.
 
     Args:
         base: librdkafka settings that every client uses.

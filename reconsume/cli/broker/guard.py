@@ -2,7 +2,8 @@
 
 `python -m reconsume.cli.broker.guard [--remove FOLDER] COMMAND…`: the parent holds the other end of standard input;
 when that closes, or a signal to stop comes, the command gets SIGTERM and after 10 s SIGKILL. The folder is removed
-only if the parent is gone. On Linux the command dies with the guard too. Test: tests/integration/test_local_kafka.py.
+only if the parent is gone. On Linux the command dies with the guard too. Test:
+tests/integration/cli/test_local_kafka.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The poll loop and the listener services are those of clustering; only the consumer and the sender differ
 (RocketMQ: BP-01 to BP-03). The consumer assigns incrementally, because only that
-works with either group protocol. Test: tests/integration/test_broadcasting.py.
+works with either group protocol. Test: tests/integration/consumers/test_broadcasting.py.
 """
 
 from __future__ import annotations

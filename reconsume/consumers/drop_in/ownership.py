@@ -17,7 +17,7 @@ class Ownership:
     """Tracks assignments. Callers pass each partition with its smallest offset in work.
 
     Guarantees: losing a partition after the check fences the transaction. If a partition was lost and returned, another
-    member may have processed it, so the committed offset decides. Test: tests/integration/test_drop_in_exactly_once.py.
+    member may have processed it, so the committed offset decides. Test: tests/integration/drop_in/test_exactly_once.py.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ class RetryMessage(KafkaMessage):
     topic (RocketMQ: TN-02, TN-04); `polled_from` returns the retry topic with both.
 
     Guarantees: an offset that combines a retry's `topic()` with its `offset()` is wrong, and is refused where it would
-    skip unread messages. Test: tests/integration/test_drop_in_consumer.py.
+    skip unread messages. Test: tests/integration/drop_in/test_consumer.py.
     """
 
     def __init__(self, polled: KafkaMessage, retry_topic: str) -> None:
@@ -93,7 +93,7 @@ def as_polled(message: KafkaMessage) -> KafkaMessage:
     """Return the message as it came from Kafka.
 
     confluent-kafka (2.16) refuses subclasses of its message in `commit` and `store_offsets`.
-    Test: tests/integration/test_drop_in_consumer.py. Remove when: it accepts them.
+    Test: tests/integration/drop_in/test_consumer.py. Remove when: it accepts them.
     """
     return message.polled if isinstance(message, RetryMessage) else message
 

@@ -27,7 +27,7 @@ def with_retry_starts(
     librdkafka has one `auto.offset.reset` for all topics. Unless it is `earliest`, a group would lose the retries that
     were delivered before its first start (RocketMQ: TN-06, T-34). So partitions of the retry topic get an explicit
     offset. It is a number: a start at the logical beginning falls back on the policy after a momentary failure.
-    Tests: tests/unit/consumers/drop_in/test_retry_start.py, tests/integration/test_drop_in_consumer.py.
+    Tests: tests/unit/consumers/drop_in/test_retry_start.py, tests/integration/drop_in/test_consumer.py.
     Remove when: librdkafka has a policy for each topic.
 
     Args:

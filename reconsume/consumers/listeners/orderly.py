@@ -64,7 +64,7 @@ class OrderlyService(ListenerService[Lane]):
 
     Guarantees:
         1. At most one listener works on a lane, and none begins on a partition that was dropped (RocketMQ: OR-11). A
-           revocation waits for it: tests/integration/test_push_consumer_orderly.py.
+           revocation waits for it: tests/integration/consumers/test_push_consumer_orderly.py.
         2. A failed message is repeated before any message behind it on its lane.
         3. Counts of failures are committed with the offset, so a restart does not begin at 0 (better than OR-04).
         4. An exhausted message goes to the dead-letter topic; messages behind it wait for the acknowledgement.

@@ -119,7 +119,7 @@ class Start(NamedTuple):
 class OffsetReset:
     """Starts for partitions without a valid committed offset. `auto.offset.reset` is `error`, so librdkafka asks us.
 
-    Test: tests/integration/test_push_consumer_offsets.py.
+    Test: tests/integration/consumers/test_push_consumer_offsets.py.
 
     librdkafka has one policy for all topics. With `latest`, a group would lose retries that were delivered before its
     first start (RocketMQ: TN-06, T-34). A group that fell behind continues with the oldest record.

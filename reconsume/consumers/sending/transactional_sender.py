@@ -46,7 +46,7 @@ class TransactionalSender(Sender):
            before a message that was sent back.
         5. Only offsets of partitions that we owned all the time prove the outcome of a transaction. If only some of
            them have changed, another member has written: ask again when those partitions are known to be lost.
-    Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/test_consumer_model.py.
+    Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/model/test_consumer_model.py.
 
     Attributes:
         writer: writes both in one transaction, and resolves unknown outcomes.

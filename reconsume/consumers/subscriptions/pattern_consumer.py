@@ -3,7 +3,7 @@
 Patterns are resolved here, not by librdkafka. In the classic group protocol librdkafka searches with the C library's
 expressions; in the new one (KIP-848) brokers match whole names with RE2/J and cannot exclude topics. Here a pattern
 means the same in both, and never matches a topic of reconsume.
-Test: tests/integration/test_subscriptions.py.
+Test: tests/integration/consumers/test_subscriptions.py.
 """
 
 from __future__ import annotations

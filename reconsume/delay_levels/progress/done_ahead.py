@@ -63,7 +63,7 @@ class DoneAhead:
         1. The offset to commit is the smallest that is not done, or one past the last that was read.
         2. A consumer that starts at that offset with its metadata neither skips nor repeats a record. Both must come
            from one fetch, or they do not fit together.
-    Tests: tests/unit/delay_levels/progress/test_done_ahead.py, tests/integration/test_delay_producer.py.
+    Tests: tests/unit/delay_levels/progress/test_done_ahead.py, tests/integration/consumers/test_delay_producer.py.
     """
 
     __slots__ = ("_done", "_next", "_order")

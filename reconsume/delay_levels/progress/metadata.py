@@ -5,7 +5,7 @@ commas. Either part may be missing. Kafka allows 4,096 bytes.
 
 Guarantees: reading stops before the bitmap is full; of counts that do not fit the highest are kept; the metadata of
 other clients is no progress and is ignored. Tests: tests/unit/delay_levels/progress/test_metadata.py,
-tests/integration/test_push_consumer_offsets.py.
+tests/integration/consumers/test_push_consumer_offsets.py.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Withdrawals:
 
     Guarantees: no id is forgotten before the transaction that drops its message is committed; otherwise the message
     would be delivered. So the tombstone is written after the commit, outside of it. A lost tombstone only costs memory.
-    Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/test_withdrawals.py.
+    Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/operations/test_withdrawals.py.
 
     One thread changes it; others may look ids up.
 

@@ -48,7 +48,7 @@ class DeadLetterIndex:
     """Reads dead letters and their states, each once, into a store.
 
     Guarantees: states are read after all earlier dead letters, so each state finds its letter.
-    Test: tests/integration/test_dead_letter_index.py.
+    Test: tests/integration/operations/test_dead_letter_index.py.
 
     Args:
         cluster: the installation.

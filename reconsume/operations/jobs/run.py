@@ -68,7 +68,7 @@ class JobRun:
 
     Guarantees: one transaction sends a letter, writes its state and advances the progress. A new run fences the
     previous one and reads its progress first. So no letter is sent twice or left out, wherever a process is killed.
-    Test: tests/integration/test_jobs_killed.py.
+    Test: tests/integration/operations/test_jobs_killed.py.
 
     Args:
         cluster: the installation.

@@ -43,7 +43,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
     Guarantees: each message is delivered once, also with a crash at any moment, and with other operators at the same
     time or later. One transaction at a time reads earlier withdrawals, and is aborted unless the brokers have stored
     its own some seconds before the message is due. Schedulers compare with the end of CANCEL, and wait for open
-    transactions there. Test: tests/integration/test_deliver_now.py.
+    transactions there. Test: tests/integration/operations/test_deliver_now.py.
 
     Args:
         cluster: the installation.

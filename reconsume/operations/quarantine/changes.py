@@ -1,7 +1,7 @@
 """Release and resolve records of the quarantine, each once.
 
 Guarantees: a released record and its mark are written in one transaction. All processes that release or resolve share a
-transactional id, so a record is never closed twice. Test: tests/integration/test_quarantine.py.
+transactional id, so a record is never closed twice. Test: tests/integration/operations/test_quarantine.py.
 """
 
 from __future__ import annotations

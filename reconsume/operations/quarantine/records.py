@@ -1,7 +1,7 @@
 """Read the records of the quarantine, one by one, and what was done with them.
 
 Guarantees: marks in the quarantine itself tell which records were released or resolved; Kafka would forget offsets and
-their metadata after 7 days without members. Test: tests/integration/test_quarantine.py.
+their metadata after 7 days without members. Test: tests/integration/operations/test_quarantine.py.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class CutOffs:
         2. If it is then cut off alone twice more, each time after the app has answered another request, this is a
            failed attempt; so is each further cut-off.
         3. While the app answers nothing between two cut-offs, no message is blamed.
-    Tests: tests/unit/sidecar/push/test_app_gate.py, tests/integration/test_push_poison.py.
+    Tests: tests/unit/sidecar/push/test_app_gate.py, tests/integration/push/test_poison.py.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Follows records that a person released from the quarantine: their send-back continues as one attempt.
 
 Repaired headers may give such a record a new identity. The mark of its release names its destination.
-Test: tests/spark/test_released.py.
+Test: tests/spark/reconcile/test_released.py.
 """
 
 from __future__ import annotations

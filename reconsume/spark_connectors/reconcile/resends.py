@@ -1,7 +1,7 @@
 """Dead letters with the state "resent": each must have its resend in `DELAY.0s`.
 
 Guarantees: judges only marks younger than the retention of `DELAY.0s`, and only if the dead letter was read. Test:
-tests/spark/test_resend_agrees.py.
+tests/spark/replay/test_resend_agrees.py.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def reconcile(
     """Compare send-backs with deliveries, in one pass over reconsume's topics.
 
     Guarantees: a running system gives no finding. Only send-backs before `until` are judged, and deliveries are read to
-    the end of their topics, which is looked up later. Test: tests/spark/test_reconcile.py.
+    the end of their topics, which is looked up later. Test: tests/spark/reconcile/test_reconcile.py.
 
     Args:
         spark: a session with the Kafka connector, see `configure`.

@@ -3,9 +3,9 @@
 Guarantees:
     1. Sent records are read back from `DELAY.0s`, never remembered: only the topic survives a kill. The read includes
        uncommitted records: Spark writes without transactions, and behind a scheduler's open transaction a reader of
-       committed records would miss them, and send them again. Test: tests/spark/test_replay_runs.py.
+       committed records would miss them, and send them again. Test: tests/spark/replay/test_runs.py.
     2. A replay's own copy is the one with `RECONSUME_TIME` 0. A send-back of a replayed message carries `REPLAY_ID`
-       too, also through `DELAY.0s` when it dies, but never 0. Test: tests/spark/test_replay_listener.py.
+       too, also through `DELAY.0s` when it dies, but never 0. Test: tests/spark/replay/test_listener.py.
 """
 
 from __future__ import annotations

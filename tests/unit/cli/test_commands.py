@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from reconsume.cli.main import app
 from reconsume.delay_levels.errors import IllegalSetting
-from tests.support.commands import RUN_UNTIL_STOPPED, leaf_commands
+from tests.support.docs.commands import RUN_UNTIL_STOPPED, leaf_commands
 
 COMMANDS = leaf_commands()
 PRINT = sorted(COMMANDS.keys() - RUN_UNTIL_STOPPED)

@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 
 from reconsume.cli.main import app
-from tests.support.pages import command_lines, python_blocks
+from tests.support.docs.pages import command_lines, python_blocks
 
 LINES = command_lines()
 ROOT = get_command(app)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import Snippet, pytest_files
+from tests.support.docs.pages import Snippet, pytest_files
 
 FILES = pytest_files()
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import Snippet, programs_alone
+from tests.support.docs.pages import Snippet, programs_alone
 
 PROGRAMS = programs_alone()
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.prose import (
+from tests.support.docs.prose import (
     ROOT,
     broken_links,
     docstring_openings,
@@ -112,7 +112,7 @@ def test_the_glossary_has_the_word(word: str) -> None:
 def test_a_turn_of_phrase_would_be_found(sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.md"
     page.write_text(sentence)
-    monkeypatch.setattr("tests.support.prose.ROOT", tmp_path)
+    monkeypatch.setattr("tests.support.docs.prose.ROOT", tmp_path)
     assert phrases(page)
 
 

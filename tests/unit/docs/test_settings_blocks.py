@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from reconsume.cli.main import app
 from reconsume.operations.groups_file import parse_groups_file
-from tests.support.pages import blocks
+from tests.support.docs.pages import blocks
 
 FILES = [
     *(("docs/settings.md", "toml", process) for process in ("scheduler", "sidecar", "console")),

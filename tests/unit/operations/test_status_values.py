@@ -1,4 +1,4 @@
-"""The status as values and as JSON, of a Kafka in memory. Rest: tests/integration/test_status.py."""
+"""The status as values and as JSON, of a Kafka in memory. Rest: tests/integration/operations/test_status.py."""
 
 from __future__ import annotations
 

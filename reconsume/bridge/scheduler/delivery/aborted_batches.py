@@ -24,7 +24,7 @@ _BLOCKED_MS: Final = 10_000
 class AbortedBatches:
     """Learns from aborted batches: wait, find the refused record, halve the batch, or single out its one record.
 
-    Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/test_refusals.py.
+    Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/scheduler/test_refusals.py.
 
     Args:
         router: forgets targets that may have been deleted.

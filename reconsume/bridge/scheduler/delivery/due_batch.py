@@ -14,7 +14,7 @@ from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 
 PART: Final = 250
 """Number of records to decode before the first is produced. With more, records leave the processor's cache meanwhile,
-which costs a third of the time for a record. Shown by benchmarks/throughput.py."""
+which costs a third of the time for a record. Shown by benchmarks/scheduler/throughput.py."""
 
 
 class DueBatch:

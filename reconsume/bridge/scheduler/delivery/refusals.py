@@ -90,7 +90,7 @@ class Refusals:
            aborted batch and a trial for each halving of the number of sizes, one in each turn of the worker.
     The topic's `max.message.bytes` only decides which record is tried first. With compression each record is tried
     alone.
-    Tests: tests/unit/bridge/scheduler/delivery/test_refusals.py, tests/integration/test_refusals.py.
+    Tests: tests/unit/bridge/scheduler/delivery/test_refusals.py, tests/integration/scheduler/test_refusals.py.
 
     Args:
         router: makes records for the quarantine.

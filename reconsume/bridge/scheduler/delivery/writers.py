@@ -113,7 +113,7 @@ class TransactionalWriter:
 
     Guarantees: offsets may be refused too, if the right to read the lane was revoked. So a record that is alone in a
     transaction is blamed only if its own delivery report has an error.
-    Tests: tests/integration/test_missing_rights.py, tests/unit/bridge/scheduler/test_worker.py.
+    Tests: tests/integration/cli/test_missing_rights.py, tests/unit/bridge/scheduler/test_worker.py.
 
     Args:
         base: librdkafka settings that every client uses.

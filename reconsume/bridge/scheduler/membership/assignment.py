@@ -103,7 +103,7 @@ class Assignment:
                 self._new.add(where)
         self._consumer.start(dict.fromkeys(partitions, COMMITTED))
         # librdkafka (2.16) keeps a pause across an assignment that was lost and returned:
-        # tests/integration/test_scheduler_faults.py.
+        # tests/integration/scheduler/test_faults.py.
         self._consumer.resume(partitions)
         refused = [where for where in partitions if not self._read_ahead.owns(where)]
         self._consumer.pause(refused)

@@ -63,8 +63,8 @@ class EarlierOwners:
     Guarantees: offsets that a coordinator loses do no harm. Only a partition with an uncommitted position ahead of
     its committed offset waits, 30 s at most. Topic ids are asked for before the first record is read, so a position
     never has the id of a later topic.
-    Tests: tests/unit/bridge/scheduler/membership/test_earlier_owners.py, tests/integration/test_lost_offsets.py,
-    tests/integration/test_positions.py, tests/unit/bridge/scheduler/test_worker_model.py.
+    Tests: tests/unit/bridge/scheduler/membership/test_earlier_owners.py, tests/integration/bridge/test_lost_offsets.py,
+    tests/integration/scheduler/test_positions.py, tests/unit/bridge/scheduler/test_worker_model.py.
 
     Args:
         consumer: a member of the schedulers' group, which reads committed records.

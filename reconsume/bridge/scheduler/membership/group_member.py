@@ -27,7 +27,7 @@ class GroupMember:
     answer `FENCED_INSTANCE_ID`, which is fatal. If `was_shut_out` is set, a worker restarts and does not suspect a
     second worker. Remove when: librdkafka joins again with its `group.instance.id`.
 
-    Test of both: tests/integration/test_scheduler_group.py.
+    Test of both: tests/integration/scheduler/test_group.py.
 
     Args:
         consumer: the consumer that joins.

@@ -27,7 +27,7 @@ class BatchSize:
     below the size at which transactions fail, and after an outage it recovers within a dozen batches.
 
     Guarantees: no batch is tried forever only because it takes longer than a transaction may.
-    Tests: tests/unit/bridge/scheduler/queues/test_batch_size.py, tests/integration/test_narrow_link.py.
+    Tests: tests/unit/bridge/scheduler/queues/test_batch_size.py, tests/integration/scheduler/test_narrow_link.py.
 
     Args:
         max_records: maximum of records in a batch.

@@ -14,7 +14,7 @@ class TransactionPace:
     """Lets records that are due one after the other share a transaction, which costs the same for one as for ten.
 
     The wait between two transactions is longest at the lowest rates and ends at 400 records per second. The first
-    record after a pause never waits. Shown by `benchmarks/lateness.py`.
+    record after a pause never waits. Shown by `benchmarks/scheduler/lateness.py`.
 
     Args:
         longest_ms: the longest time between the starts of two transactions; 0 never waits.

@@ -169,7 +169,7 @@ class ParkedQueue(PartitionQueue):
 
     While the group is paused, only the records of one read are held in memory.
 
-    Tests: tests/unit/bridge/scheduler/queues/test_parked_queue.py, tests/integration/test_paused_groups.py.
+    Tests: tests/unit/bridge/scheduler/queues/test_parked_queue.py, tests/integration/groups/test_paused_groups.py.
 
     Args:
         topic: the parked topic.
@@ -229,7 +229,7 @@ class TimerQueue(PartitionQueue):
 
     Guarantees: a record more than 16,000 offsets behind the first one waits until that has left, because metadata is
     limited. Until then reading stops, so memory is bounded, at the price of lateness.
-    Tests: tests/unit/bridge/scheduler/queues/test_timer_queue.py, tests/integration/test_delay_producer.py.
+    Tests: tests/unit/bridge/scheduler/queues/test_timer_queue.py, tests/integration/consumers/test_delay_producer.py.
 
     Args:
         topic: the lane `DELAY.0s`.

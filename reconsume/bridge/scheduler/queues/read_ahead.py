@@ -201,7 +201,7 @@ class ReadAhead:
         """Return partitions that are being read, and are full or blocked.
 
         A partition with due records is read on, unless memory is full: due records leave at once, and a pause discards
-        librdkafka's prefetched records (benchmarks/throughput.py).
+        librdkafka's prefetched records (benchmarks/scheduler/throughput.py).
         """
         share = self._share(1.0)
         return [

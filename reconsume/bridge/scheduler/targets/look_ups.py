@@ -35,7 +35,7 @@ class LookUps:
     Guarantees: a failure is remembered by topic, also after aborted batches: a refusal for 5 s, no answer for 1 s.
     Look-ups take at most half a second at once and half of the time in the long run, plus one look-up: a long one is
     followed by a pause of its length. So no target makes a worker lose its membership.
-    Tests: tests/unit/bridge/scheduler/targets/test_targets.py, tests/integration/test_failing_look_ups.py.
+    Tests: tests/unit/bridge/scheduler/targets/test_targets.py, tests/integration/bridge/test_failing_look_ups.py.
 
     Args:
         clock: monotonic milliseconds.

@@ -65,11 +65,12 @@ class Targets:
     Guarantees:
         1. Only a definite refusal is a verdict on a record; after an unknown error it is held and tried again. A new
            topic has no leaders for a moment, and then seems not to exist.
-           Test: tests/integration/test_scheduler_delivery.py.
+           Test: tests/integration/scheduler/test_delivery.py.
         2. Listed topics (every 15 s, by another thread) need no look-up, and each list shows added partitions. A
            missing topic may be new, so it is looked up; a known one stays known until a write fails. After an aborted
            batch everything is looked up again, and the current list is ignored.
-           Tests: tests/unit/bridge/scheduler/targets/test_targets.py, tests/integration/test_failing_look_ups.py.
+           Tests: tests/unit/bridge/scheduler/targets/test_targets.py,
+           tests/integration/bridge/test_failing_look_ups.py.
 
     Args:
         names: the installation's topics.
@@ -133,7 +134,7 @@ class Targets:
 
         A missing delay topic of a changed table is created here. Brokers with automatic creation would create it with
         producers' timestamps.
-        Test: tests/integration/test_table_changes.py.
+        Test: tests/integration/topics/test_table_changes.py.
 
         Raises:
             Undeliverable: the topic cannot be created.

@@ -20,7 +20,7 @@ class TopicsSeen:
     librdkafka 2.16 forgets no topic, and searches all of them for each record: 3 µs with one topic, 58 µs with 5,000. A
     producer that has seen more than 1,000 topics and uses few of them is replaced.
 
-    Tests: tests/unit/bridge/scheduler/targets/test_topics_seen.py, benchmarks/many_topics.py.
+    Tests: tests/unit/bridge/scheduler/targets/test_topics_seen.py, benchmarks/scheduler/many_topics.py.
     Remove when: librdkafka finds a topic in constant time, or forgets topics.
     """
 

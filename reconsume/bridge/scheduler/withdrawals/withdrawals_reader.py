@@ -42,7 +42,7 @@ class WithdrawalsReader:
     its beginning, and `is_over` becomes True some minutes later to look again.
 
     Guarantees: after the start only tombstones and positions of WITHDRAWN are followed. An id from there would bring
-    back the withdrawal of a dropped message. Test: tests/integration/test_withdrawals.py.
+    back the withdrawal of a dropped message. Test: tests/integration/operations/test_withdrawals.py.
 
     Args:
         base: librdkafka settings that every client uses.

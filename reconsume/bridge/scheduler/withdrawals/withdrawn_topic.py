@@ -33,7 +33,7 @@ class WithdrawnTopicWriter:
 
     Guarantees: the position is written after the brokers have acknowledged all ids before it, so several writers, or
     a dead one, omit nothing. Tests: tests/unit/bridge/scheduler/withdrawals/test_withdrawn_topic.py,
-    tests/integration/test_withdrawals.py.
+    tests/integration/operations/test_withdrawals.py.
 
     Args:
         base: librdkafka settings that every client uses.

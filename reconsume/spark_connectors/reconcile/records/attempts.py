@@ -1,7 +1,7 @@
 """Pairs send-backs with their deliveries: one row for each attempt, after one shuffle.
 
 Guarantees: the work is linear in the records, even if all are copies of one attempt or all messages are alike.
-Test: tests/spark/test_pairing.py.
+Test: tests/spark/reconcile/test_pairing.py.
 
 A fault may separate the two; the result is a missing delivery, and a delivery without a send-back.
 """

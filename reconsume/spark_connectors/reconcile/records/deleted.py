@@ -2,7 +2,7 @@
 
 Guarantees: deleted records count neither as lost nor as orphans. Each duration and each group has its own moment
 before which records may be gone; an empty partition may have held records up to now.
-Test: tests/spark/test_expired.py.
+Test: tests/spark/reconcile/test_expired.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 Guarantees:
     1. A run is complete or absent: it counts once its second row is in the log, which is written last.
     2. If two runs continue the same one, the second is refused.
-    Tests: tests/spark/test_ledger.py.
+    Tests: tests/spark/reconcile/test_ledger.py.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms:
     """Turn lost attempts back into waiting ones if an open transaction is writing their delivery.
 
     A reader of committed records stops before the oldest open transaction of a partition. So it misses later
-    deliveries of other workers, although they and their offsets are committed. Test: tests/spark/test_reconcile.py.
+    deliveries of other workers, although they and their offsets are committed. Test:
+    tests/spark/reconcile/test_reconcile.py.
     """
     uncommitted = source.since(now_ms - _IN_FLIGHT_MS).with_options(**{"kafka.isolation.level": "read_uncommitted"})
     lost = ledger.where("outcome = 'lost'").select(*(F.col(name).alias(f"lost_{name}") for name in IDENTITY))

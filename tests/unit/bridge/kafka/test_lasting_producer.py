@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Producer
 
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
-from tests.support.fatal import fail_fatally
+from tests.support.brokers.fatal import fail_fatally
 from tests.support.waiting import wait_until
 
 

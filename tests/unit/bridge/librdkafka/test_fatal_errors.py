@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error, fatal_error_of, wait_for_reports
-from tests.support.fatal import fail_fatally
+from tests.support.brokers.fatal import fail_fatally
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 RECORDS = 5

@@ -1,4 +1,4 @@
-"""The worker and a pause, on a Kafka in memory; tests/integration/test_paused_groups.py does the same on a real one."""
+"""The worker and a pause, on a Kafka in memory; tests/integration/groups/test_paused_groups.py has a real one."""
 
 from __future__ import annotations
 

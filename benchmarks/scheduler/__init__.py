@@ -1,0 +1,1 @@
+"""What scheduler workers deliver, and what that costs."""

@@ -1,0 +1,1 @@
+"""Processes that the tests start and kill."""

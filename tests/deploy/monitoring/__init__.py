@@ -1,0 +1,1 @@
+"""Alerts and dashboards, checked and run in Prometheus."""

@@ -1,0 +1,1 @@
+"""The console: its pages, and a browser."""

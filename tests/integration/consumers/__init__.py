@@ -1,0 +1,1 @@
+"""PushConsumer and delayed messages on a real Kafka."""

@@ -1,0 +1,1 @@
+"""The drop-in consumers on a real Kafka."""

@@ -1,0 +1,1 @@
+"""Settings of groups: commands, files, pauses and limits."""

@@ -1,0 +1,1 @@
+"""Dead letters, jobs, quarantine and status on a real Kafka."""

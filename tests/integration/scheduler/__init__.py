@@ -1,0 +1,1 @@
+"""Scheduler workers on a real Kafka."""

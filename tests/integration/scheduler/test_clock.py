@@ -1,0 +1,109 @@
+"""A worker whose own clock is wrong delivers by the brokers' clock."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.settings import SchedulerSettings
+from reconsume.cli.chaos.cluster.worker import set_ahead
+from tests.integration.installation import Installation, installation, scheduler, settings_for
+from tests.support.brokers.set_clock import kafka_with_clock
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+DELAY_MS = 1_000
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+@pytest.mark.parametrize("ahead", [40.0, -40.0], ids=["ahead", "behind"])
+def test_a_clock_that_is_set_wrong_makes_nothing_early_and_nothing_late(
+    bootstrap_servers: str, tmp_path: Path, ahead: float, delivery: str
+) -> None:
+    settings = settings_for(bootstrap_servers)
+    with installation(bootstrap_servers, prefix=settings.topic_prefix) as one:
+        pass  # its topics are there, its scheduler is gone
+    clock = tmp_path / "clock"
+    set_ahead(clock, 0)
+    command = [
+        *(sys.executable, "-m", "reconsume.cli.chaos.cluster.worker", str(clock), "scheduler"),
+        *("--instance-id", "wrong", "--bootstrap-servers", bootstrap_servers, "--management", "127.0.0.1:0"),
+    ]
+    environment = os.environ | {
+        "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
+        "RECONSUME_SCHEDULER__DELIVERY": delivery,
+    }
+    group = one.name("g")
+
+    def wait(count: int) -> None:
+        one.produce(settings.names.delay(DELAY_MS), b"%d" % count, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
+        wait_until(lambda: len(one.retries(group)) == count, 60, f"delivery {count}")
+
+    with subprocess.Popen(command, env=environment) as worker:
+        try:
+            wait(1)
+            set_ahead(clock, ahead)
+            for count in (2, 3):
+                wait(count)
+        finally:
+            worker.kill()
+    stored = {record.value: record.timestamp for record in one.waiting(DELAY_MS, group)}
+    waited = {record.value: record.timestamp - stored[record.value] for record in one.retries(group)}
+    assert min(waited.values()) >= DELAY_MS
+    assert max(waited[b"2"], waited[b"3"]) < DELAY_MS + 30_000, "a clock that is 40 s behind made them late"
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+def test_a_brokers_clock_that_is_set_back_while_a_worker_is_idle_makes_nothing_early(
+    tmp_path: Path, delivery: Literal["transactional", "at_least_once"]
+) -> None:
+    with kafka_with_clock(tmp_path) as (kafka, clock):
+        settings = settings_for(kafka.bootstrap_servers)
+        worker = SchedulerSettings(instance_id=settings.topic_prefix, delivery=delivery)
+        one = Installation(settings.model_copy(update={"scheduler": worker}))
+        one.make_topics()
+        one.write_groups()
+        group, lane = one.name("g"), settings.names.delay(DELAY_MS)
+        headers = [("REAL_TOPIC", f"%RETRY%{group}".encode())]
+        with scheduler(one.settings):
+            one.produce(lane, b"right", headers=headers)
+            wait_until(lambda: len(one.retries(group)) == 1, 60, "a delivery, which tells the brokers' time")
+            set_ahead(clock, -120)
+            one.produce(lane, b"set back", headers=headers)
+            wait_until(lambda: len(one.retries(group)) == 2, 60, "the delivery by the clock that was set back")
+        (before, stored), (_, delivered) = one.waiting(DELAY_MS, group), one.retries(group)
+    assert stored.timestamp < before.timestamp - 60_000, "the clock was not set back"
+    assert DELAY_MS <= delivered.timestamp - stored.timestamp < DELAY_MS + 30_000
+
+
+def test_a_topic_that_takes_its_producers_timestamps_makes_nothing_early_and_holds_nothing_up(
+    bootstrap_servers: str,
+) -> None:
+    with installation(bootstrap_servers) as one:
+        group, lane = one.name("g"), one.settings.names.delay(DELAY_MS)
+        headers = [("REAL_TOPIC", f"%RETRY%{group}".encode())]
+        one.produce(lane, b"first", headers=headers)
+        wait_until(lambda: len(one.retries(group)) == 1, 60, "a delivery, so the worker reads the lane")
+        resource = ConfigResource(ConfigResource.Type.TOPIC, lane)
+        entry = ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+        admin = AdminClient(one.settings.client_settings())
+        admin.incremental_alter_configs([resource])[resource].result()
+        began, half_an_hour = now_ms(), 1_800_000
+        producer = one.producer()
+        for value, created in ((b"old", began - half_an_hour), (b"of tomorrow", began + half_an_hour)):
+            producer.produce(lane, value, headers=[*headers], timestamp=int(created))
+        assert producer.flush(30) == 0
+        producer.close()
+        wait_until(lambda: len(one.retries(group)) == 3, 60, "their deliveries")
+        delivered = one.retries(group)
+    assert [record.value for record in delivered] == [b"first", b"old", b"of tomorrow"]
+    assert delivered[1].timestamp - began >= DELAY_MS

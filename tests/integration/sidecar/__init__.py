@@ -1,0 +1,1 @@
+"""The sidecar's API and its process."""

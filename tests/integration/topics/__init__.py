@@ -1,0 +1,1 @@
+"""Topics of an installation: made, changed, deleted and met late."""

@@ -1,0 +1,1 @@
+"""Spark in several processes: executors, pods, Connect, rights."""

@@ -1,0 +1,1 @@
+"""Histories of messages that the tests of Spark read."""

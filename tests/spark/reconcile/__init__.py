@@ -1,0 +1,1 @@
+"""Reconcile: findings, the ledger, its command and its stream."""

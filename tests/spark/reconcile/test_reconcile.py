@@ -1,0 +1,253 @@
+"""Reconcile agrees with a count made in plain Python, and calls each fault by its name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reconsume.cli.spark import reconcile as command
+from reconsume.cli.spark.options import SparkChoice
+from reconsume.cli.spark.reconcile import ReconcileOptions
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors import Tolerances, reconcile
+from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
+from tests.integration.installation import LATER, Deliveries, installation
+from tests.spark.histories.copies import Copy, add, take, write
+from tests.spark.histories.lived import MESSAGES, Lived
+from tests.support.docs.pages import python_blocks
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.early(6)]
+
+Wrong = set[tuple[str, str | None, str | None, int | None]]
+
+
+def told(spark: SparkSession, bootstrap_servers: str, prefix: str, **more: Any) -> Wrong:
+    """The findings by kind and attempt."""
+    found = reconcile(spark, bootstrap_servers, topic_prefix=prefix, **more)
+    rows = found.findings.collect()
+    found.close()
+    assert all(row.commands for row in rows)
+    return {(row.kind, row.group, row.origin_message_id, row.attempt) for row in rows}
+
+
+def groups_of(spark: SparkSession, lived: Lived, **more: Any) -> list[dict[str, Any]]:
+    """The conservation table."""
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, **more)
+    groups: list[dict[str, Any]] = summarise(found.ledger, found.now, found.since)["groups"]
+    found.close()
+    return groups
+
+
+def keeps_nothing(spark: SparkSession) -> bool:
+    """Whether Spark has no table in its cache."""
+    return bool(spark._jsparkSession.sharedState().cacheManager().isEmpty())
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("step", ["reading the topics", "judging the attempts", "looking for the first copies"])
+def test_a_run_that_fails_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived, step: str) -> None:
+    def ends(said: str) -> None:
+        if said == step:
+            raise IllegalSetting(said)
+
+    with pytest.raises(IllegalSetting, match=step):
+        reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, origins=True, progress=ends)
+    assert keeps_nothing(spark)
+
+
+def test_a_run_that_is_closed_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived) -> None:
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, origins=True)
+    assert found.ledger.count()
+    found.close()
+    assert keeps_nothing(spark)
+
+
+@pytest.mark.more
+def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
+    spark: SparkSession, lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> dict[str, Any]:
+        raise IllegalSetting("no summary")
+
+    monkeypatch.setattr(command, "summarise", fails)
+    here = SparkChoice("local", None, {}, {})
+    ledger = str(tmp_path / "ledger")
+    options = ReconcileOptions(None, "en", None, ledger, None, "1m", None, None, "1m", None, origins=False, spark=here)
+    with (
+        pytest.raises(IllegalSetting, match="no summary"),
+        command.reconciled(spark, lived.installation.settings, options, dt.timedelta(minutes=1)) as found,
+    ):
+        command.found_in(found)
+    assert keeps_nothing(spark)
+
+
+def test_a_clean_history_agrees_with_a_count_made_without_spark(spark: SparkSession, lived: Lived) -> None:
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix)
+    figures = summarise(found.ledger, found.now, found.since)
+    everything = take(lived.bootstrap_servers, lived.prefix, lambda _record: True)
+    waits = [one for one in everything.records if one.topic.startswith("DELAY.")]
+    assert figures["verdict"] == "ok"
+    assert figures["notes"] == {"QUARANTINED": 1}
+    assert figures["attempts"] == len(waits) + 1  # the record that was quarantined never waited
+    expected = Counter((one["REAL_TOPIC"], one.topic, int(one["DELAY"])) for one in waits)
+    rows = found.ledger.where("sent_offset is not null").groupBy("group", "dead", "sent_topic", "level").count()
+    counted = {
+        (("%DLQ%" if row.dead else "%RETRY%") + row.group, row.sent_topic.removeprefix(lived.prefix), row.level): row[
+            "count"
+        ]
+        for row in rows.collect()
+    }
+    assert counted == dict(expected)
+    for row in figures["groups"]:
+        moved = sum(one["REAL_TOPIC"] == "%RETRY%" + row["group"] for one in everything.of("RETRY."))
+        dead = sum(one["REAL_TOPIC"] == "%DLQ%" + row["group"] for one in everything.of("DLQ."))
+        assert (row["moved"], row["dead"], row["waiting"], row["lost"]) == (moved, dead, 0, 0)
+        assert row["sent_back"] == moved + dead + row["quarantined"]
+    quarter = MESSAGES // 4 * len(lived.groups)
+    assert figures["tries"] == [{"retries": 1, "messages": quarter + 1}, {"retries": 2, "messages": quarter}]
+    hourly = conservation(found.ledger).collect()
+    assert sum(row.sent_back for row in hourly) == figures["attempts"]
+    assert all(row.sent_back == row.moved + row.dead + row.quarantined for row in hourly)
+    found.close()
+
+
+def test_offsets_of_the_groups_tell_what_was_consumed(spark: SparkSession, lived: Lived) -> None:
+    committed = {group: lived.installation.all_committed(group) for group in lived.groups}
+    scheduler = lived.prefix + "scheduler"
+    committed[scheduler] = lived.installation.all_committed(scheduler)
+    del committed[lived.groups[1]]
+    first, second = sorted(
+        groups_of(spark, lived, committed=committed), key=lambda row: row["group"] == lived.groups[1]
+    )
+    assert (first["consumed"], first["unread"]) == (first["moved"], 0)
+    assert (second["consumed"], second["unread"]) == (0, 0)  # nobody says
+
+
+def test_a_system_that_runs_gives_no_finding(spark: SparkSession, bootstrap_servers: str) -> None:
+    with installation(bootstrap_servers) as one:
+        group, topic, prefix = one.name("busy"), one.topic("busy.flights"), one.settings.topic_prefix
+        scheduler = prefix + "scheduler"
+        consumer = one.consumer(group, topic, Deliveries(lambda _messages, _context: LATER))
+        consumer.start()
+        try:
+            for _ in range(3):
+                one.produce(topic, *[b"%d" % number for number in range(100)])
+                # Read first: what the schedulers have handled by then must be found afterwards.
+                committed = {scheduler: one.all_committed(scheduler), group: one.all_committed(group)}
+                assert told(spark, bootstrap_servers, prefix, committed=committed) == set()
+        finally:
+            consumer.shutdown()
+        wait_until(lambda: len(one.retries(group)) > 300, 120, "retries of all messages, and of some again")
+
+
+def by_state(ledger: DataFrame) -> dict[tuple[str, str, int], int]:
+    rows = ledger.groupBy("group", "outcome", "attempt").count().collect()
+    return {(row.group, row.outcome, row.attempt): row["count"] for row in rows}
+
+
+def test_a_ledger_grows_and_what_is_settled_is_not_read_again(
+    spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
+) -> None:
+    prefix = write(lived.bootstrap_servers, taken)
+    sent = [one for one in taken.of("DELAY.") if one.attempt[0] in lived.groups]
+    outcomes = {"%RETRY%": "moved", "%DLQ%": "dead"}
+    expected = Counter(
+        (one.attempt[0], outcomes[one["REAL_TOPIC"].split(one.attempt[0])[0]], one.attempt[2]) for one in sent
+    )
+    times = sorted(one.timestamp for one in sent)
+    # A copy is an hour earlier.
+    middle = dt.datetime.fromtimestamp(times[len(times) // 2] / 1_000 - 3_600, dt.UTC)
+    folder, rows = str(tmp_path / "ledger"), []
+    for until in (middle, None, None):
+        found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, ledger=folder, until=until)
+        assert found.findings.count() == 0
+        rows.append(found.ledger.count())
+        found.close()
+    total = sum(expected.values())
+    assert 0 < rows[0] < total
+    assert sum(rows[:2]) == total  # all deliveries of the first part were there already
+    assert rows[2] == 0
+    assert by_state(read_ledger(spark, folder)) == expected
+    with pytest.raises(IllegalSetting, match="has the ledger of the topics"):
+        reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, ledger=folder)
+
+
+def test_a_window_judges_what_was_sent_back_in_it(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    prefix = write(lived.bootstrap_servers, taken)
+    times = sorted(one.timestamp - 3_600_000 for one in taken.of("DELAY."))
+    since, until = (F.timestamp_millis(F.lit(times[len(times) * part // 4])) for part in (1, 3))
+    row = spark.range(1).select(since, until).collect()[0]
+    found = reconcile(
+        spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[0].astimezone(), until=row[1].astimezone()
+    )
+    assert found.findings.count() == 0
+    inside = [one for one in times if times[len(times) // 4] <= one < times[len(times) * 3 // 4]]
+    assert found.ledger.where(F.col("appended") >= since).count() == len(inside)
+    found.close()
+    with pytest.raises(IllegalSetting, match="the window is empty"):
+        reconcile(
+            spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[1].astimezone(), until=row[0].astimezone()
+        )
+
+
+def test_a_second_look_takes_only_what_seems_lost_to_all_executors(
+    spark: SparkSession, lived: Lived, taken: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two hours with 10,000 deliveries a second Spark could not make such a table."""
+    copy = Copy(taken.partitions, list(taken.records))
+    late = copy.of("RETRY.")[-20:]
+    for one in late:
+        copy.records.remove(one)
+    prefix = write(lived.bootstrap_servers, copy)
+    add(lived.bootstrap_servers, prefix, late[1:])
+    ends = Counter((prefix + one.topic, one.partition) for one in copy.of("DELAY."))
+    broadcast, sizes = F.broadcast, list[int]()
+
+    def counted(frame: DataFrame) -> DataFrame:
+        sizes.append(frame.count())
+        return broadcast(frame)
+
+    monkeypatch.setattr(F, "broadcast", counted)
+    more = {"committed": {prefix + "scheduler": ends}, "tolerances": Tolerances(late=dt.timedelta(hours=2))}
+    assert told(spark, lived.bootstrap_servers, prefix, **more) == {("LOST", *late[0].attempt)}
+    assert sizes
+    assert max(sizes) <= 1
+
+
+def test_a_first_copy_that_was_compacted_away_is_noted(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    copy = Copy(taken.partitions, list(taken.records))
+    one = copy.of("DLQ.")[0]
+    gone = one["ORIGIN_MESSAGE_ID"].rpartition("/")[0] + "/999999999"
+    mine = [other for other in copy.records if other["ORIGIN_MESSAGE_ID"] == one["ORIGIN_MESSAGE_ID"]]
+    for other in mine:
+        copy.swap(other, other.changed(ORIGIN_MESSAGE_ID=gone.encode()))
+    prefix = write(lived.bootstrap_servers, copy)
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, origins=True)
+    notes = {(row.kind, row.origin_message_id) for row in found.notes.collect()}
+    assert (notes, found.findings.count()) == ({("ORIGIN_GONE", gone)}, 0)
+    found.close()
+
+
+def test_the_programs_of_the_page_run(
+    spark: SparkSession, lived: Lived, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = [one for one in python_blocks(complete=False) if one.where.startswith("docs/reconcile.md")]
+    here = f'"{lived.bootstrap_servers}", topic_prefix="{lived.prefix}"'
+    names: dict[str, object] = {"spark": spark}
+    for program in programs:
+        # Topics of this test, and a folder; the second program goes on in the session of the first.
+        text = program.text.replace('"localhost:9092"', here).replace("/data/ledger", str(tmp_path / "ledger"))
+        text = text.replace(f'{here}, "{tmp_path}/ledger"', f'"{lived.bootstrap_servers}", "{tmp_path}/ledger"')
+        text = text.replace('/ledger").awaitTermination', f'/ledger", topic_prefix="{lived.prefix}").awaitTermination')
+        exec(compile(text, program.where, "exec"), names)  # noqa: S102 - our own page
+    shown = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"[-0-9]+ [:.0-9]+\+00:00 0", shown[0])
+    assert "ok" in shown

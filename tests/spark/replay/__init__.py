@@ -1,0 +1,1 @@
+"""Replay: plans, runs, its command, dead letters of other systems."""

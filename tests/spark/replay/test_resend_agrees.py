@@ -1,0 +1,125 @@
+"""`reconsume dlq resend` and `reconsume replay` decide and write the same."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
+from reconsume.delay_levels.wire.properties import Header
+from reconsume.operations.dead_letters import Filter, read_one, read_page
+from reconsume.operations.jobs.planning import plan as plan_job
+from reconsume.operations.jobs.selection import JobDraft
+from reconsume.operations.record_address import RecordAddress
+from reconsume.operations.resolve import resolve
+from reconsume.spark_connectors import reconcile
+from reconsume.spark_connectors.replay import plan_replay, run_replay
+from reconsume.spark_connectors.replay.plan import records
+from tests.integration.installation import Installation
+from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, with_dead_letters
+from tests.support.resends import resend
+
+pytestmark = pytest.mark.kafka
+
+
+def with_all_kinds(bootstrap_servers: str) -> Installation:
+    """Dead letters with every status, and odd headers on some that are sent."""
+    one = with_dead_letters(bootstrap_servers, 6)
+    topic, lane = one.settings.names.dead_letter(GROUP), one.settings.names.delay(0)
+    more: list[list[Header]] = [
+        dead_letter_headers(0, REPLAY_TIMES="1", REPLAY_ID="old"),
+        dead_letter_headers(1, REPLAY_TIMES="2", REPLAY_ID="old"),
+        [*dead_letter_headers(7), ("REPLAY_TIMES", b"many")],
+        [*dead_letter_headers(8), ("ORIGIN_MESSAGE_ID", b"\xff")],
+        [*dead_letter_headers(9), ("RECONSUME_TIME", b"many"), ("BORN_TIMESTAMP", b"long ago")],
+        dead_letter_headers(10, MAX_RECONSUME_TIMES="3", FIRST_FAILURE_TIMESTAMP="1700000000001", TAGS="a"),
+        [("user", b"1"), ("__dlq.errors.message", b"no identity")],
+    ]
+    for headers in more:
+        one.produce(topic, b"more", headers=headers)
+    sent_again = [*dead_letter_headers(2, RECONSUME_TIME="0", REPLAY_TIMES="1", REPLAY_ID="friday")]
+    one.produce(lane, b"by friday", headers=[*sent_again, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
+    one.produce(
+        lane,
+        b"to all",
+        headers=[*dead_letter_headers(3, RECONSUME_TIME="0", REPLAY_ID="x"), ("REAL_TOPIC", b"flights")],
+    )
+    # Neither is a replay of this group: another's, and a send-back of a replayed message.
+    other = dead_letter_headers(4, RECONSUME_TIME="0", REPLAY_ID="x")
+    one.produce(lane, b"another's", headers=[*other, ("REAL_TOPIC", b"%RETRY%arrivals")])
+    failed = dead_letter_headers(5, RECONSUME_TIME="1", REPLAY_ID="x")
+    one.produce(lane, b"failed", headers=[*failed, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
+    one.produce(topic, b"resolved", headers=dead_letter_headers(11))
+    [resolved] = read_page(one.cluster, GROUP, Filter(message_id="flights/0/11")).records
+    resolve(one.cluster, GROUP, [resolved.place], by="carol", why="x")
+    for key, value in (
+        (f"{topic}/9999999999/0/1", '{"state":"RESENT","at":1}'),
+        (f"{topic}/0/0/1", '{"state":"RESENT","at":"soon"}'),
+        (f"{topic}/0/0/2", '{"state":"RESENT","at":99999999999999999999}'),
+        (f"{topic}/0/0/3", "{"),
+    ):
+        one.produce(one.settings.names.dead_letter_states, value.encode(), key=key.encode())
+    return one
+
+
+def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
+    by_spark, by_hand = (with_all_kinds(bootstrap_servers) for _ in range(2))
+    places = [RecordAddress(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
+    plan_id, _ = resend(by_hand.cluster, GROUP, places)
+    plan = plan_replay(
+        spark, bootstrap_servers, str(tmp_path), topic_prefix=by_spark.settings.topic_prefix, plan_id=plan_id
+    )
+    rows = records(spark, plan.folder).select("partition", "offset", "status", "message_id").collect()
+    of_spark = {(row["partition"], row["offset"]): row["status"] for row in rows}
+    verdicts: dict[tuple[int, ...], str] = {}
+    draft = JobDraft("resend", GROUP, records=[RecordAddress(*place) for place in of_spark])
+    plan_job(by_spark.cluster, draft, lambda one, status: verdicts.update({tuple(one.place): status}))
+    assert verdicts == of_spark
+    assert set(of_spark.values()) == {"send", "superseded", "replayed", "resolved", "capped", "damaged"}
+
+    run_replay(spark, bootstrap_servers, plan)
+    for place, status in of_spark.items():
+        state = read_one(by_spark.cluster, GROUP, RecordAddress(*place)).state
+        expected = {"send": "RESENT", "resolved": "RESOLVED"}.get(status)
+        assert (state and state.state) == expected, (place, status)
+        assert state is None or state.state == "RESOLVED" or (state.by, state.job) == ("replay", plan_id)
+
+    def sent(one: Installation) -> list[tuple[bytes, bytes, list[Header]]]:
+        """What was written, but for where a dead letter that has no identity stood: that is chance."""
+        lane = [record for record in one.read(one.settings.names.delay(0)) if record["REPLAY_ID"] == plan_id]
+        return sorted(
+            (
+                record.key or b"",
+                record.value or b"",
+                sorted((name, value or b"-") for name, value in record.headers if not (value or b"").startswith(b"t")),
+            )
+            for record in lane
+        )
+
+    assert len(sent(by_hand)) == list(of_spark.values()).count("send")
+    assert sent(by_hand) == sent(by_spark)
+
+
+def test_a_dead_letter_that_is_marked_as_sent_again_and_was_not_is_a_finding(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 6)
+    prefix, topic = one.settings.topic_prefix, one.settings.names.dead_letter(GROUP)
+    where = "cause = 'timeout'"
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), where=where, topic_prefix=prefix, plan_id="friday")
+    run_replay(spark, bootstrap_servers, plan)
+    a_minute_ago = int(time.time() * 1_000) - 60_000
+    marked = {"flights/0/1": "friday", "flights/0/2": "friday", "flights/0/3": "monday"}
+    for record in one.dead_letters(GROUP):
+        if (job := marked.get(record["ORIGIN_MESSAGE_ID"] or "")) is not None:
+            key = DeadLetterKey(topic, record.partition, record.offset, record.timestamp)
+            state = encode_state(DeadLetterState("RESENT", a_minute_ago, "eve", job=job))
+            one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode())
+    found = reconcile(spark, bootstrap_servers, topic_prefix=prefix)
+    rows = found.findings.where("kind = 'NOT_RESENT'").collect()
+    found.close()
+    assert {row.origin_message_id for row in rows} == {"flights/0/2", "flights/0/3"}
+    assert all(row.commands for row in rows)

@@ -1,0 +1,1 @@
+"""Kafka for tests: local, secured, shared between processes, with faults."""

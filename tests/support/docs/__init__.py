@@ -1,0 +1,1 @@
+"""The documentation as tests read and run it."""

@@ -1,0 +1,1 @@
+"""Figures and rows of `reconsume demo`."""

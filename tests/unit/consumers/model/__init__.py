@@ -1,0 +1,1 @@
+"""A model of the consumer, with members, a group and a Kafka in memory."""
