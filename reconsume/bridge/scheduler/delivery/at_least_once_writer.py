@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
-from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
+from reconsume.bridge.kafka.clients import discard_producer, make_producer
 from reconsume.bridge.kafka.errors import is_passing, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
@@ -25,8 +26,9 @@ from reconsume.bridge.scheduler.delivery.writers import (
     WriterBroken,
 )
 from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
-from reconsume.bridge.scheduler.targets.routing import UNWRITTEN
+from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
 from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
+from reconsume.bridge.writing.transactions import PATIENCE_SECONDS
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 logger = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ class AtLeastOnceWriter:
     are written after the commit, so the last one may be missing after a crash.
 
     Guarantees: as long as the worker has its partition, an acknowledged record is not written again because another
-    record of its batch or the commit failed.
+    record of its batch or the commit failed, nor is a record that has no answer yet. No write waits without a limit.
     Test: tests/unit/bridge/scheduler/delivery/test_at_least_once_writer.py.
     """
 
@@ -57,13 +59,13 @@ class AtLeastOnceWriter:
     ) -> None:
         self._time = time
         self._positions = positions
-        self._sent = 0.0
         self._settings = producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS}
         self._producer = make_producer(self._settings)
         self._topics = TopicsSeen()
         # Without partitions that went to another worker: their queues are gone, and new ones start from the commit.
         self._stored: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
-        self._refused: list[KafkaError] = []
+        self._unanswered: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
+        self._refused: dict[tuple[PartitionQueue, int], KafkaError] = {}
 
     def start(self) -> None:
         """Do nothing: there is no id to register."""
@@ -78,18 +80,15 @@ class AtLeastOnceWriter:
 
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
         """Produce all records that are not stored yet, wait for the acknowledgements, and commit."""
-        self._refused.clear()
-        self._sent = monotonic_ms()
         try:
             self._produce(batch)
-            self._producer.flush()
+            self._producer.flush(PATIENCE_SECONDS)
         except KafkaException as error:
             raise WriterBroken(translate(error, DELIVERING)) from error
         except SystemError as error:
             # See `fatal_errors`; delivery reports no longer count.
             raise WriterBroken(KafkaNotReachable(f"{DELIVERING}: {error.__cause__ or error}")) from error
-        if self._refused:
-            raise BatchAborted(translate(self._refused[0], DELIVERING), passing=is_passing(self._refused[0]))
+        self._require_stored(batch)
         commits = batch.commits()
         if consumer.commit(commits, wait=True):
             raise BatchAborted(KafkaNotReachable("offsets of a batch were not committed"), passing=True)
@@ -102,30 +101,59 @@ class AtLeastOnceWriter:
         if self._positions is not None:
             self._produce_positions(self._positions.records(commits))
 
+    def _require_stored(self, batch: DueBatch) -> None:
+        """Raise `BatchAborted` for a record that was refused, or that has no answer: it stays in the producer."""
+        refusals, self._refused = self._refused, {}
+        if not (refusals or len(self._producer)):
+            return
+        sources = list(islice(batch.sources(), len(batch.deliveries)))
+        if (refused := next(filter(None, map(refusals.get, sources)), None)) is not None:
+            raise BatchAborted(translate(refused, DELIVERING), passing=is_passing(refused))
+        if missing := sum(offset in self._unanswered.get(queue, ()) for queue, offset in sources):
+            raise BatchAborted(_no_answer(f"{missing} records are not acknowledged"), passing=True)
+
     def _produce(self, batch: DueBatch) -> None:
         # There may be fewer deliveries than sources: a batch ends before a record that needs a lookup.
         for index, (one, (queue, offset)) in enumerate(zip(batch.all(), batch.sources(), strict=False)):
-            if one.outcome not in UNWRITTEN and offset not in self._stored.get(queue, ()):
-                record, note = (one.topic, one.value, one.key, one.partition), partial(self._note, queue, offset)
-                produce_patiently(self._producer, *record, note, headers=list(one.headers))
+            is_in_hand = offset in self._stored.get(queue, ()) or offset in self._unanswered.get(queue, ())
+            if one.outcome not in UNWRITTEN and not is_in_hand:
+                self._refused.pop((queue, offset), None)
+                self._produce_one(one, partial(self._note, queue, offset, monotonic_ms()))
+                self._unanswered.setdefault(queue, set()).add(offset)
             if index % _SERVE_EVERY == 0:
                 self._producer.poll(0)
+
+    def _produce_one(self, one: Delivery, note: Callable[[KafkaError | None, Message], None]) -> None:
+        record, headers = (one.topic, one.value, one.key, one.partition), cast("Any", one.headers)
+        try:
+            self._producer.produce(*record, on_delivery=note, headers=headers)
+        except BufferError:
+            self._producer.flush(PATIENCE_SECONDS)
+            try:
+                self._producer.produce(*record, on_delivery=note, headers=headers)
+            except BufferError:
+                raise BatchAborted(_no_answer("the producer's queue is full"), passing=True) from None
 
     def _produce_positions(self, records: Iterable[PositionRecord]) -> None:
         try:
             for one in records:
                 self._producer.produce(one.topic, one.value, one.key, ONLY_PARTITION, on_delivery=_warn)
+        except BufferError:
+            logger.warning("%s", KafkaNotReachable(f"{WRITING_POSITIONS}: the producer's queue is full"))
         except KafkaException as error:
             # The batch is committed; the next one gets the same error.
             logger.warning("%s", translate(error, WRITING_POSITIONS))
 
-    def _note(self, queue: PartitionQueue, offset: int, error: KafkaError | None, message: Message) -> None:
+    def _note(
+        self, queue: PartitionQueue, offset: int, sent: float, error: KafkaError | None, message: Message
+    ) -> None:
+        self._unanswered.get(queue, set()).discard(offset)
         if error is None:
             self._stored.setdefault(queue, set()).add(offset)
             if self._time is not None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
-                self._time.heard(message.timestamp()[1], self._sent)
+                self._time.heard(message.timestamp()[1], sent)
         else:
-            self._refused.append(error)
+            self._refused[queue, offset] = error
 
     def close(self) -> None:
         """Wait for records in flight, then release the producer."""
@@ -134,6 +162,10 @@ class AtLeastOnceWriter:
         except (KafkaException, SystemError) as error:
             logger.debug("the producer has failed before its end: %s", error)
         discard_producer(self._producer)
+
+
+def _no_answer(what: str) -> KafkaNotReachable:
+    return KafkaNotReachable(f"{DELIVERING}: no answer from Kafka within {PATIENCE_SECONDS:g} s, {what}")
 
 
 def _warn(error: KafkaError | None, _message: Message) -> None:

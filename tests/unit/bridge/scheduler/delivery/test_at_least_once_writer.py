@@ -17,6 +17,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted
 from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery
+from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.unit.bridge.scheduler.test_worker import TOPIC, Bench
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -24,9 +25,11 @@ AWAY = KafkaError(KafkaError._MSG_TIMED_OUT)
 
 
 class Producer:
-    """Acknowledges records at the flush, but those that it refuses."""
+    """Acknowledges records at the flush, but those that it refuses, and none while Kafka is away."""
 
     def __init__(self) -> None:
+        self.is_away = False
+        self.room = 1_000
         self.refused: dict[bytes, KafkaError] = {}
         self.stored: list[bytes] = []
         self._sent: list[tuple[bytes, str, Callable[[KafkaError | None, Message], None]]] = []
@@ -34,11 +37,19 @@ class Producer:
     def produce(
         self, topic: str, value: bytes, _key: object, _partition: int, on_delivery: Callable[..., None], **_: Any
     ) -> None:
+        if len(self._sent) >= self.room:
+            raise BufferError
         self._sent.append((value, topic, on_delivery))
+
+    def __len__(self) -> int:
+        return len(self._sent)
 
     def poll(self, _seconds: float) -> None: ...
 
-    def flush(self) -> None:
+    def flush(self, seconds: float) -> None:
+        assert seconds <= 5, "a worker that waits for longer is put out of its group"
+        if self.is_away:
+            return
         sent, self._sent = self._sent, []
         for value, topic, on_delivery in sent:
             error = self.refused.get(value) if topic == "retry" else None
@@ -117,6 +128,45 @@ def test_what_is_stored_is_not_written_again_while_the_worker_has_its_partition(
     assert write(writer, batch_of(queue), member) is None
     assert Counter(producer.stored) == Counter([b"a", b"b", b"c"])
     assert member.committed == {(TOPIC, 0): Commit(3, "")}
+
+
+@pytest.mark.parametrize("room", [1_000, 2])
+def test_a_batch_without_an_answer_is_given_up_in_time_and_written_once(producer: Producer, room: int) -> None:
+    writer, member, queue = AtLeastOnceWriter({}, "w"), Member(), queue_of(b"a", b"b", b"c")
+    producer.is_away, producer.room = True, room
+    for _ in range(3):
+        aborted = write(writer, batch_of(queue), member)
+        assert aborted is not None
+        assert aborted.passing
+        assert isinstance(aborted.error, KafkaNotReachable)
+    assert member.committed == {}
+    producer.is_away = False
+    assert write(writer, batch_of(queue), member) is None
+    assert Counter(producer.stored) == Counter([b"a", b"b", b"c"])
+    assert member.committed == {(TOPIC, 0): Commit(3, "")}
+
+
+def test_a_late_refusal_blames_no_record_of_the_next_batch(producer: Producer) -> None:
+    writer, member, queue = AtLeastOnceWriter({}, "w"), Member(), queue_of(b"a", b"bad")
+    producer.is_away = True
+    assert write(writer, batch_of(queue), member) is not None
+    producer.is_away, producer.refused[b"bad"] = False, TOO_LARGE
+    assert write(writer, DueBatch([DueRun(queue, queue.due(1_000, 1))], [], cast("Any", OneByOne())), member) is None
+    assert member.committed == {(TOPIC, 0): Commit(1, "")}
+    aborted = write(writer, batch_of(queue), member)
+    assert aborted is not None
+    assert not aborted.passing
+
+
+def test_a_refusal_that_came_before_a_record_is_written_again_does_not_count(producer: Producer) -> None:
+    writer, member, queue = AtLeastOnceWriter({}, "w"), Member(), queue_of(b"a", b"b")
+    producer.is_away = True
+    assert write(writer, batch_of(queue), member) is not None
+    producer.is_away, producer.refused[b"b"] = False, TOO_LARGE
+    producer.flush(0)
+    producer.refused.clear()
+    assert write(writer, batch_of(queue), member) is None
+    assert producer.stored == [b"a", b"b"]
 
 
 def test_a_partition_that_comes_back_begins_anew(producer: Producer) -> None:
