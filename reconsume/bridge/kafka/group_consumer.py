@@ -223,7 +223,7 @@ class GroupConsumer:
             self._consumer.unsubscribe()
             while self._consumer.memberid() and time.monotonic() < deadline:
                 self._consumer.poll(_LEAVING_SECONDS)
-        except (KafkaException, RuntimeError) as error:
+        except (KafkaException, ReconsumeError, RuntimeError) as error:  # also of the partitions' owner, in a poll
             logger.debug("the partitions wait for the end of the session: %s", error)
 
     def close(self) -> None:

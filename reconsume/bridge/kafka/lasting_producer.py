@@ -136,8 +136,10 @@ class LastingProducer:
 
     def close(self) -> None:
         """Give up unacknowledged records; call it when no thread produces or serves."""
-        _give_up(self._producer)
-        close_producer(self._producer)
+        try:
+            _give_up(self._producer)
+        finally:
+            close_producer(self._producer)
 
     def _made(self) -> tuple[Connections, Producer]:
         connections = Connections(self._settings)

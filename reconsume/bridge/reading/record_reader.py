@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,12 +18,13 @@ from reconsume.bridge.kafka.errors import is_end, is_missing, is_out_of_range, t
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord, place_of
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
+from reconsume.delay_levels.wire.properties import LARGEST, LARGEST_PARTITION
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 logger = logging.getLogger(__name__)
 
 OnRead = Callable[[PolledRecord | ReconsumeError], None]
-"""Called once, in the reading or closing thread, with the record or the error."""
+"""Called once, in the asking, reading or closing thread, with the record or the error."""
 
 _SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.05
@@ -100,6 +102,9 @@ class RecordReader:
         `on_read` gets `RecordNotFound` if it does not exist (deleted, not written yet, a missing partition, or a
         transaction marker), `KafkaNotReachable` if no broker answered in time.
         """
+        if position.partition > LARGEST_PARTITION or position.offset > LARGEST:
+            on_read(_no_record(position, "Kafka has no such numbers"))
+            return
         self._asked.put((position, _Wish(time.monotonic() + self._seconds, on_read)))
 
     def close(self) -> None:
@@ -108,10 +113,10 @@ class RecordReader:
         self._asked.put(None)
         if self._thread.is_alive():
             self._thread.join()
-        self._take_wishes()
-        for key in list(self._partitions):
-            self._refuse_all(key, KafkaNotReachable(f"reading {key[0]}-{key[1]} again: the process is ending"))
-        self._consumer.close()
+        with closing(self._consumer):
+            self._take_wishes()
+            for key in list(self._partitions):
+                self._refuse_all(key, KafkaNotReachable(f"reading {key[0]}-{key[1]} again: the process is ending"))
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -120,6 +125,10 @@ class RecordReader:
                     self.run_once()
             except ReconsumeError as error:
                 logger.warning("%s", error)
+                self._stop.wait(_POLL_SECONDS)
+            except Exception:
+                # Without this thread every later read would wait forever.
+                logger.exception("reading records again: trying again")
                 self._stop.wait(_POLL_SECONDS)
 
     def _take_wishes(self) -> None:

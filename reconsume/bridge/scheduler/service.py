@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -142,28 +143,30 @@ class SchedulerService:
             *(management.host, management.port, self._metrics.registry, self._observer, self._log_level),
             default_port=SCHEDULER_MANAGEMENT,
         )
-        self._on_start(server.address)
+        with ExitStack() as parts:
+            if self._identity is not None:
+                parts.callback(self._identity.release)
+            parts.callback(server.close)
+            self._on_start(server.address)
+            self._start_threads(stop, parts)
+            self._run(stop)
+
+    def _start_threads(self, stop: threading.Event, parts: ExitStack) -> None:
+        """Start all background threads; each is ended, even if another one fails to end."""
+        for one in (self._orphans, self._cancels, self._follower):
+            parts.callback(one.close)
         self._follower.start()
         self._cancels.start()
         sampler_stop = threading.Event()
         sampler = EndsSampler(self._observer.waiting, self._admin, self._clock, self._see_topics, self._look_for_stalls)
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
         sampling.start()
+        parts.callback(sampling.join)
+        parts.callback(sampler_stop.set)
         publishing = (self._settings, self._follower, stop)
         threading.Thread(target=publish_allowed_topics, args=publishing, name="reconsume-publish", daemon=True).start()
         if self._settings.scheduler.delivery == "transactional":
             self._orphans.start()
-        try:
-            self._run(stop)
-        finally:
-            sampler_stop.set()
-            self._orphans.close()
-            self._follower.close()
-            self._cancels.close()
-            server.close()
-            sampling.join()
-            if self._identity is not None:
-                self._identity.release()
 
     def _run(self, stop: threading.Event) -> None:
         """Run one worker after the other."""
@@ -194,8 +197,7 @@ class SchedulerService:
         if not self._follower.wait_until_loaded(stop):
             return
         positions = PositionLog(self._base, self._settings.names.positions, self._transactional_id(self._instance))
-        writer = self._writer(positions)
-        try:
+        with closing(self._writer(positions)) as writer:
             writer.start()
             # Missing rights end the process here, not at the first partition.
             positions.uncommitted()
@@ -213,12 +215,12 @@ class SchedulerService:
                 raise
             finally:
                 self._at_work = None
-                if stop.is_set():
-                    consumer.leave()
-                consumer.close()
-                self._was_shut_out = member.was_shut_out
-        finally:
-            writer.close()
+                try:
+                    with closing(consumer):
+                        if stop.is_set():
+                            consumer.leave()
+                finally:
+                    self._was_shut_out = member.was_shut_out
 
     def _worker(
         self,

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -211,10 +212,12 @@ class SendBackWriter:
         with self._changed:
             self._changed.notify_all()
         # The look-up thread may hang for 10 s; then it finds nothing left to do.
-        for topic in list(self._waiting):
-            self._settle(topic, _SHUT_DOWN)
-        self._thread.join()
-        self._producer.close()
+        with closing(self._producer):
+            try:
+                for topic in list(self._waiting):
+                    self._settle(topic, _SHUT_DOWN)
+            finally:
+                self._thread.join()
 
     def write_to_inbox(self, one: _SendBack, first: ReconsumeError) -> None:
         """Try the inbox after a refusal."""

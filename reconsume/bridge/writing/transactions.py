@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -221,12 +222,12 @@ class Transactions:
     def close(self) -> None:
         """Release the producer, even a broken one, within seconds."""
         producer, self._producer, self._is_registered = self._producer, None, False
-        if producer is not None:
-            try:
-                self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
-            except TimeoutError:
-                logger.warning("producer did not close in time; the next one aborts its open transaction")
-        self._bounded.close()
+        with closing(self._bounded):
+            if producer is not None:
+                try:
+                    self._bounded.run(lambda: discard_producer(producer), PATIENCE_SECONDS)
+                except TimeoutError:
+                    logger.warning("producer did not close in time; the next one aborts its open transaction")
 
     def _with_reason(self, error: KafkaException) -> KafkaException:
         """Return a timeout error with the known reason for the missing connection."""

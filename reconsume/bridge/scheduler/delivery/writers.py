@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final, Protocol
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
@@ -309,5 +310,5 @@ class TransactionalWriter:
 
     def close(self) -> None:
         """Release the producer at once; an open transaction was aborted before."""
-        self._transactions.close()
-        self._trials.close()
+        with closing(self._trials):
+            self._transactions.close()

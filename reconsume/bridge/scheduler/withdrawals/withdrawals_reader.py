@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
@@ -134,9 +135,9 @@ class WithdrawalsReader:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._writer is not None:
-            self._writer.close()
-        self._reader.close()
+        with closing(self._reader):
+            if self._writer is not None:
+                self._writer.close()
 
     def _follow_known(self, message: PolledRecord) -> None:
         if (error := message.error()) is not None:
