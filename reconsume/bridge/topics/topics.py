@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, WantedTopic
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.settings import TopicSettings
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
@@ -23,6 +24,7 @@ _DAY_MS: Final = 86_400_000
 _HEADER_ROOM_BYTES: Final = 65_536
 """The maximum size of reconsume's headers: two topic names, two ids, a cause of 6 KiB; with some reserve."""
 _SAFE_REPLICATION: Final = 3
+_FACTS_MS: Final = 60_000
 _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
 _JOBS_KEPT_MS: Final = 365 * _DAY_MS
 
@@ -85,16 +87,25 @@ class TopicMaker:
         names: the installation's topics.
         settings: the settings of this process, used while GROUPS has no published topic settings.
         groups: the groups as known now, with the published settings.
+        clock: monotonic milliseconds.
     """
 
     def __init__(
-        self, admin: KafkaAdmin, names: TopicNames, settings: TopicSettings, groups: Callable[[], Groups] = Groups
+        self,
+        admin: KafkaAdmin,
+        names: TopicNames,
+        settings: TopicSettings,
+        groups: Callable[[], Groups] = Groups,
+        clock: Clock = monotonic_ms,
     ) -> None:
         self._admin = admin
         self._names = names
         self._own = settings
         self._groups = groups
         self._ignored: list[str] = []
+        self._clock = clock
+        self._facts: ClusterFacts | None = None
+        self._ask_at = 0.0
 
     @property
     def _settings(self) -> TopicSettings:
@@ -112,14 +123,27 @@ class TopicMaker:
             )
         return published
 
-    @cached_property
+    @property
     def facts(self) -> ClusterFacts:
-        """Return the cluster's facts, which are requested once."""
-        return self._admin.facts()
+        """Return the cluster's facts, which are requested again after a minute: brokers are added.
+
+        Brokers that restart are missing in an answer, and a topic would keep too few replicas. So the most that were
+        seen count, until the cluster refuses a topic.
+        """
+        known, now = self._facts, self._clock()
+        if known is None or now >= self._ask_at:
+            found = self._admin.facts()
+            known = replace(found, brokers=max(found.brokers, 0 if known is None else known.brokers))
+            self._facts, self._ask_at = known, now + _FACTS_MS
+        return known
 
     def make(self, wanted: WantedTopic) -> bool:
         """Create a topic; False if another process created it first."""
-        return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
+        try:
+            return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
+        except KafkaRefused:
+            self._facts = None
+            raise
 
     def grow(self, wanted: WantedTopic) -> None:
         """Add the missing partitions of a topic."""
@@ -139,6 +163,8 @@ class TopicMaker:
         refused: dict[str, ReconsumeError] = {
             topic: one for topic, one in outcomes.items() if isinstance(one, ReconsumeError)
         }
+        if refused:
+            self._facts = None
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}
         if missing := made - found.keys():

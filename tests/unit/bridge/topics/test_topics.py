@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
 import pytest
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin
+from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, WantedTopic
 from reconsume.bridge.process.settings import TopicSettings
-from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.bridge.topics.topics import NamedTopic, TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.delay_levels.wire.names import TopicNames
 
 DAY_MS = 86_400_000
@@ -51,6 +55,64 @@ def test_three_replicas_where_there_are_three_brokers(
     topic = maker(monkeypatch, brokers, factor).send_back_topic()
     assert topic.replication_factor == replicas
     assert ("min.insync.replicas" in topic.settings) == (replicas >= 3)
+
+
+class Growing:
+    """A cluster whose number of running brokers changes."""
+
+    def __init__(self) -> None:
+        self.brokers = 1
+        self.asked = 0
+        self.refuses = False
+        self.now = 0.0
+        self.maker = TopicMaker(cast("Any", self), TopicNames(), TopicSettings(), clock=lambda: self.now)
+
+    def facts(self) -> ClusterFacts:
+        self.asked += 1
+        return ClusterFacts(self.brokers, 1, 1_048_588)
+
+    def create(self, *_: Any) -> bool:
+        if self.refuses:
+            raise KafkaRefused("only 2 brokers are registered")
+        return True
+
+    def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, KafkaRefused]:
+        return {one.name: KafkaRefused("only 2 brokers are registered") for one in topics}
+
+    @property
+    def replicas(self) -> int:
+        return self.maker.dead_letter_topic("g").replication_factor
+
+
+def test_brokers_that_are_added_count_within_a_minute() -> None:
+    cluster = Growing()
+    assert (cluster.replicas, cluster.asked) == (-1, 1)
+    cluster.brokers, cluster.now = 3, 59_999.0
+    assert (cluster.replicas, cluster.asked) == (-1, 1)
+    cluster.now = 60_000.0
+    assert (cluster.replicas, cluster.asked) == (3, 2)
+
+
+def test_a_broker_that_restarts_costs_a_topic_no_replica() -> None:
+    cluster = Growing()
+    cluster.brokers = 3
+    assert cluster.replicas == 3
+    cluster.brokers, cluster.now = 2, 60_000.0
+    assert cluster.replicas == 3
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_brokers_that_are_gone_for_good_count_until_kafka_refuses_a_topic(together: bool) -> None:
+    cluster = Growing()
+    cluster.brokers = 3
+    assert cluster.replicas == 3
+    cluster.brokers, cluster.refuses = 2, True
+    if together:
+        cluster.maker.make_for_groups([NamedTopic("t", "dlq", "g")], Groups())
+    else:
+        with pytest.raises(KafkaRefused):
+            cluster.maker.make(cluster.maker.dead_letter_topic("g"))
+    assert cluster.replicas == -1
 
 
 def test_an_explicit_replication_factor_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
