@@ -15,6 +15,7 @@ from reconsume.delay_levels.errors import (
     SubscriptionGroupNotExist,
     TopicNotReady,
     WorkerFenced,
+    WriterReplaced,
 )
 
 _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
@@ -24,6 +25,7 @@ _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
     (KafkaNotReachable, 503),
     (SendBackFailed, 503),
     (WorkerFenced, 503),
+    (WriterReplaced, 503),
     (KafkaRefused, 403),
     (MalformedProperty, 400),
     (IllegalSetting, 400),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, WriterReplaced
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from tests.support.consoles import Answered, Browser, basic
 from tests.unit.console.fake_cluster import NOW, TOKEN, FakeCluster, letter, running_over, status_of_groups
@@ -99,6 +99,12 @@ def test_what_cannot_be_is_refused_with_a_reason(
     refused = send(browser, "/api/v1" + path, content)
     told = json.loads(refused.text)
     assert (refused.status, told["status"], why in told["detail"]) == (status, status, True), told
+
+
+def test_who_comes_at_the_same_time_as_another_person_may_try_again(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.error = WriterReplaced("another process has begun to do the same")
+    refused = send(browser, DEPARTURES + "/reopen", {"places": ["0/1"]})
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5"), refused.text
 
 
 def test_kafka_that_is_away_is_a_503(browser: Browser, cluster: FakeCluster) -> None:
