@@ -156,6 +156,14 @@ class ConsoleSettings(_Strict):
     """Labels of causes by regular expressions; the first that matches class or text counts. Other causes get a label
     from their class, and their text without ids, numbers and host names."""
 
+    @field_validator("token_file", "tokens_file", "session_key_file", "reports_folder", "index_folder", mode="before")
+    @classmethod
+    def _paths_are_names(cls, value: object) -> object:
+        """Refuse an empty text, which would be the working directory."""
+        if value == "":
+            raise IllegalSetting("the path is empty; name a file or folder, or leave the setting out")
+        return value
+
     @field_validator("cause_labels")
     @classmethod
     def _labels_are_legal(cls, value: dict[str, str]) -> dict[str, str]:

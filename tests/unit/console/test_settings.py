@@ -41,6 +41,8 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
         ("[console]\ntoken = 'sixteen or möre characters'", "setting console.token: a token must be one line of"),
         ('[console]\ntoken = "two lines of a\\ntoken"', "setting console.token: a token must be one line of"),
         ("[console]\ntoken_file = '/nowhere'", "setting console.token_file: /nowhere cannot be read"),
+        ("[console]\nindex_folder = ''", "the path is empty; name a file or folder"),
+        ("[console]\nreports_folder = ''", "the path is empty; name a file or folder"),
         ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
         (
             "[console]\nreadonly = true",
