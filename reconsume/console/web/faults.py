@@ -17,6 +17,7 @@ from reconsume.delay_levels.errors import (
     WorkerFenced,
     WriterReplaced,
 )
+from reconsume.operations.dead_letter_index.letters import IndexDamaged
 
 _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
     (SubscriptionGroupNotExist, 404),
@@ -26,6 +27,7 @@ _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
     (SendBackFailed, 503),
     (WorkerFenced, 503),
     (WriterReplaced, 503),
+    (IndexDamaged, 503),
     (KafkaRefused, 403),
     (MalformedProperty, 400),
     (IllegalSetting, 400),

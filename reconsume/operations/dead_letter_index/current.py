@@ -10,6 +10,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.environment import cache_folder
 from reconsume.bridge.process.settings import Settings
+from reconsume.operations.dead_letter_index.letters import IndexDamaged
 from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import Filter, Page, read_page
@@ -40,7 +41,7 @@ def current_page(
                 if _is_current(cluster, store, group):
                     topic = cluster.names.dead_letter(group)
                     return indexed_page(store, group, topic, wanted, before, limit), True
-            except sqlite3.DatabaseError:
+            except (sqlite3.DatabaseError, IndexDamaged):
                 pass  # recreated at this moment
     return read_page(cluster, group, wanted, before=before, limit=limit), False
 

@@ -17,7 +17,7 @@ from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLe
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
 from reconsume.delay_levels.wire.properties import DLQ_ERRORS, OUR_PROPERTIES
 from reconsume.operations.dead_letter_index.causes import CauseLabels
-from reconsume.operations.dead_letter_index.letters import IndexedLetter, Progress
+from reconsume.operations.dead_letter_index.letters import IndexDamaged, IndexedLetter, Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import record_of
 
@@ -82,20 +82,23 @@ class DeadLetterIndex:
                 looked()
                 self._refused = ""
             except (ReconsumeError, sqlite3.Error) as error:
-                if isinstance(error, sqlite3.Error):
-                    self.is_complete = False  # a damaged file is built again at the next start
+                if isinstance(error, sqlite3.Error | IndexDamaged):
+                    self.is_complete = False
                 if self._refused != str(error):
                     self._refused = str(error)
                     logger.warning("index of dead letters is not up to date: %s", error)
             stop.wait(_EVERY_SECONDS)
 
     def look(self, stop: threading.Event | None = None) -> None:
-        """Read new records.
+        """Read new records; begin again if the index is damaged.
 
         Raises:
             KafkaNotReachable: no answer; the next look continues.
             KafkaRefused: rights are missing.
         """
+        if self.store.is_damaged:
+            self.is_complete, self.left = False, None
+            self.store.rebuild()
         admin = self._cluster.admin
         topics = admin.topics()
         # The end of the states first: their letters are before the other ends.

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.dead_letter_states import OPEN, DeadLetterKey, DeadLetterState
 
 MOST_OF_KEY: Final = 512
 """The maximum of bytes of a record's key in the index."""
+_MOST_OF_HEADERS: Final = 4_096
+_MOST_OF_CAUSE: Final = 2_000
+_FIELDS: Final = (
+    *("group", "message_id", "origin_topic", "record_key", "label", "exception_class", "cause", "attempt"),
+    *("replay_times", "size"),
+)
+
+
+class IndexDamaged(ReconsumeError):
+    """The file of the index is damaged; the process that fills it begins again."""
 
 
 class IndexFull(ReconsumeError):
@@ -122,3 +132,34 @@ class LetterFilter:
         for one, value in used.items():
             values += (f"$.{json.dumps(value[0])}", value[1]) if one.startswith("json_extract") else (value,)
         return " AND ".join(used) or "1", values
+
+
+def letter_row(one: IndexedLetter) -> tuple[Any, ...]:
+    """Return the values of a letter's row, without its state."""
+    return (
+        *(*one.key, one.group, one.message_id, one.origin_topic, one.record_key and one.record_key[:MOST_OF_KEY]),
+        *(one.label, one.exception_class, one.cause and one.cause[:_MOST_OF_CAUSE], one.attempt, one.replay_times),
+        *(one.size, _bounded(one.headers)),
+    )
+
+
+def letter_of_row(row: Sequence[Any]) -> IndexedLetter:
+    """Return the letter of a row with its state."""
+    state = DeadLetterState(*row[15:])
+    found: dict[str, Any] = dict(zip(_FIELDS, row[4:14], strict=True))
+    return IndexedLetter(
+        key=DeadLetterKey(*row[:4]),
+        headers=json.loads(row[14]),
+        state=None if state.state == OPEN else state,
+        **found,
+    )
+
+
+def _bounded(headers: Mapping[str, str]) -> str:
+    kept: dict[str, str] = {}
+    left = _MOST_OF_HEADERS
+    for name, text in headers.items():
+        left -= len(name) + len(text)
+        if left >= 0:
+            kept[name] = text
+    return json.dumps(kept, ensure_ascii=False)

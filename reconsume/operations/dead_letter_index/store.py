@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
@@ -15,13 +15,15 @@ from typing import Any, Final, Self
 
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.operations.dead_letter_index.letters import (
-    MOST_OF_KEY,
     Counted,
+    IndexDamaged,
     IndexedLetter,
     IndexFull,
     LetterFilter,
     OpenLetters,
     Progress,
+    letter_of_row,
+    letter_row,
 )
 
 logger = logging.getLogger(__name__)
@@ -53,10 +55,6 @@ _LETTER: Final = (
     'topic, partition, offset, stored_ms, "group", message_id, origin_topic, key, label, exception_class, cause, '
     "attempt, replay_times, size, headers"
 )
-_FIELDS: Final = (
-    *("group", "message_id", "origin_topic", "record_key", "label", "exception_class", "cause", "attempt"),
-    *("replay_times", "size"),
-)
 _STATE: Final = "state, at_ms, by, why, job, newer"
 _SUPERSEDE: Final = (
     'UPDATE letters INDEXED BY by_message SET state = ? WHERE message_id = ? AND "group" = ? AND state = ? AND EXISTS ('
@@ -74,8 +72,6 @@ SELECT every.name, stored_ms / 3600000, count(*) FROM every CROSS JOIN letters I
 WHERE letters."group" = every.name AND stored_ms >= ? GROUP BY 1, 2
 """
 _HOUR_MS: Final = 3_600_000
-_MOST_OF_HEADERS: Final = 4_096
-_MOST_OF_CAUSE: Final = 2_000
 
 
 class DeadLetterStore:
@@ -87,6 +83,9 @@ class DeadLetterStore:
     Args:
         file: the path; None keeps the store in memory.
         max_mib: the maximum size.
+
+    Attributes:
+        is_damaged: whether the file has proved to be damaged; `rebuild` empties it.
     """
 
     def __init__(self, file: Path | None = None, max_mib: int = 1_024) -> None:
@@ -101,10 +100,9 @@ class DeadLetterStore:
             except OSError as error:
                 self._file = None
                 logger.warning("index of dead letters is in memory file=%s: %s", file, error)
-        self._database = self._open()
-        # Counting all letters takes a second; a search for one must not wait for that.
+        self.is_damaged = False
         self._counting = threading.Lock() if self._file is not None else self._lock
-        self._counts = self._database if self._file is None else sqlite3.connect(self._file, check_same_thread=False)
+        self._database, self._counts = self._connect()
 
     @classmethod
     def reading(cls, file: Path) -> Self | None:
@@ -121,6 +119,36 @@ class DeadLetterStore:
         store._database = database
         return store
 
+    def rebuild(self) -> None:
+        """Replace a damaged file by an empty one."""
+        with self._counting, self._lock:
+            self._counts.close()
+            self._database.close()
+            self._remove()
+            self._database, self._counts = self._connect()
+            self.is_damaged = False
+
+    def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        """Open the file twice: counting all letters takes a second, and a search for one must not wait for that."""
+        database = self._open()
+        return database, database if self._file is None else sqlite3.connect(self._file, check_same_thread=False)
+
+    def _remove(self) -> None:
+        for part in ("", "-wal", "-shm"):
+            Path(f"{self._file}{part}").unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self, lock: threading.Lock) -> Iterator[None]:
+        """Use a connection alone; note damage."""
+        with lock:
+            try:
+                yield
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError as error:
+                self.is_damaged = self._file is not None
+                raise IndexDamaged(f"the index of dead letters is damaged ({error}); it is filled again") from error
+
     def _open(self) -> sqlite3.Connection:
         if self._file is None:
             return self._fresh(sqlite3.connect(":memory:", check_same_thread=False))
@@ -131,8 +159,7 @@ class DeadLetterStore:
             database.close()
         except sqlite3.DatabaseError:
             pass
-        for part in ("", "-wal", "-shm"):
-            Path(f"{self._file}{part}").unlink(missing_ok=True)
+        self._remove()
         return self._fresh(sqlite3.connect(self._file, check_same_thread=False))
 
     def _tuned(self, database: sqlite3.Connection) -> sqlite3.Connection:
@@ -182,7 +209,7 @@ class DeadLetterStore:
         """
         added = list(letters)
         try:
-            with self._lock, self._database as database:
+            with self._locked(self._lock), self._database as database:
                 self._add(database, added, states, read)
         except sqlite3.OperationalError as error:
             raise IndexFull(
@@ -199,7 +226,7 @@ class DeadLetterStore:
     ) -> None:
         database.executemany(
             f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
-            map(_row, added),
+            map(letter_row, added),
         )
         # The newest dead letter of a message counts, however it was resent.
         database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
@@ -216,7 +243,7 @@ class DeadLetterStore:
     def forget(self, topic: str, partition: int, before: int | None) -> None:
         """Remove the letters of a partition before an offset; None removes all, and the progress."""
         where, values = "topic = ? AND partition = ?", (topic, partition)
-        with self._lock, self._database as database:
+        with self._locked(self._lock), self._database as database:
             if before is None:
                 database.execute(f"DELETE FROM letters WHERE {where}", values)  # noqa: S608
                 database.execute(f"DELETE FROM progress WHERE {where}", values)  # noqa: S608
@@ -236,7 +263,7 @@ class DeadLetterStore:
             "ORDER BY stored_ms DESC, topic DESC, partition DESC, offset DESC LIMIT ?",
             (*values, limit),
         )
-        return [_letter(row) for row in rows]
+        return [letter_of_row(row) for row in rows]
 
     def count(self, wanted: LetterFilter) -> int:
         """Count matching letters."""
@@ -286,11 +313,11 @@ class DeadLetterStore:
         return [Counted(str(value), *numbers) for value, *numbers in rows]
 
     def _counted(self, query: str, values: Iterable[Any]) -> list[Any]:
-        with self._counting:
+        with self._locked(self._counting):
             return self._counts.execute(query, tuple(values)).fetchall()
 
     def _rows(self, query: str, values: Iterable[Any]) -> list[Any]:
-        with self._lock:
+        with self._locked(self._lock):
             return self._database.execute(query, tuple(values)).fetchall()
 
 
@@ -307,32 +334,3 @@ def _lock_file(file: Path) -> int | None:
         os.close(lock)
         raise
     return lock
-
-
-def _row(one: IndexedLetter) -> tuple[Any, ...]:
-    return (
-        *(*one.key, one.group, one.message_id, one.origin_topic, one.record_key and one.record_key[:MOST_OF_KEY]),
-        *(one.label, one.exception_class, one.cause and one.cause[:_MOST_OF_CAUSE], one.attempt, one.replay_times),
-        *(one.size, _bounded(one.headers)),
-    )
-
-
-def _letter(row: Sequence[Any]) -> IndexedLetter:
-    state = DeadLetterState(*row[15:])
-    found: dict[str, Any] = dict(zip(_FIELDS, row[4:14], strict=True))
-    return IndexedLetter(
-        key=DeadLetterKey(*row[:4]),
-        headers=json.loads(row[14]),
-        state=None if state.state == OPEN else state,
-        **found,
-    )
-
-
-def _bounded(headers: Mapping[str, str]) -> str:
-    kept: dict[str, str] = {}
-    left = _MOST_OF_HEADERS
-    for name, text in headers.items():
-        left -= len(name) + len(text)
-        if left >= 0:
-            kept[name] = text
-    return json.dumps(kept, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.integration.operations.test_dlq import headers_of, with_dead_letters
 from tests.support.consoles import console_settings, running_console
 from tests.support.resends import resend
 from tests.support.waiting import wait_until
+from tests.unit.operations.dead_letter_index.test_store import damage
 
 pytestmark = pytest.mark.kafka
 
@@ -57,6 +59,23 @@ def open_of(index: DeadLetterIndex, group: str) -> tuple[int, int] | None:
 def wait_for_open(index: DeadLetterIndex, group: str, wanted: tuple[int, int] | None) -> None:
     """Look until it is so: Kafka answers a commit before readers of committed records see what was committed."""
     wait_until(lambda: open_of(index, group) == wanted, 60, f"open of {group} are {wanted}")
+
+
+def test_a_file_that_is_damaged_inside_is_filled_again(here: Installation, tmp_path: Path) -> None:
+    group, file, stop = with_dead_letters(here, 1_000), tmp_path / "index.db", threading.Event()
+    with DeadLetterStore(file) as store:
+        DeadLetterIndex(here.cluster, store, CauseLabels()).look()
+    damage(file)
+    with DeadLetterStore(file) as store:
+        index = DeadLetterIndex(here.cluster, store, CauseLabels())
+        thread = threading.Thread(target=index.run, args=(stop,))
+        thread.start()
+        try:
+            wait_until(lambda: index.is_complete, 60, "the index is complete")
+        finally:
+            stop.set()
+            thread.join(60)
+        assert store.count(LetterFilter(group=group)) == 1_000
 
 
 def test_a_dead_letter_is_open_until_it_is_sent_again_resolved_or_deleted(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
-from reconsume.operations.dead_letter_index.letters import IndexedLetter, IndexFull, LetterFilter, Progress
+from reconsume.operations.dead_letter_index.letters import (
+    IndexDamaged,
+    IndexedLetter,
+    IndexFull,
+    LetterFilter,
+    Progress,
+)
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 
 TOPIC = "reconsume.DLQ.departures"
@@ -31,6 +38,13 @@ def letter(offset: int, **more: object) -> IndexedLetter:
         headers={"trace": f"t{offset}"},
     )
     return replace(one, **more)  # type: ignore[arg-type]
+
+
+def damage(file: Path) -> None:
+    """Leave the first page as it is, which alone is read at the start."""
+    with file.open("r+b") as broken:
+        broken.seek(4_096)
+        broken.write(b"\xff" * (file.stat().st_size - 4_096))
 
 
 def filled(store: DeadLetterStore, *letters: IndexedLetter) -> DeadLetterStore:
@@ -154,6 +168,30 @@ def test_a_file_is_gone_on_with_and_made_anew_where_it_cannot_be_read(tmp_path: 
     file.write_bytes(b"no database" * 1_000)
     with DeadLetterStore(file) as store:
         assert store.progress() == {}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.find(LetterFilter()),
+        lambda store: store.open_by_group(0),
+        lambda store: filled(store, letter(7)),
+        lambda store: store.forget(TOPIC, 0, before=1_000),
+    ],
+)
+def test_a_file_that_is_damaged_inside_says_so_and_is_emptied(
+    tmp_path: Path, ask: Callable[[DeadLetterStore], object]
+) -> None:
+    file = tmp_path / "index.db"
+    with DeadLetterStore(file) as store:
+        filled(store, *map(letter, range(2_000)))
+    damage(file)
+    with DeadLetterStore(file) as store:
+        with pytest.raises(IndexDamaged, match="the index of dead letters is damaged"):
+            ask(store)
+        assert store.is_damaged
+        store.rebuild()
+        assert (offsets(filled(store, letter(7)), LetterFilter()), store.is_damaged) == ([7], False)
 
 
 def test_a_full_index_says_so_and_stays_as_it_is(tmp_path: Path) -> None:
