@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
@@ -35,6 +35,7 @@ MOST_LOOKED_AT: Final = 20_000
 """Maximum of records read for one list, shared by the partitions."""
 _SECONDS: Final = 30.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def list_waiting(
     lanes = {one: count for one, count in cluster.admin.topics().items() if _is_lane(names, one)}
     if not lanes:
         raise TopicNotReady(f"topics {names.prefix}DELAY.* do not exist; create them: reconsume topics apply")
-    spans = _unfinished(cluster, all_partitions(lanes))
+    spans = unfinished(cluster, all_partitions(lanes))
     waiting = {where: span for where, span in spans.items() if span.start < span.end}
     share = MOST_LOOKED_AT // max(1, len(waiting))
     ranges = {where: (span.start, min(span.end, span.start + share)) for where, span in waiting.items()}
@@ -121,22 +122,24 @@ def list_waiting(
 def describe_waiting(read: ReadRecord, names: TopicNames) -> WaitingRecord:
     """Return the facts in a waiting record's headers; unreadable headers are left out."""
     headers = read.headers
-    target, kind = _text(headers, REAL_TOPIC) or "", "delayed message"
+    target, kind = _readable(text_property, headers, REAL_TOPIC) or "", "delayed message"
     for prefix, of_kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead letter")):
         if target.startswith(prefix):
             target, kind = target.removeprefix(prefix), of_kind
-    deliver_ms = None if kind != "delayed message" else _number(headers, TIMER_DELIVER_MS)
-    due_ms: int | None = None
+    deliver_ms = uniq_key = due_ms = None
+    if kind == "delayed message":
+        deliver_ms = _readable(count_property, headers, TIMER_DELIVER_MS)
+        uniq_key = _readable(text_property, headers, UNIQ_KEY)
     if not names.is_parked(read.topic):
         due_ms = max(read.stored_ms + names.delay_ms(read.topic), deliver_ms or 0)
     return WaitingRecord(
         Position(read.topic, read.partition, read.offset),
         kind if target else "unknown",
         target,
-        _text(headers, ORIGIN_MESSAGE_ID),
-        _text(headers, UNIQ_KEY) if kind == "delayed message" else None,
-        _number(headers, RECONSUME_TIME),
-        _level(headers),
+        _readable(text_property, headers, ORIGIN_MESSAGE_ID),
+        uniq_key,
+        _readable(count_property, headers, RECONSUME_TIME),
+        _readable(integer_property, headers, DELAY),
         due_ms,
         read.stored_ms,
     )
@@ -175,7 +178,7 @@ def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadReco
     """
     names = cluster.names
     positions = [_parsed(names, one) for one in places]
-    spans = _unfinished(cluster, {(one.topic, one.partition) for one in positions})
+    spans = unfinished(cluster, {(one.topic, one.partition) for one in positions})
     found = []
     with RangeReader(cluster.base, f"{names.prefix}delay-list", seconds=_SECONDS) as reader:
         for one in positions:
@@ -219,7 +222,7 @@ def _is_lane(names: TopicNames, topic: str) -> bool:
         return False
 
 
-def _unfinished(cluster: Cluster, partitions: Iterable[Partition]) -> Mapping[Partition, Span]:
+def unfinished(cluster: Cluster, partitions: Iterable[Partition]) -> Mapping[Partition, Span]:
     """Return unfinished records; commits before ends, so that records which leave meanwhile are still shown."""
     asked, admin = sorted(partitions), cluster.admin
     there = admin.partitions({topic for topic, _ in asked})
@@ -239,22 +242,9 @@ def _parsed(names: TopicNames, text: str) -> Position:
     raise IllegalSetting(f"{text[:80]!r}: write TOPIC/PARTITION/OFFSET as `reconsume delay list` shows it")
 
 
-def _text(headers: Headers, name: str) -> str | None:
+def _readable(read: Callable[[Headers, str], _T | None], headers: Headers, name: str) -> _T | None:
+    """Return a property; None if it is absent or malformed."""
     try:
-        return text_property(headers, name)
-    except MalformedProperty:
-        return None
-
-
-def _number(headers: Headers, name: str) -> int | None:
-    try:
-        return count_property(headers, name)
-    except MalformedProperty:
-        return None
-
-
-def _level(headers: Headers) -> int | None:
-    try:
-        return integer_property(headers, DELAY)
+        return read(headers, name)
     except MalformedProperty:
         return None

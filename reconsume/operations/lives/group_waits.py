@@ -11,9 +11,9 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import MalformedProperty
-from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
+from reconsume.operations.waiting import unfinished
 
 _MOST: Final = 20_000
 """Maximum of records to read."""
@@ -42,28 +42,17 @@ def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
         KafkaNotReachable: no answer.
         KafkaRefused: rights are missing.
     """
-    admin, names = cluster.admin, cluster.names
-    topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic)}
-    partitions = all_partitions(topics)
-    commits = admin.commits(names.scheduler_group, partitions)
-    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
-    spans, done, left = {}, {}, _MOST
-    for where in partitions:
-        commit = commits.get(where)
-        start = starts[where] if commit is None else max(starts[where], commit.offset)
-        end = min(ends[where], start + max(left, 0))
-        left -= ends[where] - start
-        spans[where] = (start, end)
-        if commit is not None:
-            try:
-                done[where] = decode_either(commit.offset, commit.metadata)
-            except MalformedProperty:
-                continue
+    names = cluster.names
+    topics = {topic: count for topic, count in cluster.admin.topics().items() if names.is_scheduled(topic)}
+    spans, ranges, left = unfinished(cluster, all_partitions(topics)), {}, _MOST
+    for where, span in spans.items():
+        ranges[where] = span.start, min(span.end, span.start + max(left, 0))
+        left -= span.end - span.start
     wanted, found, read = {RETRY_PREFIX + group, DLQ_PREFIX + group}, Counter[str](), 0
     with RangeReader(cluster.base, f"{names.prefix}status") as reader:
-        for one in reader.records(spans, within_seconds=_SECONDS):
+        for one in reader.records(ranges, within_seconds=_SECONDS):
             read += 1
-            if one.offset in done.get(one.where, ()):
+            if one.offset in spans[one.where].done:
                 continue
             try:
                 found[one.topic] += text_property(one.headers, REAL_TOPIC) in wanted
