@@ -9,7 +9,7 @@ from typing import Final
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.new_record import NewRecord
-from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.dead_letter_states import (
     OPEN,
     DeadLetterKey,
@@ -113,6 +113,12 @@ def state_name(state: DeadLetterState | None) -> str:
 def resend_id(cluster: Cluster, group: str) -> str:
     """Return the transactional id of all writers that change states of a group's dead letters."""
     return f"{cluster.names.prefix}dlq-resend.{encode_name(group)}"
+
+
+def check_reason(why: str) -> None:
+    """Raise `IllegalSetting` if the reason of a resolution is blank."""
+    if not why.strip():
+        raise IllegalSetting("resolving needs a reason; give one with --why")
 
 
 def state_record(topic: str, key: DeadLetterKey, state: DeadLetterState | None) -> NewRecord:

@@ -9,7 +9,14 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState
-from reconsume.operations.dead_letter_states import StatesReader, resend_id, state_name, state_record, states_topic
+from reconsume.operations.dead_letter_states import (
+    StatesReader,
+    check_reason,
+    resend_id,
+    state_name,
+    state_record,
+    states_topic,
+)
 from reconsume.operations.dead_letters import DeadLetterRecord, read_these
 from reconsume.operations.record_address import RecordAddress
 
@@ -41,12 +48,13 @@ def resolve(cluster: Cluster, group: str, places: Collection[RecordAddress], *, 
         why: the reason.
 
     Raises:
-        IllegalSetting: too many places, or none.
+        IllegalSetting: too many places, or none; or the reason is missing.
         RecordNotFound: a dead letter does not exist.
         TopicNotReady: the group has no dead-letter topic, or the topic of states is missing.
         KafkaNotReachable: an answer is missing; repeat the call, which continues.
         KafkaRefused: rights are missing, or a resend has begun; repeat the call, which continues.
     """
+    check_reason(why)
     return _change(cluster, group, places, OPEN, DeadLetterState(RESOLVED, int(cluster.clock()), by, why))
 
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent, JobProgress
-from reconsume.operations.dead_letter_states import states_topic
+from reconsume.operations.dead_letter_states import check_reason, states_topic
 from reconsume.operations.jobs.planning import JobPlan, plan
 from reconsume.operations.jobs.records import (
     CANCELLED,
@@ -68,8 +68,8 @@ def create(
         RecordNotFound: a picked record does not exist.
         TopicNotReady: the group has no dead-letter topic, or the topic of jobs or states is missing.
     """
-    if draft.kind == "resolve" and not why.strip():
-        raise IllegalSetting("resolving needs a reason; give one with --why")
+    if draft.kind == "resolve":
+        check_reason(why)
     states_topic(cluster)
     jobs_topic(cluster)
     spec = fix(cluster, draft, by=by, why=why, count=count)

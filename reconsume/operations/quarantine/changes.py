@@ -20,6 +20,7 @@ from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadL
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, size_of
 from reconsume.delay_levels.wire.quarantine import RELEASED, QuarantineMark
+from reconsume.operations.dead_letter_states import check_reason
 from reconsume.operations.quarantine.records import (
     QuarantineRecord,
     QuarantineStates,
@@ -80,8 +81,7 @@ def resolve_quarantined(
         IllegalSetting: the reason is missing, or a chosen record does not exist or is not open; nothing was resolved.
         KafkaNotReachable: no answer; the same call continues, or refuses records that are already resolved.
     """
-    if not why.strip():
-        raise IllegalSetting("resolving needs a reason; give one with --why")
+    check_reason(why)
     resolution = DeadLetterState(RESOLVED, int(cluster.clock()), by, why)
     write = partial(_resolve, cluster.names.quarantine, encode_state(resolution).encode())
     return _close(cluster, chosen, "resolving records of the quarantine", write, told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -13,9 +14,10 @@ from confluent_kafka.admin import AdminClient
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.cli.commands.dlq import list_letters, reopen_letters, resend_letters, resolve_letters, show_letter
 from reconsume.cli.common import Here
-from reconsume.delay_levels.errors import TopicNotReady
+from reconsume.delay_levels.errors import TopicNotReady, WriterReplaced
 from reconsume.delay_levels.wire.dead_letter_states import decode_state
-from reconsume.operations.dead_letters import Filter, read_one, read_page
+from reconsume.operations import resolve as resolve_module
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, read_one, read_page, read_these
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import reopen, resolve
 from tests.integration.installation import Installation, installation
@@ -145,3 +147,20 @@ def test_without_the_topic_of_states_letters_are_listed_and_nothing_is_sent(boot
         ):
             with pytest.raises(TopicNotReady, match="reconsume topics apply"):
                 act()
+
+
+def test_who_comes_while_another_person_resolves_is_first(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = with_dead_letters(here, 2)
+
+    def meanwhile(*asked: Any) -> list[DeadLetterRecord]:
+        monkeypatch.setattr(resolve_module, "read_these", read_these)
+        resolve(here.cluster, group, [FIRST], by="bob", why="sent by hand")
+        return read_these(*asked)
+
+    monkeypatch.setattr(resolve_module, "read_these", meanwhile)
+    with pytest.raises(WriterReplaced, match="another process has begun to do the same"):
+        resolve(here.cluster, group, [FIRST, SECOND], by="alice", why="too old")
+    done = resolve(here.cluster, group, [FIRST, SECOND], by="alice", why="too old")
+    assert [(one.before, one.is_changed) for one in done] == [("RESOLVED", False), ("OPEN", True)]
+    found = [one.state for one in read_page(here.cluster, group).records]
+    assert [(one.by, one.why) for one in found if one] == [("alice", "too old"), ("bob", "sent by hand")]
