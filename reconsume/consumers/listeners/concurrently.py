@@ -12,7 +12,7 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, NotNow
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
-from reconsume.consumers.listeners.listener_service import ListenerService
+from reconsume.consumers.listeners.listener_service import REFUSED_MS, ListenerService
 from reconsume.consumers.listeners.waiting_room import WaitingRoom
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.batch import PolledBatch
@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 TIMEOUT_LEVEL: Final = 3
 """The level of a message that timed out (RocketMQ: EX-04)."""
 _SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-_LOCAL_RETRY_MS: Final = 5_000
-"""Wait after a failed send-back (RocketMQ: CC-12, SB-11)."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -196,7 +194,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
         if error is None:
             queue.finish(message)
         elif not queue.dropped:
-            self._room.wait([Chunk(queue, (message.failed_again_locally(),))], _LOCAL_RETRY_MS)
+            self._room.wait([Chunk(queue, (message.failed_again_locally(),))], REFUSED_MS)
             logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
@@ -15,6 +15,9 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
 
 T = TypeVar("T")
+
+REFUSED_MS: Final = 5_000
+"""The wait after a refused send-back, whatever the listener and the level (RocketMQ: CC-12, SB-11)."""
 
 
 @dataclass(kw_only=True, eq=False)

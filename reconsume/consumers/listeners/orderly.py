@@ -13,7 +13,7 @@ from typing import Final
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, NotNow, SendBack, suspend_ms
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
-from reconsume.consumers.listeners.listener_service import ListenerService
+from reconsume.consumers.listeners.listener_service import REFUSED_MS, ListenerService
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeCall
 from reconsume.consumers.partitions.process_queue import ProcessQueue
@@ -24,8 +24,6 @@ from reconsume.delay_levels.wire.send_back_copy import Cause
 
 logger = logging.getLogger(__name__)
 
-_AGAIN_MS: Final = 5_000
-"""Wait after a failed send-back, as with concurrent listeners (RocketMQ: CC-12)."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
@@ -202,7 +200,7 @@ class OrderlyService(ListenerService[Lane]):
             called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
         if told.is_dead:
             one_by_one = len(batch) > 1  # which message of the batch is not worth a retry is unknown
-            self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, told.wait_ms, one_by_one=one_by_one)
+            self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, one_by_one=one_by_one)
         elif told.status is _SUSPEND:
             self._failed(lane, batch, told.wait_ms, told.cause)
         elif told.auto_commit:
@@ -233,14 +231,14 @@ class OrderlyService(ListenerService[Lane]):
         if call is not None:
             call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
         lane.queue.finish_all(front)
-        self._leave(lane, rest, outcome.level, outcome.cause, _AGAIN_MS, one_by_one=outcome.one_by_one)
+        self._leave(lane, rest, outcome.level, outcome.cause, one_by_one=outcome.one_by_one)
 
     def _leave(
-        self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, again_ms: int, *, one_by_one: bool
+        self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, *, one_by_one: bool
     ) -> None:
         """Send the batch back, or first repeat each of its messages alone."""
         if not one_by_one:
-            self._send_back(lane, batch, level, cause, self.max_reconsume_times, again_ms)
+            self._send_back(lane, batch, level, cause, self.max_reconsume_times)
             return
         logger.info("one of %r is not worth a retry: delivering each alone", batch)
         with self._changed:
@@ -256,40 +254,34 @@ class OrderlyService(ListenerService[Lane]):
                 self._put_back(lane, again, wait_ms)
         for message in again:
             self.sender.log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
-        self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max, wait_ms)
+        self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max)
 
     def _send_back(
-        self,
-        lane: Lane,
-        messages: Sequence[Message],
-        level: int,
-        cause: Cause | None,
-        maximum: int | None,
-        again_ms: int,
+        self, lane: Lane, messages: Sequence[Message], level: int, cause: Cause | None, maximum: int | None
     ) -> None:
         """Send messages back; those behind them wait for the acknowledgement. Dropped partitions have another owner."""
         if lane.queue.dropped:
             return
         with self._changed:
             lane.leaving += len(messages)
-        left = partial(self._left, lane, again_ms)
+        left = partial(self._left, lane)
         for message in messages:
             self.sender.send_back(FailedMessage(lane.queue, message, level, cause, maximum, left, counts_here=True))
 
-    def _left(self, lane: Lane, wait_ms: int, failed: FailedMessage, error: SendBackFailed | None) -> None:
+    def _left(self, lane: Lane, failed: FailedMessage, error: SendBackFailed | None) -> None:
         """Finish a message whose send-back is acknowledged, or schedule another try (RocketMQ: OR-07)."""
         message = failed.message
         if error is None:
             lane.queue.finish(message)
-        else:
-            logger.warning("%r was not sent back, delivering it again: %s", message, error)
         with self._changed:
             lane.leaving -= 1
             if error is not None:
-                self._put_back(lane, [self._count(lane, message)], wait_ms)
+                self._put_back(lane, [self._count(lane, message)], REFUSED_MS)
             is_idle = not lane.queued
         if is_idle:
             self._end(lane)
+        if error is not None:
+            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
     def _count(self, lane: Lane, message: Message) -> Message:
         lane.queue.failed(message)

@@ -156,6 +156,14 @@ def test_in_order_a_listed_error_is_dead_in_its_first_failure_and_the_next_one_w
     assert safe_offset(world.queue) == 2
 
 
+def test_in_order_a_refused_dead_letter_waits_5_s_as_every_refused_send_back() -> None:
+    world = in_order(hopeless(0))
+    world.writer.answers = [SendBackFailed("refused")]
+    world.read(*flights(0, 1)).run()
+    assert world.after(4_999).calls == [[0]]
+    assert world.after(1).calls == [[0], [0]]
+
+
 def test_in_order_another_error_waits_in_its_place() -> None:
     def fail(_batch: list[int], _context: Any) -> None:
         raise ConnectionError("refused")

@@ -204,7 +204,8 @@ def test_a_dead_letter_that_is_refused_is_given_to_the_listener_again() -> None:
     world.writer.answers = [SendBackFailed("too large")]
     world.read(*flights(0, 1)).run()
     assert world.calls == [[0]]
-    world.after(1_000)
+    assert world.after(4_999).calls == [[0]], "5 s, as after every refused send-back"
+    world.after(1)
     assert (world.calls, world.counts) == ([[0], [0]], [[0], [1]])
     world.writer.waiting.pop()(None)
     assert world.run().calls == [[0], [0], [1]]
