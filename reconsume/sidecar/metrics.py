@@ -5,10 +5,11 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
+from reconsume.consumers.observing.consumer_metrics import Labels
 
 
 class SidecarMetrics:
-    """The metrics of the API. Labels have few values, never topics, keys or partitions.
+    """The metrics of the API. Labels have few values, never topics, keys or partitions; further groups share one.
 
     Args:
         registry: the Prometheus registry.
@@ -18,8 +19,13 @@ class SidecarMetrics:
         self.registry = registry
         self.requests = metric("reconsume_sidecar_requests").counter(registry)
         self.seconds = metric("reconsume_sidecar_request_duration_seconds").histogram(registry)
-        self.send_backs = metric("reconsume_sidecar_send_backs").counter(registry)
+        self._groups = Labels()
+        self._send_backs = metric("reconsume_sidecar_send_backs").counter(registry)
         self.waiting = metric("reconsume_sidecar_waiting_send_backs").gauge(registry)
+
+    def sent_back(self, group: str, outcome: str) -> None:
+        """Count a send-back."""
+        self._send_backs.labels(self._groups.of(group), outcome).inc()
 
 
 class PushMetrics:

@@ -16,9 +16,23 @@ from reconsume.consumers.observing.hooks import (
     SendMessageBackContext,
 )
 
-OTHER_TOPICS: Final = "(other)"
-_MOST_TOPICS: Final = 200
-"""The maximum of origin topics with a label of their own: headers of clients must not fill the memory."""
+OTHERS: Final = "(other)"
+_MOST_LABELS: Final = 200
+
+
+class Labels:
+    """Label values that clients name; after the first 200, new ones share `(other)`, so they never fill the memory."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, name: str) -> str:
+        """Return the label value for a name."""
+        if name not in self._known:
+            if len(self._known) >= _MOST_LABELS:
+                return OTHERS
+            self._known.add(name)
+        return name
 
 
 class ConsumerMetrics(ConsumeMessageHook):
@@ -32,7 +46,7 @@ class ConsumerMetrics(ConsumeMessageHook):
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._topics: set[str] = set()
+        self._topics = Labels()
         self._ok = metric("reconsume_consumer_ok").counter(registry)
         self._failed = metric("reconsume_consumer_failed").counter(registry)
         self._rt = metric("reconsume_consumer_rt_seconds").histogram(registry)
@@ -79,10 +93,4 @@ class ConsumerMetrics(ConsumeMessageHook):
         return Tally(self._labels(group, message) for message in messages)
 
     def _labels(self, group: str, message: Message) -> tuple[str, str, str]:
-        topic = message.topic
-        if topic not in self._topics:
-            if len(self._topics) >= _MOST_TOPICS:
-                topic = OTHER_TOPICS
-            else:
-                self._topics.add(topic)
-        return group, topic, message.kafka.topic
+        return group, self._topics.of(message.topic), message.kafka.topic

@@ -121,7 +121,7 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics) -> None
 
         async def one(record: RecordToSendBack, key: str | None) -> Answer:
             answer = await backend.send_back(group, record, key, caller)
-            metrics.send_backs.labels(group, answer.outcome).inc()
+            metrics.sent_back(group, answer.outcome)
             return answer
 
         if isinstance(body, Batch):

@@ -58,8 +58,9 @@ class Shares:
         left = self.free - count
         if left < 0 or (not self._has_one_owner and self._of[owner] + count > _SHARE_OF_FREE * (left + 1)):
             return False
-        self._taken += count
-        self._of[owner] += count
+        if count:  # an owner of nothing returns nothing, and callers make up any number of owners
+            self._taken += count
+            self._of[owner] += count
         return True
 
     async def wait(self, owner: str, count: int = 1) -> int:

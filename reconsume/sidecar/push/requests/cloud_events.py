@@ -8,13 +8,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final, Self
 from urllib.parse import quote, unquote
 
 from reconsume.consumers.message import Message
 
 OCTETS: Final = "application/octet-stream"
+MOST_TOPICS: Final = 1_000
+"""The maximum of remembered paths: headers name origin topics, and clients write headers."""
 _PREFIX: Final = "ce_"
 _LAST_MS: Final = 253_402_300_799_000
 REQUIRED: Final = frozenset({"id", "source", "type", "specversion"})
@@ -103,7 +105,7 @@ def content_type_of(message: Message) -> str | None:
     return None
 
 
-@cache
+@lru_cache(maxsize=MOST_TOPICS)
 def _source(topic: str) -> str:
     return f"/kafka/topics/{quote(topic)}"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import quote, quote_from_bytes
 
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.sidecar.push.requests.cloud_events import (
+    MOST_TOPICS,
     OCTETS,
     REQUIRED,
     CloudEvent,
@@ -253,7 +254,7 @@ def requests_of(settings: PushSettings, max_times: Callable[[], int], routes: Ma
     """
     template, pubsub = settings.route_template, quote(settings.pubsub, safe="")
 
-    @cache
+    @lru_cache(maxsize=MOST_TOPICS)
     def route(topic: str) -> str:
         return template.format(topic=quote(topic, safe=""), pubsub=pubsub)
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Message
-from reconsume.consumers.observing.consumer_metrics import OTHER_TOPICS, ConsumerMetrics
+from reconsume.consumers.observing.consumer_metrics import OTHERS, ConsumerMetrics
 from reconsume.consumers.partitions.process_queue import Chunk
 from reconsume.delay_levels.errors import SendBackFailed
 from tests.unit.consumers.doubles import RETRY_TOPIC, RecordingWriter, chunk_of, message_at
@@ -113,7 +113,7 @@ def test_what_headers_say_of_their_origin_cannot_fill_the_memory() -> None:
         counted.consume(chunk_with(message_at(0, topic=RETRY_TOPIC, headers=list(headers))))
     assert counted.value("ok_total", topic="topic-0", physical_topic=RETRY_TOPIC) == 1
     assert counted.value("ok_total", topic="topic-299", physical_topic=RETRY_TOPIC) is None
-    assert counted.value("ok_total", topic=OTHER_TOPICS, physical_topic=RETRY_TOPIC) == 100
+    assert counted.value("ok_total", topic=OTHERS, physical_topic=RETRY_TOPIC) == 100
 
 
 @pytest.mark.rule("ST-01")

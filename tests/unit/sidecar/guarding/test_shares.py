@@ -136,3 +136,11 @@ def test_a_thread_is_not_free_before_its_call_returns_though_nobody_waits() -> N
         asyncio.run(asyncio.wait_for(run(), FOR_EVER))
     finally:
         answered.set()
+
+
+def test_owners_of_nothing_take_no_memory() -> None:
+    shares = Shares(100)
+    for number in range(10):
+        assert shares.take(f"group made-up-{number}", 0)
+    assert shares.take("real", 3)
+    assert dict(shares._of) == {"real": 3}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.wire.properties import Header
+from reconsume.sidecar.push.requests import cloud_events
 from reconsume.sidecar.push.requests.cloud_events import decoded, header_name, header_value
 from reconsume.sidecar.push.requests.requests import (
     AppRequest,
@@ -23,7 +24,9 @@ from reconsume.sidecar.push.requests.requests import (
     KnativeRequests,
     NativeRequests,
     ReconsumeHeaders,
+    requests_of,
 )
+from reconsume.sidecar.push.settings import PushSettings
 from tests.unit.consumers.doubles import APPENDED_MS, RETRY_TOPIC, message_at
 
 OWN_HEADERS = ReconsumeHeaders("departures", lambda: 16, 30_000)
@@ -339,3 +342,17 @@ def test_a_born_timestamp_that_no_calendar_has_does_not_stop_a_message() -> None
     headers_of_it = [one for one in RETRIED if one[0] != "BORN_TIMESTAMP"] + [("BORN_TIMESTAMP", b"9" * 18)]
     found = native(message_at(5, topic=RETRY_TOPIC, headers=headers_of_it))
     assert found["ce-time"].startswith("9999-12-31")
+
+
+def test_made_up_origin_topics_take_no_memory() -> None:
+    native: Any = requests_of(PushSettings(group="departures", topics={"flights": "*"}), lambda: 16, {})
+    for number in range(1_100):
+        made_up: list[Header] = [("RETRY_TOPIC", b"made-up-%d" % number), *RETRIED[1:]]
+        [(_, source)] = [
+            one
+            for one in native.of([message_at(0, topic=RETRY_TOPIC, headers=made_up)], []).headers
+            if one[0] == "ce-source"
+        ]
+        assert source == f"/kafka/topics/made-up-{number}"
+    assert native.route.cache_info().currsize == 1_000
+    assert cloud_events._source.cache_info().currsize == 1_000
