@@ -13,7 +13,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
-from reconsume.bridge.kafka.clients import clients_of, clock_of
+from reconsume.bridge.kafka.clients import clients_of
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.user_callbacks import with_guarded
@@ -201,7 +201,7 @@ class LoopBuilder:
             max_reconsume_times=settings.max_reconsume_times,
             batch_size=settings.batch_size,
             dead_letter_on=settings.dead_letter_on,
-            clock=clock_of(settings.conf),
+            clock=clients_of(settings.conf).steady_clock,
         )
         service.pool = (
             make_pool(listener, settings.threads, service.consume_all, service.consume_async)

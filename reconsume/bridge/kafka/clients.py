@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -55,6 +56,11 @@ class Clients:
     def clock(self) -> Clock:
         """Return the clock, in milliseconds."""
         return now_ms
+
+    @property
+    def steady_clock(self) -> Clock:
+        """Return the clock for durations, in milliseconds: a step of the system clock does not move it."""
+        return monotonic_ms
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         """A consumer with librdkafka's settings."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, NotNow
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
@@ -41,7 +41,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
     def __post_init__(self) -> None:
         self._on_sent_back = self._sent_back  # one bound method for all chunks
         # Read before every call: a Python function would cost a tenth of the throughput of single messages.
-        self._seconds = time.time if self.clock is now_ms else lambda: self.clock() / 1_000
+        self._seconds = time.monotonic if self.clock is monotonic_ms else lambda: self.clock() / 1_000
         self._is_plain = self.circuit_breaker is None and self.sender.hooks is None
         self._room = WaitingRoom(self.clock, self.sender.log.group, self.circuit_breaker)
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listeners.listener_pool import ListenerPool
 from reconsume.consumers.message import Message
@@ -31,7 +32,7 @@ class ListenerService(ABC, Generic[T]):
             message is tried in its place; None for no limit (RocketMQ: OR-03).
         batch_size: messages in one call.
         dead_letter_on: exceptions that go to the dead-letter topic without a retry.
-        clock: returns milliseconds.
+        clock: returns milliseconds, for durations alone; the system clock may be set.
         pool: calls `consume_all` or `consume_async`; set by the maker of the service.
     """
 
@@ -40,7 +41,7 @@ class ListenerService(ABC, Generic[T]):
     max_reconsume_times: int | None = None
     batch_size: int = 1
     dead_letter_on: ExceptionClasses = ()
-    clock: Clock = now_ms
+    clock: Clock = monotonic_ms
     pool: ListenerPool[T] = field(init=False)
 
     @abstractmethod

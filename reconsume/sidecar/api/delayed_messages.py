@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.consumers.delayed.delay_producer import DelayProducer
 from reconsume.delay_levels.errors import RecordTooLarge
@@ -33,7 +33,7 @@ class DelayedMessages:
         self._threads = threads
         self._names = settings.names
         self._once: Once[SentMessage] = Once(
-            sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, now_ms
+            sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, monotonic_ms
         )
         # Otherwise brokers that create topics automatically would create one for each misspelt name.
         self._admin = KafkaAdmin(settings.client_settings(), "reconsume-sidecar")

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.event_loops import future_of
 from reconsume.bridge.reading.recent_send_backs import attempt_of
@@ -86,7 +87,7 @@ class SendBacks:
         self._once: Once[Answer] = Once(
             sidecar.remember_minutes * 60_000,
             sidecar.limits.records_in_flight,
-            now_ms,
+            monotonic_ms,
             has_one_owner=len(sidecar.groups) == 1,
         )
         self._threads = threads
@@ -154,7 +155,7 @@ class SendBacks:
         subject = (request.group, record.position, stored.reconsume_times)
         key = subject if idempotency_key is None else (request.group, idempotency_key)
         attempt = attempt_of(request.group, stored.origin_message_id, stored.reconsume_times + 1, request.headers)
-        written = self._earlier.get(attempt, now_ms())
+        written = self._earlier.get(attempt, monotonic_ms())
         # A recreated topic has other records at its old places.
         if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
             level = None if written.dead_letter else written.level

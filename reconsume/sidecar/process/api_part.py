@@ -8,6 +8,7 @@ from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.reading.recent_send_backs import recent_send_backs
 from reconsume.bridge.scheduler.service import starting_groups
@@ -61,7 +62,7 @@ class ApiPart:
         memory = Shares(int(limits.memory_mib * _MIB), has_one_owner=has_one_owner)
         self._threads = Threads(_BLOCKING_CALLS, sidecar.answer_seconds / 2)
         self._follower = GroupsFollower(base, settings.names.groups, starting_groups(settings))
-        self._watch = KafkaWatch(base, settings.names, now_ms)
+        self._watch = KafkaWatch(base, settings.names)
         self._views = GroupViews(settings, self._groups)
         self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
         backend = Backend(self.require_ready, self._views, self.send_back, self.send, self._threads)
@@ -71,7 +72,7 @@ class ApiPart:
             body_bytes=int(limits.body_mib * _MIB),
             memory=memory,
             rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
-            clock=now_ms,
+            clock=monotonic_ms,
             metrics=metrics,
         )
         self._server = api_server(guard, sidecar)
@@ -144,6 +145,10 @@ class ApiPart:
                 self._preparing = str(error)
                 logger.warning("%s; trying again", error)
                 self._stop.wait(_AGAIN_SECONDS)
+            except Exception as error:
+                self._preparing = f"{error!r}; the sidecar's log says more"
+                logger.exception("the start failed, trying again")
+                self._stop.wait(_AGAIN_SECONDS)
             else:
                 self._ready.set()
                 return
@@ -173,5 +178,5 @@ class ApiPart:
         )
         # The newest come first.
         for attempt, written in found:
-            self._earlier.add(attempt, written, now_ms())
+            self._earlier.add(attempt, written, monotonic_ms())
         self._earlier.log(minutes)

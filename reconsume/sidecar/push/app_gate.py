@@ -7,7 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.listener import NotNow
 
 logger = logging.getLogger(__name__)
@@ -48,10 +49,10 @@ class AppGate:
         clock: returns milliseconds.
 
     Attributes:
-        down_since: since when the app is unreachable, in milliseconds; None if it is reachable.
+        down_since: since when the app is unreachable, by the clock; None if it is reachable.
     """
 
-    def __init__(self, group: str, clock: Clock = now_ms) -> None:
+    def __init__(self, group: str, clock: Clock = monotonic_ms) -> None:
         self._group = group
         self._clock = clock
         self.down_since: float | None = None

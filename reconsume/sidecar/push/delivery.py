@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import uvloop
 
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.event_loops import takes_turns
 from reconsume.consumers.listener import (
@@ -59,7 +60,7 @@ class PushDelivery:
         life: the life cycle of the process.
         policy: returns the group's current levels.
         metrics: the metrics to update.
-        clock: returns milliseconds.
+        clock: the clock of the consumer, in milliseconds.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class PushDelivery:
         life: Life,
         policy: Callable[[], RetryPolicy],
         metrics: PushMetrics,
-        clock: Clock = now_ms,
+        clock: Clock = monotonic_ms,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -140,7 +141,8 @@ class PushDelivery:
             self._tell_down()
 
     def _tell_down(self) -> None:
-        self._down_since.set((self._gate.down_since or 0) / 1000)
+        since = self._gate.down_since
+        self._down_since.set(0 if since is None else (now_ms() - (self._clock() - since)) / 1000)
 
     def is_alive(self, seconds: float) -> bool:
         """Return whether its event loop makes progress within `seconds`; for other threads."""
@@ -178,9 +180,9 @@ class PushDelivery:
         self, answer: AppAnswer | NoAnswer, request: AppRequest, messages: Sequence[Message], entry: Entry
     ) -> PushVerdict:
         now, place = self._clock(), messages[0].kafka[:3]
-        verdict = self._judge(answer, size=len(messages), now_ms=now)
+        verdict = self._judge(answer, size=len(messages), now_ms=now_ms())
         if verdict.meaning is Meaning.HOLD:
-            verdict = self._held(answer, messages, entry, now)
+            verdict = self._held(answer, messages, entry)
         elif isinstance(answer, AppAnswer):
             self._gate.answered(messages[0].msg_id)
         self._outcomes[verdict.meaning].inc()
@@ -193,7 +195,7 @@ class PushDelivery:
         self._warn(verdict.row)
         return verdict
 
-    def _held(self, answer: AppAnswer | NoAnswer, messages: Sequence[Message], entry: Entry, now: float) -> PushVerdict:
+    def _held(self, answer: AppAnswer | NoAnswer, messages: Sequence[Message], entry: Entry) -> PushVerdict:
         """Return the verdict on a message that crashes the app; any other waits.
 
         Raises:
@@ -207,7 +209,7 @@ class PushDelivery:
                 *(self._settings.group, *messages[0].kafka[:3]),
             )
             reason = f"the app crashed repeatedly when it had only this message, and answered others: {reason}"
-            return self._judge(NoAnswer(reason, repeated=True), size=len(messages), now_ms=now)
+            return self._judge(NoAnswer(reason, repeated=True), size=len(messages), now_ms=now_ms())
         self._outcomes[Meaning.HOLD].inc()
         raise self._quiescing() if self._life.is_quiescing else away
 

@@ -14,7 +14,6 @@ from confluent_kafka import KafkaException
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import transactional_settings
-from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.reading.record_reader import read_again
@@ -151,7 +150,7 @@ def by_a_delayed_message(conf: Conf) -> None:
 
 
 def by_the_health_of_a_sidecar(conf: Conf) -> None:
-    watch = KafkaWatch(conf, TopicNames(), now_ms)
+    watch = KafkaWatch(conf, TopicNames())
     watch.ask_once()
     raise KafkaNotReachable(watch.checks()["kafka"])
 
