@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
+
+logger = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 5.0
 _WINDOW_MS: Final = 30_000.0
@@ -24,7 +28,7 @@ class KafkaWatch:
         clock: returns milliseconds.
     """
 
-    def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock) -> None:
+    def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock = monotonic_ms) -> None:
         self._admin = KafkaAdmin(base, "reconsume-sidecar-watch")
         self._needed = (names.send_back, names.delay(0))
         self._clock = clock
@@ -55,6 +59,11 @@ class KafkaWatch:
             found = self._admin.partitions(self._needed)
         except ReconsumeError as error:
             self._error = str(error)
+            return
+        except Exception as error:
+            # Without an answer the process becomes unready; the next one makes it ready again.
+            logger.exception("asking Kafka failed, trying again")
+            self._error = repr(error)
             return
         self._answered_ms = self._clock()
         self._missing = [topic for topic in self._needed if topic not in found]
