@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import NoneType
@@ -16,9 +15,10 @@ from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
-from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
+from reconsume.bridge.process.user_callbacks import with_guarded
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
+from reconsume.consumers.delayed.acknowledged_producer import AcknowledgedProducer
 from reconsume.consumers.delayed.delay_wish import DelayWish
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, TopicNotReady
@@ -54,7 +54,6 @@ MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
 """Chooses one of a topic's partitions for an argument, such as an order number."""
 
 _Given = list[tuple[str, str | bytes | None]]
-_SERVE_SECONDS: Final = 0.1
 _LOADED_SECONDS: Final = 15.0
 _MAX_RETRIES: Final = 100
 
@@ -72,28 +71,6 @@ class SendResult:
     msg_id: str
     topic: str
     stored: Position
-
-
-class _Sent(ProducedRecord):
-    """A message in flight; `stored` is its place after the acknowledgement."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.stored: Future[Position] = Future()
-
-    @property
-    def doing(self) -> str:
-        """Return the beginning of error messages."""
-        return f"sending to {self.topic}"
-
-    def written(self, partition: int, offset: int, stored_ms: int) -> None:
-        """Note the acknowledgement."""
-        del stored_ms
-        self.stored.set_result(Position(self.topic, partition, offset))
-
-    def refused(self, error: ReconsumeError) -> None:
-        """Note that the message is not stored, or that the outcome is unknown."""
-        self.stored.set_exception(error)
 
 
 class DelayProducer:
@@ -131,7 +108,8 @@ class DelayProducer:
             raise IllegalSetting(f"send_msg_timeout must be at least 100 ms, not {send_msg_timeout}")
         self._names = TopicNames(topic_prefix)
         self._own_table = None if delay_levels is None else DelayLevels.parse(delay_levels)
-        self._base = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
+        of_user = with_guarded(conf or {}, ("error_cb", "stats_cb", "throttle_cb"))
+        self._base = of_user | {"bootstrap.servers": bootstrap_servers}
         self._clock = clock_of(self._base)
         self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
         # One produce call with the timeout of all tries: librdkafka repeats it under the same sequence number, so
@@ -139,17 +117,12 @@ class DelayProducer:
         patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retries)
         # Brokers may create the program's own topics, as for any producer; reconsume's topics are looked up before.
         base = {"allow.auto.create.topics": True} | self._base
-        self._producer = LastingProducer(
-            producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
-        )
-        self._patience_seconds = patience / 1000
+        settings = producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
+        self._producer = AcknowledgedProducer(settings, patience / 1000)
         self._existing = ExistingTopics(KafkaAdmin(self._base, self._client_id))
         self._follower: GroupsFollower | None = None
         self._lanes = LanePartitions(lambda: Groups() if self._follower is None else self._follower.groups)
         self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="reconsume-delay-producer", daemon=True)
-        self._thread.start()
 
     def send(
         self,
@@ -196,7 +169,7 @@ class DelayProducer:
             tags=(str, NoneType),
             keys=(str, NoneType),
         )
-        self._require_open()
+        self._producer.require_open()
         now = self._clock()
         wish = DelayWish.of(delay_level, deliver_at, delay, now)
         self._check_target(topic)
@@ -228,19 +201,22 @@ class DelayProducer:
         due_ms = withdrawable_until_ms(of_type(msg_id, "msg_id", str))
         if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
-        self._require_open()
+        self._producer.require_open()
         topic = self._names.cancel
         self._require(topic, "create it: reconsume topics apply")
         asking: _Given = [(TIMER_DEL_UNIQKEY, msg_id), (TIMER_DELIVER_MS, str(due_ms))]
         self._produce(topic, -1, msg_id.encode(), None, asking)
 
     def close(self) -> None:
-        """Close the connections; every `send` has returned before."""
+        """Close the connections; every `send` has returned before.
+
+        Raises:
+            IllegalSetting: called from a callback of `conf`.
+        """
+        self._producer.stop()
         with self._lock:
-            self._closing.set()
             if self._follower is not None:
                 self._follower.close()
-        self._thread.join()
         self._producer.close()
 
     def __enter__(self) -> Self:
@@ -278,10 +254,11 @@ class DelayProducer:
     def _groups(self) -> Groups:
         """Return the contents of GROUPS; the first delayed message starts to follow the topic."""
         with self._lock:
+            self._producer.require_open()  # nobody would close a follower that starts now
             if self._follower is None:
                 self._follower = GroupsFollower(self._base, self._names.groups, Groups())
                 self._follower.start()
-        if not self._follower.wait_until_loaded(self._closing, _LOADED_SECONDS):
+        if not self._follower.wait_until_loaded(self._producer.stopping, _LOADED_SECONDS):
             why = f": {self._follower.trouble}" if self._follower.trouble else ""
             raise KafkaNotReachable(f"topic {self._names.groups} was not read within 15 s{why}")
         return self._follower.groups
@@ -314,31 +291,11 @@ class DelayProducer:
             raise TopicNotReady(f"topic {topic} does not exist ({why})") from None
 
     def _produce(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: _Given) -> Position:
-        sent = _Sent(topic)
-        while True:
-            self._require_open()
-            try:
-                self._producer.write(sent, topic, value, key, partition, headers)
-            except BufferError:
-                self._closing.wait(_SERVE_SECONDS)
-            else:
-                break
-        # librdkafka reports within the timeout of the producer; the rest is for a machine under load.
         try:
-            return sent.stored.result(self._patience_seconds + _LOADED_SECONDS)
-        except TimeoutError:
-            raise KafkaNotReachable(f"{sent.doing}: no answer in time; it may have been stored") from None
+            return self._producer.store(topic, partition, key, value, headers)
         except ReconsumeError:
             self._existing.forget(topic)
             raise
-
-    def _require_open(self) -> None:
-        if self._closing.is_set():
-            raise IllegalSetting("this producer is closed; create a new one")
-
-    def _serve(self) -> None:
-        while not self._closing.is_set():
-            self._producer.serve(_SERVE_SECONDS)
 
 
 def _checked_headers(headers: Sequence[Header], properties: Mapping[str, str]) -> _Given:

@@ -55,7 +55,7 @@ def test_a_start_goes_on_after_any_error_and_tells_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(api_part, "_AGAIN_SECONDS", 0.0)
     settings = ProcessSettings(
         bootstrap_servers="127.0.0.1:1",
-        sidecar={"listen": {"port": 0}, "remember_minutes": 0},  # type: ignore[arg-type]
+        sidecar={"listen": {"port": 0}, "remember_minutes": 0},
     )
     part = ApiPart(settings, SidecarMetrics(CollectorRegistry()))
     told: list[str | None] = []

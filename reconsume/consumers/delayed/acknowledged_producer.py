@@ -1,0 +1,133 @@
+"""A producer whose calls return when the brokers have acknowledged the record."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.wire.send_back_copy import Position
+
+logger = logging.getLogger(__name__)
+
+_SERVE_SECONDS: Final = 0.1
+_LATE_SECONDS: Final = 15.0
+"""librdkafka reports within the timeout of the producer; this is for a machine under load."""
+
+
+class _Sent(ProducedRecord):
+    """A message in flight; `stored` is its place after the acknowledgement."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.stored: Future[Position] = Future()
+
+    @property
+    def doing(self) -> str:
+        """Return the beginning of error messages."""
+        return f"sending to {self.topic}"
+
+    def written(self, partition: int, offset: int, stored_ms: int) -> None:
+        """Note the acknowledgement."""
+        del stored_ms
+        self.stored.set_result(Position(self.topic, partition, offset))
+
+    def refused(self, error: ReconsumeError) -> None:
+        """Note that the message is not stored, or that the outcome is unknown."""
+        self.stored.set_exception(error)
+
+
+class AcknowledgedProducer:
+    """Safe to use from several threads, but not from callbacks of its settings: its own thread calls them.
+
+    Guarantees: no exception ends the thread that serves acknowledgements; without it, every `store` would time out.
+    Test: tests/unit/consumers/delayed/test_producer_callbacks.py.
+
+    Args:
+        settings: librdkafka settings.
+        patience_seconds: librdkafka's own timeout of a record.
+
+    Attributes:
+        stopping: set by `stop`.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], patience_seconds: float) -> None:
+        self._producer = LastingProducer(settings)
+        self._patience_seconds = patience_seconds
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self.stopping = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="reconsume-delay-producer", daemon=True)
+        self._thread.start()
+
+    def store(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, str | bytes | None]],
+    ) -> Position:
+        """Produce a record; return its place.
+
+        Raises:
+            IllegalSetting: the producer is closed, or a callback of its settings has called.
+            KafkaNotReachable: no acknowledgement in time; the record may have been stored.
+            KafkaRefused: the cluster refused.
+        """
+        sent = _Sent(topic)
+        while True:
+            self.require_open()
+            try:
+                self._producer.write(sent, topic, value, key, partition, headers)
+            except BufferError:
+                self.stopping.wait(_SERVE_SECONDS)
+            else:
+                break
+        try:
+            return sent.stored.result(self._patience_seconds + _LATE_SECONDS)
+        except TimeoutError:
+            raise KafkaNotReachable(f"{sent.doing}: no answer in time; it may have been stored") from None
+
+    def require_open(self) -> None:
+        """Raise `IllegalSetting` if the producer is closed, or in a callback of its settings."""
+        self._require_another_thread()
+        if self.stopping.is_set():
+            raise IllegalSetting("this producer is closed; create a new one")
+
+    def stop(self) -> None:
+        """Take no more records.
+
+        Raises:
+            IllegalSetting: a callback of the settings has called.
+        """
+        self._require_another_thread()
+        self.stopping.set()
+
+    def close(self) -> None:
+        """Stop, and close the connections; any thread may call this again."""
+        self.stop()
+        with self._closing:
+            self._thread.join()
+            if not self._is_closed:  # confluent-kafka refuses to close a producer twice
+                self._is_closed = True
+                self._producer.close()
+
+    def _require_another_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise IllegalSetting(
+                "a callback of conf cannot use its producer, whose acknowledgements wait for the callback; hand the "
+                "work to another thread"
+            )
+
+    def _serve(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self._producer.serve(_SERVE_SECONDS)
+            except Exception:
+                logger.exception("serving acknowledgements failed, trying again")
+                self.stopping.wait(_SERVE_SECONDS)
