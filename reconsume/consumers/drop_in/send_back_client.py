@@ -85,8 +85,10 @@ class SendBackClient:
                 check_group_consumes(self._settings.group, follower.groups)
                 self._make_delay_topics(follower.groups)
                 make_retry_topic(self._settings, follower.groups, self._stop)
-        except ReconsumeError as error:
-            logger.error("%s", error)  # noqa: TRY400 - it is raised in `prepare` too, if that still waits
+        except Exception as error:
+            own = isinstance(error, ReconsumeError)  # its text is complete
+            # It is raised in `prepare` too, if that still waits.
+            logger.error("group %s: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
             self._prepared.set_exception(error)
         else:
             self._prepared.set_result(None)
