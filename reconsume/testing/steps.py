@@ -319,10 +319,7 @@ class InMemoryClients(Clients):
         """Return the manual clock."""
         return self._clock
 
-    @property
-    def steady_clock(self) -> Clock:
-        """Return the manual clock."""
-        return self._clock
+    steady_clock = clock
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         """Make a consumer whose loop is stepped."""
