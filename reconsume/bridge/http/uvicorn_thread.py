@@ -195,12 +195,11 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the size of complete headers."""
-        self._of_this_head = _NO_HEAD
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self._limits.header_bytes:
             self._refusal = _TOO_LARGE
             raise ValueError  # the parser stops, and the base class answers by `send_400_response`
-        self._stage = _Stage.BODY
         super().on_headers_complete()
+        self._of_this_head, self._stage = _NO_HEAD, _Stage.BODY
 
     def on_message_complete(self) -> None:
         """Allow the next request on this connection."""
@@ -233,7 +232,16 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._refuse(self._refusal)
 
     def _refuse(self, status: int) -> None:
-        self.transport.write(self._refusals[status])
+        """Close the connection, with an answer if clients cannot take it for that of another request."""
+        is_open = self.cycle is not None and not self.cycle.response_complete
+        if self._of_this_head >= 0:  # the refused request has no headers yet, and `cycle` is the one before it
+            may_answer = not is_open
+        else:
+            may_answer = is_open and not self.cycle.response_started and not self.pipeline
+        if may_answer:
+            if is_open:
+                self.cycle.disconnected = True  # the application's own answer would be a second one
+            self.transport.write(self._refusals[status])
         self.transport.close()
 
     def _set_timer(self) -> None:
@@ -253,10 +261,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         """Answer a slow client if it has begun a request; close the connection."""
-        if self._stage in (_Stage.HEAD, _Stage.BODY) and not self._is_answered():
+        if self._stage in (_Stage.HEAD, _Stage.BODY):
             self._refuse(_TOO_SLOW)
         else:
             self.abort()
-
-    def _is_answered(self) -> bool:
-        return self._stage is _Stage.BODY and self.cycle.response_started

@@ -7,6 +7,7 @@ import io
 import logging
 import re
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from reconsume.bridge.http.open_connections import ConnectionLimits, OpenConnect
 
 logger = logging.getLogger(__name__)
 
-Start = Callable[[str, list[tuple[str, str]]], Any]
+Start = Callable[..., Any]
 """WSGI's `start_response`."""
 WORKERS: Final = 8
 """Threads that answer; further requests wait."""
@@ -84,7 +85,8 @@ class WsgiThread:
         self._sockets = sockets
         host, port = sockets[0].getsockname()[:2]
         environ = {"SERVER_NAME": host, "SERVER_PORT": str(port), "SCRIPT_NAME": "", "CONTENT_LENGTH": ""}
-        self._wsgi = SimpleNamespace(base_environ=environ, get_app=lambda: application)
+        self._wsgi = SimpleNamespace(base_environ=environ, get_app=lambda: self._whole_answer)
+        self._application = application
         self.address = shown_address(sockets[0])
         self._limits = limits
         self._open = OpenConnections(limits.connections, name)
@@ -153,6 +155,15 @@ class WsgiThread:
             return await asked.answer
         finally:
             connection.is_waiting = True
+
+    def _whole_answer(self, environ: dict[str, Any], start: Start) -> list[bytes]:
+        """Call the application; half of an answer would look like a whole one."""
+        try:
+            return [b"".join(self._application(environ, start))]
+        except Exception:
+            logger.exception("a request to %s failed", self.address)
+            start("500 Internal Server Error", [("Content-Type", "text/plain")], sys.exc_info())
+            return [b"500 Internal Server Error\n"]
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:

@@ -199,3 +199,37 @@ def test_requests_in_a_pipeline_and_in_pieces_are_answered(loop: str) -> None:
 def test_what_is_no_request_is_refused(loop: str, sent: bytes, status: int) -> None:
     with serving(App(), loop=loop) as address:
         assert answer_of(connect(address, sent)) == REFUSALS[status]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x02\x00", HEAD, HEAD + b"x: " + b"y" * 5_000, b"GET /%s" % (b"a" * 70_000)]
+)
+def test_a_bad_request_in_a_pipeline_is_not_answered_in_the_place_of_the_one_before(loop: str, sent: bytes) -> None:
+    app = App()
+    with serving(app, replace(PATIENT, head_seconds=0.2), loop) as address:
+        connection = connect(address, b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert app.begun.acquire(timeout=_SECONDS)
+        connection.sendall(sent)
+        assert ended(connection)
+        app.go_on.set()
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_body_that_turns_bad_after_the_answer_began_gets_no_second_answer(loop: str, is_whole: bool) -> None:
+    class Hasty(App):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            del scope
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"[: 1 + is_whole], "more_body": not is_whole})
+            self.begun.release()
+            while (await receive())["type"] != "http.disconnect":
+                """The rest of the body."""
+
+    app = Hasty()
+    with serving(app, loop=loop) as address:
+        connection = connect(address, b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        assert app.begun.acquire(timeout=_SECONDS)
+        connection.sendall(b"no number\r\n")
+        answered = answer_of(connection)
+    assert answered.count(b"HTTP/1.1 ") == 1
+    assert answered.startswith(b"HTTP/1.1 200 ")

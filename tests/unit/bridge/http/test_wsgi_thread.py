@@ -138,13 +138,13 @@ def test_an_answer_that_has_begun_is_given_when_the_server_closes() -> None:
     assert answer_of(asked).endswith(b"/last")
 
 
-def test_an_application_that_fails_ends_no_thread(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_application_that_fails_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     def wrong(_environ: dict[str, Any], _start: Start) -> Iterable[bytes]:
         raise ValueError("planted")
 
     with serving(wrong) as address:
         assert [get(address)[0] for _ in range(WORKERS + 1)] == [500] * (WORKERS + 1)
-    assert "planted" in capsys.readouterr().err
+    assert "planted" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -195,3 +195,19 @@ def test_a_head_without_an_end_is_refused_at_its_limit() -> None:
     assert size_of_request(b"x" * 65_536) is None
     with pytest.raises(Refused):
         size_of_request(b"x" * 65_537)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_an_application_that_fails_in_the_middle_of_its_answer_gives_no_half_of_it(
+    begins: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        start("200 OK", [("Content-Type", "text/plain")])
+        if begins:
+            yield b"half of it"
+        raise RuntimeError("a defect")
+
+    with serving(fails) as address:
+        status, body = get(address)
+    assert (status, body) == (500, b"500 Internal Server Error\n")
+    assert "a defect" in caplog.text
