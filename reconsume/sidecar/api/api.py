@@ -206,7 +206,12 @@ def _handle_errors(api: FastAPI) -> None:
     @api.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
         if error.status_code == _NOT_READ:  # keep this error as it is; the framework makes others
-            return problem_response(Problem("no-json", "the body is not JSON in UTF-8, or is nested too deeply"))
+            return problem_response(
+                Problem(
+                    "no-json",
+                    "the body is not JSON in UTF-8, is nested too deeply, or has a number of over 4,300 digits",
+                )
+            )
         kind = "no-such-route" if error.status_code == _NOT_FOUND else "bad-request"
         detail = f"{error.detail}; /openapi.json shows what there is"
         answer = problem_response(Problem(kind, detail, status=error.status_code, title=str(error.detail)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -126,6 +126,7 @@ class ApiGuard:
     def _let_in(self, scope: Scope) -> int:
         """Find the caller; return the declared size of the body."""
         headers = dict(scope["headers"])
+        _check_path(scope.get("raw_path") or b"")
         scope["caller"] = self._callers.of(headers.get(b"authorization", b""))
         if scope["caller"] is None:
             raise _Refused(unauthorized())
@@ -174,6 +175,17 @@ class ApiGuard:
                     "fewer records in one call, or send them by reference",
                 )
             )
+
+
+def _check_path(raw: bytes) -> None:
+    """Refuse a path that is not UTF-8: servers replace its bytes, so different groups would become one."""
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        shown = raw[:200].decode("latin-1")
+        raise _Refused(
+            Problem("illegal-name", f"path {shown!r} is not UTF-8; encode names in UTF-8, then as %XX")
+        ) from None
 
 
 def _owner(scope: Scope) -> str:

@@ -144,3 +144,15 @@ def test_a_token_tells_who_calls_and_a_wrong_one_reaches_nothing() -> None:
 
     callers, statuses = asyncio.run(run())
     assert ([one.name for one in callers], statuses) == (["shop"], [200, 401, 401])
+
+
+@pytest.mark.parametrize("name", [b"a%FF", b"a%2F%FF", b"%ED%A0%80"])
+def test_a_path_that_is_not_utf8_is_refused_and_makes_no_two_groups_one(name: bytes) -> None:
+    app = App()
+    app.may_answer.set()
+    asked = Asked([b"{}"], declared=True, path="/v1/groups/a\ufffd/send-back")
+    asked.scope["raw_path"] = b"/v1/groups/%s/send-back" % name
+    asyncio.run(guarded(app, Shares(100_000))(asked.scope, asked.receive, asked.send))
+    assert (asked.status, asked.told["type"]) == (422, "urn:reconsume:problem:illegal-name")
+    assert "is not UTF-8; encode names in UTF-8" in asked.told["detail"]
+    assert app.callers == []
