@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -129,9 +130,14 @@ _NO_JSON: Final = object()
 def parsed(data: bytes) -> Any:
     """Parse JSON in UTF-8; return something that is not a dict if that fails."""
     try:
-        return json.loads(data.decode(), parse_constant=_refuse)
+        return json.loads(data.decode(), parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return _NO_JSON
+
+
+def _finite(text: str) -> float:
+    """Return a number; one that no float holds, such as 1e999, becomes the largest: `Infinity` is not JSON."""
+    return max(-sys.float_info.max, min(float(text), sys.float_info.max))
 
 
 def _refuse(constant: str) -> None:

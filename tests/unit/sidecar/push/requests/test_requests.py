@@ -356,3 +356,18 @@ def test_made_up_origin_topics_take_no_memory() -> None:
         assert source == f"/kafka/topics/made-up-{number}"
     assert native.route.cache_info().currsize == 1_000
     assert cloud_events._source.cache_info().currsize == 1_000
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+@pytest.mark.parametrize("requests", [DAPR, BATCH])
+def test_a_number_that_no_float_holds_leaves_the_event_valid_json(number: str, requests: Any) -> None:
+    event = b'{"id": "1", "source": "s", "type": "t", "specversion": "1.0", "data": %s}' % number.encode()
+    message = message_at(0, body=event, headers=[("content-type", b"application/cloudevents+json")])
+
+    def not_json(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    sent = json.loads(requests.of([message], []).body, parse_constant=not_json)
+    [found] = sent if isinstance(sent, list) else [sent]
+    assert abs(found["data"]) > 1e308
+    assert (found["data"] < 0) is number.startswith("-")
