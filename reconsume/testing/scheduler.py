@@ -56,10 +56,11 @@ class SteppedScheduler:
             router=Router(names, targets, groups, timers),
             names=names,
             read_ahead=self._read_ahead,
-            observer=WorkerObserver(names, SchedulerMetrics(), clock),
+            observer=WorkerObserver(names, SchedulerMetrics(), clock, elapsed=clock),
             refused=lambda _topic: None,
             max_batch_records=scheduler.max_batch_records,
             clock=clock,
+            elapsed=clock,
         )
         self._worker.join_group()
 

@@ -63,8 +63,8 @@ class GroupsFollower(TopicFollower):
         while not stop.is_set() and time.monotonic() < end:
             if self._loaded.wait(_POLL_SECONDS):
                 return True
-            if self._refusal is not None:
-                raise self._refusal
+            if (refusal := self._refusal) is not None:  # the other thread may forget it meanwhile
+                raise refusal
         return False
 
     def _follow(self, admin: KafkaAdmin) -> None:

@@ -165,13 +165,11 @@ class KnownOffsets:
         Raises:
             KafkaNotReachable: the coordinator has lost offsets and may find them again. Errors of `ask` pass through.
         """
-        answers, fallen = self._asked(ask, partitions, anew=self._doubted_since is None)
+        since = self._doubted_since
+        answers, fallen = self._asked(ask, partitions, anew=since is None)
         now = self._clock()
-        if not fallen:
-            self._doubted_since = None
-        elif self._doubted_since is None:
-            self._doubted_since = now
-        if self._doubted_since is not None and now - self._doubted_since < self._patience_ms:
+        self._doubted_since = since = (now if since is None else since) if fallen else None
+        if since is not None and now - since < self._patience_ms:
             raise KafkaNotReachable(f"the coordinator of the group has lost offsets, asking again: {_told(fallen)}")
         return self._overruled(answers, fallen)
 

@@ -116,8 +116,9 @@ class TopicFollower(ABC):
         self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
+        """Begin to read, unless it has begun."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def close(self) -> None:
         """Stop following; waits for the thread."""

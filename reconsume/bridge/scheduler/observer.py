@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.queues.backlog import WorkerBacklog
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
@@ -27,8 +28,9 @@ class WorkerObserver:
     Args:
         names: the installation's topics.
         metrics: the metrics to update.
-        clock: returns milliseconds.
+        clock: returns milliseconds, for the moments at which records are due.
         partitions: returns the number of partitions for all workers; 0 if unknown.
+        elapsed: monotonic milliseconds.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class WorkerObserver:
         metrics: SchedulerMetrics,
         clock: Clock = now_ms,
         partitions: Callable[[], int] = lambda: 0,
+        elapsed: Clock = monotonic_ms,
     ) -> None:
         self._names = names
         self._metrics = metrics
         self._clock = clock
-        self._alive_at = clock()
+        self._elapsed = elapsed
+        self._alive_at = elapsed()
         self._partitions = partitions
         self._ready = False
         self._own, self._refused, self._told = 0, 0, ""
@@ -50,9 +54,9 @@ class WorkerObserver:
         metrics.scraped.waiting = self.waiting.levels
         metrics.scraped.parked = self.waiting.parked
 
-    def alive(self, now: float) -> None:
+    def alive(self) -> None:
         """Note a turn of the loop."""
-        self._alive_at = now
+        self._alive_at = self._elapsed()
 
     def assigned(self, partitions: int, refused: int) -> None:
         """Note that the worker has joined the group; a standby without partitions is ready too.
@@ -72,11 +76,11 @@ class WorkerObserver:
         Counting more often would cost too much, and a rebalance has several steps. Due records go first, for up to five
         seconds.
         """
-        now = self._clock()
-        passed = now - self._looked_at
+        now, elapsed = self._clock(), self._elapsed()
+        passed = elapsed - self._looked_at
         if passed < _LOOK_EVERY_MS or (passed < _LOOK_AT_LAST_MS and _is_due(read_ahead, now)):
             return
-        self._looked_at = now
+        self._looked_at = elapsed
         self.waiting.seen([queue.look(now) for queue in read_ahead])
         self._tell_partitions()
 
@@ -113,7 +117,7 @@ class WorkerObserver:
 
     def is_alive(self) -> bool:
         """Return whether the loop has turned recently."""
-        return self._clock() - self._alive_at < _STUCK_MS
+        return self._elapsed() - self._alive_at < _STUCK_MS
 
     def is_ready(self) -> bool:
         """Return whether the worker has joined its group."""

@@ -156,7 +156,6 @@ class SchedulerService:
         for one in (self._orphans, self._cancels, self._follower):
             parts.callback(one.close)
         self._follower.start()
-        self._cancels.start()
         sampler_stop = threading.Event()
         sampler = EndsSampler(self._observer.waiting, self._admin, self._clock, self._see_topics, self._look_for_stalls)
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
@@ -187,7 +186,7 @@ class SchedulerService:
                     raise why from ended
                 logger.warning("restarting the consumer: %s", why)
             self._observer.not_ready()
-            self._observer.alive(self._clock())
+            self._observer.alive()
             stop.wait(0 if stop.is_set() or self._was_shut_out else _AGAIN_SECONDS)
 
     def _work(self, stop: threading.Event) -> None:
@@ -199,6 +198,8 @@ class SchedulerService:
         positions = PositionLog(self._base, self._settings.names.positions, self._transactional_id(self._instance))
         with closing(self._writer(positions)) as writer:
             writer.start()
+            # Not before the brokers' time is known: by a clock that is ahead, withdrawals would be over.
+            self._cancels.start()
             # Missing rights end the process here, not at the first partition.
             positions.uncommitted()
             membership = Membership(self._consumer_settings())

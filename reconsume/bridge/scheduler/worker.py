@@ -12,6 +12,7 @@ from typing import Final
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS, AbortedBatches
 from reconsume.bridge.scheduler.delivery.batch_routing import BatchRouting
@@ -53,6 +54,10 @@ class Worker:
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/scheduler/test_faults.py.
 
     Everything happens in the thread that calls `run`; other threads may call `give_up`.
+
+    Args:
+        clock: the brokers' clock, which may be set back; for moments.
+        elapsed: monotonic milliseconds; for durations.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Worker:
         max_batch_records: int,
         pace: TransactionPace | None = None,
         clock: Clock = now_ms,
+        elapsed: Clock = monotonic_ms,
         is_time_in_doubt: Callable[[], bool] = lambda: False,
         positions: PositionReader | None = None,
         membership: Membership | None = None,
@@ -85,14 +91,15 @@ class Worker:
         self._size = BatchSize(max_batch_records)
         self._pace = pace or TransactionPace(0)
         self._clock = clock
+        self._elapsed = elapsed
         self._is_time_in_doubt = is_time_in_doubt
         self._refusals = refusals if refusals is not None else Refusals(router)
-        self._routing = BatchRouting(router, self._refusals, observer.aborted, clock)
-        self._aborted = AbortedBatches(router, self._refusals, self._size, clock)
+        self._routing = BatchRouting(router, self._refusals, observer.aborted, clock, elapsed)
+        self._aborted = AbortedBatches(router, self._refusals, self._size, clock, elapsed)
         self._given_up: str | None = None
         self._unknown_outcome: UnknownOutcome | None = None
         self._nothing_before_ms = 0.0
-        self._owners = EarlierOwners(consumer, positions, self._is_stopping, clock)
+        self._owners = EarlierOwners(consumer, positions, self._is_stopping, elapsed)
         self._assignment = Assignment(
             consumer,
             read_ahead,
@@ -101,7 +108,7 @@ class Worker:
             refused=refused,
             due_of=router.timers.due_ms,
             is_paused=lambda group: router.groups().is_paused(group),
-            clock=clock,
+            clock=elapsed,
         )
         self._source = Source(consumer, read_ahead, self._assignment, max_batch_records)
 
@@ -119,7 +126,7 @@ class Worker:
                 raise ReadingStopped(self._given_up)
             if self._membership is not None:
                 self._membership.check(has_partitions=len(self._read_ahead) > 0)
-            self._observer.alive(self._clock())
+            self._observer.alive()
             self.run_once(_IDLE_SECONDS)
 
     def run_once(self, longest_wait: float) -> int:
@@ -130,7 +137,7 @@ class Worker:
         self._read(longest_wait)
         delivered = self._resolve_doubt()
         if self._may_deliver():
-            self._refusals.step(self._clock())
+            self._refusals.step(self._elapsed())
             due = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
             delivered += self._deliver(due) if due else 0
         self._observer.look(self._read_ahead)
@@ -147,12 +154,12 @@ class Worker:
         batch = self._routing.begin(due)
         if not batch.deliveries:
             return 0
-        began = self._clock()
+        began = self._elapsed()
         try:
             self._writer.write(batch, self._consumer)
         except (BatchAborted, BatchInDoubt) as failure:
             runs, deliveries = batch.end()
-            self._size.took(runs, self._clock() - began, committed=False)
+            self._size.took(runs, self._elapsed() - began, committed=False)
             self._observer.aborted(str(failure))
             if isinstance(failure, BatchAborted):
                 self._aborted.learn(runs, deliveries, failure)
@@ -161,7 +168,7 @@ class Worker:
                 self._unknown_outcome = UnknownOutcome(runs, deliveries, commits_of(runs))
             return 0
         runs, deliveries = batch.end()
-        self._size.took(runs, self._clock() - began, committed=True)
+        self._size.took(runs, self._elapsed() - began, committed=True)
         self._pace.began(began, len(deliveries))
         self._routing.committed(batch)
         self._committed(runs, deliveries)
@@ -191,7 +198,7 @@ class Worker:
         Until that is known nothing is delivered. The worker stays in the group, because leaving would interrupt all
         workers.
         """
-        unknown, now = self._unknown_outcome, self._clock()
+        unknown, now = self._unknown_outcome, self._elapsed()
         if unknown is None or now < self._nothing_before_ms:
             return 0
         self._nothing_before_ms = now + BACK_OFF_MS
@@ -206,7 +213,7 @@ class Worker:
 
     @property
     def _is_waiting(self) -> bool:
-        return self._unknown_outcome is not None or self._clock() < self._nothing_before_ms
+        return self._unknown_outcome is not None or self._elapsed() < self._nothing_before_ms
 
     def _may_deliver(self) -> bool:
         """Return whether it may deliver: no outcome is unknown, the time is known, and no batch is being gathered.
@@ -220,21 +227,23 @@ class Worker:
                 self._writer.ask_time()
         except KafkaNotReachable as error:
             logger.warning("no deliveries until the brokers' time is known: %s", error)
-            self._nothing_before_ms = self._clock() + BACK_OFF_MS
+            self._nothing_before_ms = self._elapsed() + BACK_OFF_MS
             return False
         return True
 
     @property
     def _gather_ms(self) -> float:
         """Return how long due records wait for others to share their batch; 0 while a refused record is searched."""
-        return 0.0 if self._refusals or self._size.is_reduced else self._pace.wait_ms(self._clock())
+        return 0.0 if self._refusals or self._size.is_reduced else self._pace.wait_ms(self._elapsed())
 
     def _seconds_to_wait(self, longest: float) -> float:
-        now, not_before = self._clock(), self._nothing_before_ms
-        due = self._read_ahead.next_due_ms() if self._unknown_outcome is None else not_before
+        held = self._nothing_before_ms - self._elapsed()
+        if self._unknown_outcome is not None:
+            return min(longest, max(0.0, held) / 1000)
+        due = self._read_ahead.next_due_ms()
         if due is None:
             return longest
-        return min(longest, max(0.0, due - now, not_before - now, self._gather_ms) / 1000)
+        return min(longest, max(0.0, due - self._clock(), held, self._gather_ms) / 1000)
 
     def join_group(self) -> None:
         """Ask Kafka for partitions."""

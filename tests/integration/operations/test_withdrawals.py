@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.scheduler.withdrawals import withdrawn_topic
+from reconsume.cli.chaos.cluster.worker import set_ahead
 from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.wire import withdrawals
 from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, PositionInCancel, make_uniq_key, withdrawal_id
@@ -73,6 +77,31 @@ def test_a_worker_that_was_killed_knows_what_it_had_read_and_what_came_later(boo
         produce(here, names.send_back, b"last", REAL_TOPIC=topic, TIMER_DELAY_MS="1000")
         wait_until(lambda: b"last" in values(here, topic), 60, "the last message")
     assert values(here, topic) == [b"last", b"nobody's"]
+
+
+def test_a_worker_whose_clock_is_weeks_ahead_obeys_withdrawals(bootstrap_servers: str, tmp_path: Path) -> None:
+    here = allowing(bootstrap_servers)
+    topic, names, clock = orders(here, "ahead"), here.settings.names, tmp_path / "clock"
+    produce(here, names.cancel, b"", TIMER_DEL_UNIQKEY="gone")
+    for key in ("gone", "stays"):
+        produce(here, names.send_back, key.encode(), REAL_TOPIC=topic, TIMER_DELAY_MS="1000", UNIQ_KEY=key)
+    set_ahead(clock, 60 * 86_400)
+    command = [
+        *(sys.executable, "-m", "reconsume.cli.chaos.cluster.worker", str(clock), "scheduler"),
+        *("--instance-id", here.name("ahead"), "--bootstrap-servers", bootstrap_servers, "--management", "127.0.0.1:0"),
+    ]
+    environment = os.environ | {
+        "RECONSUME_TOPIC_PREFIX": here.settings.topic_prefix,
+        "RECONSUME_ALLOWED_REAL_TOPICS": " ".join(here.settings.allowed_real_topics),
+    }
+    with subprocess.Popen(command, env=environment) as worker:
+        try:
+            wait_until(lambda: values(here, topic), 60, "the message that nobody withdrew")
+            produce(here, names.send_back, b"tail", REAL_TOPIC=topic, TIMER_DELAY_MS="1000")
+            wait_until(lambda: b"tail" in values(here, topic), 60, "the last message")
+        finally:
+            worker.kill()
+    assert values(here, topic) == [b"stays", b"tail"]
 
 
 def test_withdrawals_are_written_once_for_all_workers_and_removed_when_done(

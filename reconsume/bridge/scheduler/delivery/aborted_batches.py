@@ -10,7 +10,7 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
 from reconsume.bridge.scheduler.queues.batch_size import BatchSize
-from reconsume.bridge.scheduler.queues.read_ahead import DueRun
+from reconsume.bridge.scheduler.queues.read_ahead import LONGEST_HOLD_MS, DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.delay_levels.errors import TopicNotReady
 
@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 
 BACK_OFF_MS: Final = 500
 """How long a batch waits that no broker accepted."""
-_BLOCKED_MS: Final = 10_000
 
 
 class AbortedBatches:
@@ -30,23 +29,25 @@ class AbortedBatches:
         router: forgets targets that may have been deleted.
         refusals: finds the refused record.
         size: the batch size, which is halved.
-        clock: returns milliseconds.
+        clock: returns milliseconds, for the moments at which records are due.
+        elapsed: monotonic milliseconds.
     """
 
-    def __init__(self, router: Router, refusals: Refusals, size: BatchSize, clock: Clock) -> None:
+    def __init__(self, router: Router, refusals: Refusals, size: BatchSize, clock: Clock, elapsed: Clock) -> None:
         self._router = router
         self._refusals = refusals
         self._size = size
         self._clock = clock
+        self._elapsed = elapsed
 
     def learn(self, runs: Sequence[DueRun], batch: Sequence[Delivery], aborted: BatchAborted) -> None:
         """Decide how the records of an aborted batch are tried again."""
-        now, is_gone = self._clock(), isinstance(aborted.error, TopicNotReady)
+        now, is_gone = self._elapsed(), isinstance(aborted.error, TopicNotReady)
         if aborted.passing or is_gone:
             # librdkafka reports a deleted target late and with other errors too, so the targets are looked up again.
             self._router.forget()
         if aborted.passing:
-            hold(runs, now + BACK_OFF_MS)
+            hold(runs, self._clock() + BACK_OFF_MS)
         elif len(batch) == 1:
             self._single_out(runs, batch[0], aborted, now)
         elif is_gone or not self._refusals.learn(runs, batch, aborted, now):
@@ -64,7 +65,7 @@ class AbortedBatches:
             return
         self._refusals.pardon(where)
         logger.error("%s-%d@%d is stuck: %s", *where, aborted.error)
-        hold(runs, now + _BLOCKED_MS)
+        hold(runs, self._clock() + LONGEST_HOLD_MS)
 
 
 def hold(runs: Sequence[DueRun], until_ms: float) -> None:

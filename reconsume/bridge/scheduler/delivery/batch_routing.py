@@ -30,14 +30,23 @@ class BatchRouting:
         router: decides where each record goes.
         refusals: records that brokers refused; they overrule the router.
         unanswered: called with the error when no broker answered.
-        clock: returns milliseconds.
+        clock: returns milliseconds, for the moments at which records are due.
+        elapsed: monotonic milliseconds.
     """
 
-    def __init__(self, router: Router, refusals: Refusals, unanswered: Callable[[str], None], clock: Clock) -> None:
+    def __init__(
+        self,
+        router: Router,
+        refusals: Refusals,
+        unanswered: Callable[[str], None],
+        clock: Clock,
+        elapsed: Clock,
+    ) -> None:
         self._router = router
         self._refusals = refusals
         self._unanswered = unanswered
         self._clock = clock
+        self._elapsed = elapsed
         self._whole_batches = 0
 
     def begin(self, due: Sequence[DueRun]) -> DueBatch:
@@ -76,4 +85,4 @@ class BatchRouting:
         self._router.meet(tuple)  # otherwise the records would stay in memory until the next batch
         if unanswered:
             self._unanswered(unanswered)
-        return self._refusals.overrule(runs, batch, self._clock()) if self._refusals else (runs, batch)
+        return self._refusals.overrule(runs, batch, self._elapsed()) if self._refusals else (runs, batch)

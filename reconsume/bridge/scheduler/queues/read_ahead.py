@@ -10,6 +10,7 @@ from itertools import accumulate
 from math import inf
 from operator import itemgetter
 from sys import maxsize
+from typing import Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.process.clock import Clock, now_ms
@@ -17,6 +18,9 @@ from reconsume.bridge.process.polled_records import LOG_APPEND_TIME, PolledRecor
 from reconsume.bridge.scheduler.queues.partition_queues import ParkedQueue, PartitionQueue, TimerQueue, Waits
 
 logger = logging.getLogger(__name__)
+
+LONGEST_HOLD_MS: Final = 10_000
+"""The longest time for which a partition is held; see `DueRun.hold`."""
 
 _MESSAGE: Callable[[Waits], PolledRecord] = itemgetter(1)
 
@@ -55,7 +59,7 @@ class DueRun:
         return self if count == len(self.records) else DueRun(self.queue, self.records[:count])
 
     def hold(self, until_ms: float) -> None:
-        """Do not try again before this moment."""
+        """Do not try again before this moment, at most `LONGEST_HOLD_MS` ahead."""
         self.queue.held_until_ms = until_ms
 
 
@@ -168,6 +172,9 @@ class ReadAhead:
             limit: maximum of records.
             max_bytes: maximum of bytes of their values. A larger record is returned alone.
         """
+        for queue in self:
+            if queue.held_until_ms > now_ms + LONGEST_HOLD_MS:
+                queue.held_until_ms = 0.0  # the clock was set back after the hold began
         ready = [queue for queue in self if (due := queue.next_due_ms) is not None and due <= now_ms]
         large, self._did_not_fit = self._did_not_fit, None
         if large in ready:

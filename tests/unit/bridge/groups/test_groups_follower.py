@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from confluent_kafka import Message
 from reconsume.bridge.groups import groups_follower
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.delay_levels.wire.names import TopicNames
 
 TOPIC = TopicNames().groups
@@ -89,3 +90,25 @@ def test_a_topic_that_was_made_again_is_read_anew_and_one_that_is_missing_change
         follow(follower, Reads(follower, ({b"a": PAUSED}, True), goes_back=True), monkeypatch)
     follower._follow(cast("Any", type("Admin", (), {"partitions": lambda *_: {}})()))
     assert follower.groups.is_paused("a")
+
+
+class Forgetting(GroupsFollower):
+    """Its thread forgets a refusal as soon as another thread has looked whether there is one."""
+
+    seen = False
+
+    @property
+    def _refusal(self) -> KafkaRefused | None:
+        if self.seen:
+            return None
+        self.seen = True
+        return KafkaRefused("no right")
+
+    @_refusal.setter
+    def _refusal(self, _error: KafkaRefused | None) -> None: ...
+
+
+def test_a_refusal_that_is_over_while_it_is_raised_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_follower, "_POLL_SECONDS", 0)
+    with pytest.raises(KafkaRefused, match="no right"):
+        Forgetting({"bootstrap.servers": "127.0.0.1:9"}, "groups", Groups()).wait_until_loaded(threading.Event())

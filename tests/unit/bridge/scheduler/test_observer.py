@@ -20,10 +20,13 @@ class Watched:
 
     total: int = 80
     now: float = 0.0
+    set_back: float = 0.0
     observer: WorkerObserver = field(init=False)
 
     def __post_init__(self) -> None:
-        self.observer = WorkerObserver(TopicNames(), SchedulerMetrics(), lambda: self.now, lambda: self.total)
+        self.observer = WorkerObserver(
+            TopicNames(), SchedulerMetrics(), lambda: self.now - self.set_back, lambda: self.total, lambda: self.now
+        )
 
     def look(self, times: int = 1) -> None:
         for _ in range(times):
@@ -45,6 +48,21 @@ def test_a_look_at_what_waits_is_put_off_while_records_are_due_but_not_for_ever(
             [run] = read_ahead.take_due(one.now, 10)
             run.drop()
     assert looked == [5_000, 10_000, *range(12_400, 20_000, 1_000)]
+
+
+def test_a_clock_that_is_set_back_hides_no_hung_loop_and_stops_no_look() -> None:
+    one, read_ahead = Watched(), ReadAhead(100, 10**6)
+    one.now = 3_600_000
+    one.observer.alive()
+    one.observer.look(read_ahead)
+    one.set_back = 3_600_000
+    read_ahead.assign("reconsume.DELAY.1s", 0, 1_000)
+    one.now += 1_000
+    one.observer.look(read_ahead)
+    assert len(one.observer.waiting.heads) == 1
+    assert one.observer.is_alive()
+    one.now += 120_000
+    assert not one.observer.is_alive()
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+
 import pytest
 
 from reconsume.bridge.process.settings import SchedulerSettings, Settings
+from reconsume.bridge.scheduler import service as module
 from reconsume.bridge.scheduler.service import SchedulerService
+from reconsume.delay_levels.errors import KafkaNotReachable
 
 
 @pytest.mark.parametrize("static", [True, False])
@@ -14,3 +19,22 @@ def test_a_worker_is_a_static_member_unless_the_setting_says_otherwise(static: b
     settings = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9", scheduler=scheduler))._consumer_settings()
     assert settings.get("group.instance.id") == ("reconsume-scheduler-one" if static else None)
     assert (settings["session.timeout.ms"], settings["heartbeat.interval.ms"]) == (9_000, 1_000)
+
+
+def test_withdrawals_are_read_when_the_brokers_time_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that is weeks ahead they would all be over, and withdrawn messages would be delivered."""
+    began: list[str] = []
+
+    def unanswered() -> None:
+        raise KafkaNotReachable("that is far enough")
+
+    service = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9"))
+    writer = SimpleNamespace(start=lambda: began.append("time"), close=lambda: None)
+    monkeypatch.setattr(service, "_checks", SimpleNamespace(check=lambda: None))
+    monkeypatch.setattr(service, "_follower", SimpleNamespace(wait_until_loaded=lambda _stop: True))
+    monkeypatch.setattr(service, "_cancels", SimpleNamespace(start=lambda: began.append("withdrawals")))
+    monkeypatch.setattr(service, "_writer", lambda _positions: writer)
+    monkeypatch.setattr(module, "PositionLog", lambda *_: SimpleNamespace(uncommitted=unanswered))
+    with pytest.raises(KafkaNotReachable):
+        service._work(threading.Event())
+    assert began == ["time", "withdrawals"]

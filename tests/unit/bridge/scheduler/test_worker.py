@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from confluent_kafka import (
@@ -21,6 +21,7 @@ from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
+from reconsume.bridge.scheduler.delivery.refusals import _Refused
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.pace import TransactionPace
@@ -154,7 +155,7 @@ class Bench:
     """A worker with two partitions and a clock that is set by hand."""
 
     def __init__(self, writer: FakeWriter, pace: TransactionPace | None = None) -> None:
-        self.now = 0.0
+        self.now = self.set_back = 0.0
         self.is_time_in_doubt = False
         self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
         self.positions = PositionsInMemory()
@@ -164,11 +165,12 @@ class Bench:
             router=cast("Any", self.router),
             names=NAMES,
             read_ahead=ReadAhead(1_000, 10**9),
-            observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.now),
+            observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.now, elapsed=lambda: self.now),
             refused=lambda _topic: None,
             max_batch_records=100,
             pace=pace,
-            clock=lambda: self.now,
+            clock=lambda: self.now - self.set_back,
+            elapsed=lambda: self.now,
             is_time_in_doubt=lambda: self.is_time_in_doubt,
             positions=self.positions,
         )
@@ -225,6 +227,52 @@ def test_nothing_is_delivered_while_the_brokers_do_not_tell_a_time_that_is_in_do
     assert bench.writer.asked_time == 2
     bench.writer.answers_time, bench.now = True, bench.now + 500
     assert (bench.turn(), bench.values()) == (1, [b"a"])
+
+
+HOUR_MS = 3_600_000
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def test_a_clock_that_is_set_back_while_its_time_is_unknown_stops_no_worker() -> None:
+    bench = Bench(FakeWriter(answers_time=False))
+    bench.is_time_in_doubt, bench.now = True, HOUR_MS
+    bench.turn()
+    bench.feed(b"a")
+    bench.set_back, bench.writer.answers_time, bench.now = HOUR_MS - 2_000, True, bench.now + 500
+    assert (bench.turn(), bench.values()) == (1, [b"a"])
+
+
+def test_a_clock_that_is_set_back_holds_an_aborted_batch_no_longer_than_another_one() -> None:
+    answers: list[Exception | None] = [BatchAborted(KafkaNotReachable("away"), passing=True), None]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0)))
+    bench.feed(b"a")
+    bench.now = HOUR_MS
+    assert bench.turn() == 0
+    bench.set_back, bench.now = HOUR_MS - 2_000, bench.now + 500
+    assert (bench.turn(), bench.values()) == (1, [b"a"])
+
+
+def test_a_refusal_holds_for_five_seconds_also_when_the_clock_is_set_back() -> None:
+    bench = Bench(FakeWriter())
+    refusals = bench.worker._refusals
+    bench.now = HOUR_MS
+    refusals._remember("retry", _Refused("no right", 0, bench.now + 5_000))
+    bench.set_back, bench.now = HOUR_MS - 2_000, bench.now + 6_000
+    bench.feed(b"a")
+    bench.turn(5)
+    assert (bench.values(), bench.values("quarantined")) == ([b"a"], [])
+
+
+def test_a_clock_that_is_set_forward_ends_no_wait_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(FakeWriter())
+    monkeypatch.setattr(bench.positions, "uncommitted", lambda: _raise(KafkaNotReachable("positions unknown")))
+    asked = bench.worker._owners
+    assert asked.ask([(TOPIC, 0)])[1] == {(TOPIC, 0)}
+    bench.set_back = -HOUR_MS
+    assert asked.ask([(TOPIC, 0)])[1] == {(TOPIC, 0)}, "30 s have not passed"
 
 
 @pytest.mark.rule("SC-11", "SC-12")

@@ -328,10 +328,11 @@ class Workers(RuleBasedStateMachine):
             refusals=Refusals(router, Trials()),
             names=NAMES,
             read_ahead=ReadAhead(4, 10**9),
-            observer=WorkerObserver(NAMES, SchedulerMetrics(), clock=lambda: self.kafka.now),
+            observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.kafka.now, elapsed=lambda: self.kafka.now),
             refused=lambda _topic: None,
             max_batch_records=5,
             clock=lambda: self.kafka.now,
+            elapsed=lambda: self.kafka.now,
             positions=self.kafka.positions,
         )
 
