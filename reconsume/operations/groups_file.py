@@ -7,9 +7,7 @@ Test: tests/integration/groups/test_groups_commands.py.
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -24,14 +22,13 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import make_parked_topics
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.exclusive_writer import write_exclusively
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.bridge.writing.new_record import NewRecord
-from reconsume.delay_levels.errors import IllegalSetting, WriterReplaced
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import SYSTEM_KEY
 
 _TOP: Final = ("system", "defaults", "groups")
-_TRIES: Final = 10
 Values = Mapping[str, str | None]
 """New values by the keys of GROUPS; None removes a key."""
 
@@ -158,20 +155,12 @@ def change_groups(cluster: Cluster, decide: Callable[[Groups], Values]) -> None:
         KafkaRefused: rights are missing.
     """
     topic = cluster.require(cluster.names.groups)
-    with ExclusiveWriter(cluster, f"{cluster.names.prefix}groups", "changing groups") as writer:
-        for left in reversed(range(_TRIES)):
-            writer.take_over()
-            values = decide(read_groups(cluster, to_the_last=True))
-            encoded = [(key.encode(), None if value is None else value.encode()) for key, value in values.items()]
-            try:
-                writer.write_records(NewRecord(topic, value, key, ANY_PARTITION) for key, value in encoded)
-            except WriterReplaced:
-                if not left:
-                    raise
-                # Two processes must not fence each other repeatedly.
-                time.sleep(random.uniform(0.1, 1.0))  # noqa: S311 - no secret
-            else:
-                return
+
+    def records() -> Iterator[NewRecord]:
+        for key, value in decide(read_groups(cluster, to_the_last=True)).items():
+            yield NewRecord(topic, None if value is None else value.encode(), key.encode(), ANY_PARTITION)
+
+    write_exclusively(cluster, f"{cluster.names.prefix}groups", "changing groups", records)
 
 
 def change_system(cluster: Cluster, change: Callable[[SystemConfig], SystemConfig]) -> SystemConfig:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.exclusive_writer import write_exclusively
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState
 from reconsume.operations.dead_letter_states import (
@@ -52,7 +53,7 @@ def resolve(cluster: Cluster, group: str, places: Collection[RecordAddress], *, 
         RecordNotFound: a dead letter does not exist.
         TopicNotReady: the group has no dead-letter topic, or the topic of states is missing.
         KafkaNotReachable: an answer is missing; repeat the call, which continues.
-        KafkaRefused: rights are missing, or a resend has begun; repeat the call, which continues.
+        KafkaRefused: rights are missing, or others changed dead letters of the group again and again.
     """
     check_reason(why)
     return _change(cluster, group, places, OPEN, DeadLetterState(RESOLVED, int(cluster.clock()), by, why))
@@ -70,12 +71,13 @@ def _change(
         raise IllegalSetting(
             f"{len(places)} dead letters are named; name between 1 and {MOST:,}, or use `reconsume dlq resolve --all`"
         )
-    topic = states_topic(cluster)
-    with ExclusiveWriter(cluster, resend_id(cluster, group), "changing the state of dead letters") as writer:
-        writer.take_over()
+    topic, done = states_topic(cluster), list[Changed]()
+
+    def records() -> list[NewRecord]:
         states = StatesReader(cluster, to_the_last=True)
         found = [(one, state_name(states.of(one.key_of_state))) for one in read_these(cluster, group, places)]
-        done = [Changed(one, before, before == wanted) for one, before in found]
-        if changes := [state_record(topic, one.record.key_of_state, state) for one in done if one.is_changed]:
-            writer.write_records(changes)
+        done[:] = [Changed(one, before, before == wanted) for one, before in found]
+        return [state_record(topic, one.record.key_of_state, state) for one in done if one.is_changed]
+
+    write_exclusively(cluster, resend_id(cluster, group), "changing the state of dead letters", records)
     return done

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -24,6 +26,7 @@ from reconsume.bridge.writing.transactions import (
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
 from reconsume.delay_levels.wire.send_back_copy import Position
 
+_TRIES: Final = 10
 TRANSACTION_SECONDS: Final = 15.0
 """Brokers abort a transaction after this time."""
 
@@ -146,3 +149,37 @@ class ExclusiveWriter:
                 "Run it again: it leaves out sent records"
             )
         return translate(error.cause, self._doing)
+
+
+def write_exclusively(
+    cluster: Cluster, transactional_id: str, doing: str, decide: Callable[[], Iterable[NewRecord]]
+) -> None:
+    """Commit records that depend on what others have written.
+
+    Guarantees: of two processes at the same time, the second reads what the first has committed.
+    Tests: tests/integration/groups/test_groups_commands.py, tests/integration/operations/test_jobs.py.
+
+    Args:
+        cluster: the target cluster.
+        transactional_id: the same in all processes that do this work.
+        doing: the beginning of error messages.
+        decide: reads, and returns the records to write; called again if another process came in between.
+
+    Raises:
+        KafkaNotReachable: nothing was committed, or that is unknown; the same call continues.
+        KafkaRefused: rights are missing, or other processes came in between again and again.
+    """
+    with ExclusiveWriter(cluster, transactional_id, doing) as writer:
+        for left in reversed(range(_TRIES)):
+            writer.take_over()
+            records = list(decide())
+            try:
+                if records:
+                    writer.write_records(records)
+            except WriterReplaced:
+                if not left:
+                    raise
+                # Two processes must not fence each other repeatedly.
+                time.sleep(random.uniform(0.1, 1.0))  # noqa: S311 - no secret
+            else:
+                return

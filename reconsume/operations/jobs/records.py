@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
+from reconsume.bridge.writing.exclusive_writer import write_exclusively
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.jobs.job_records import (
     CANCEL,
@@ -28,6 +30,7 @@ from reconsume.delay_levels.wire.jobs.job_records import (
     spec_key,
     wish_key,
 )
+from reconsume.operations.dead_letter_states import resend_id
 
 logger = logging.getLogger(__name__)
 
@@ -200,10 +203,39 @@ def write_new(cluster: Cluster, job: Job) -> None:
 
 
 def write_wish(cluster: Cluster, job: Job, event: JobEvent) -> Job:
-    """Write a request to a job; return the job with it."""
+    """Write a request of a runner to its job; return the job with it."""
     wished = replace(job, events=(*job.events, event))
     _write(cluster, [(wish_key(job.name), encode_wish(wished.events))])
     return wished
+
+
+def add_wish(cluster: Cluster, name: str, event: JobEvent, check: Callable[[Job], None]) -> Job:
+    """Write a request of a person to a job, after those of others; return the job with it.
+
+    Args:
+        cluster: the installation.
+        name: the name of the job.
+        event: the request.
+        check: raises if the job cannot take it as it is now.
+
+    Raises:
+        IllegalSetting: no job has that name.
+    """
+    wished: list[Job] = []
+    with JobsView(cluster) as view:
+        view.look()
+        group = view.find(name).spec.group
+
+        def records() -> list[NewRecord]:
+            view.look(to_the_last=True)
+            job = view.find(name)
+            check(job)
+            wished.append(replace(job, events=(*job.events, event)))
+            return [NewRecord(cluster.names.jobs, encode_wish(wished[-1].events), wish_key(name), 0)]
+
+        # Apart from the id of the runner, which goes on.
+        write_exclusively(cluster, resend_id(cluster, group) + ".wish", f"changing job {name}", records)
+    return wished[-1]
 
 
 def _write(cluster: Cluster, records: Iterable[tuple[bytes, bytes]]) -> None:

@@ -28,9 +28,9 @@ from reconsume.operations.jobs.records import (
     PAUSED,
     Job,
     JobsView,
+    add_wish,
     jobs_topic,
     write_new,
-    write_wish,
 )
 from reconsume.operations.jobs.selection import JobDraft, fix, job_filter
 from reconsume.operations.resend import new_replay_id
@@ -118,10 +118,11 @@ def cancel(cluster: Cluster, name: str, *, by: str, why: str = "") -> Job:
 
 
 def _wish(cluster: Cluster, name: str, event: JobEvent) -> Job:
-    job = show(cluster, name)
-    status = job.status(cluster.clock())
-    if status in (DONE, FAILED, CANCELLED):
-        raise IllegalSetting(f"job {name} has ended ({status}); create another one for the rest")
-    if event.wish == RUN and status != PAUSED:
-        raise IllegalSetting(f"job {name} is not paused: it is {status}")
-    return write_wish(cluster, job, event)
+    def check(job: Job) -> None:
+        status = job.status(cluster.clock())
+        if status in (DONE, FAILED, CANCELLED):
+            raise IllegalSetting(f"job {name} has ended ({status}); create another one for the rest")
+        if event.wish == RUN and status != PAUSED:
+            raise IllegalSetting(f"job {name} is not paused: it is {status}")
+
+    return add_wish(cluster, name, event, check)

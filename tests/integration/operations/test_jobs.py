@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -16,8 +16,9 @@ from reconsume.bridge.groups.groups_store import write_system
 from reconsume.cli.commands.dlq import resend_letters
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
-from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
+from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobFilter, LetterEdit, encode_wish
 from reconsume.operations.dead_letters import Filter, read_page
+from reconsume.operations.jobs import records as records_module
 from reconsume.operations.jobs import run as run_module
 from reconsume.operations.jobs.records import JobsView
 from reconsume.operations.jobs.runner import JobRunner
@@ -144,6 +145,23 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(here: Installation) -> None:
     rest = create(here.cluster, JobDraft("resend", group), by="alice")
     assert done(here, rest).progress.counts == {"sent": 60 - handled}
     assert sent(here, group) == once(60)
+
+
+def test_of_two_people_who_steer_a_job_at_once_neither_request_is_lost(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = with_dead_letters(here, 1)
+    job = create(here.cluster, JobDraft("resend", group), by="alice")
+
+    def meanwhile(events: Sequence[JobEvent]) -> bytes:
+        monkeypatch.setattr(records_module, "encode_wish", encode_wish)
+        cancel(here.cluster, job.name, by="carol")
+        return encode_wish(events)
+
+    monkeypatch.setattr(records_module, "encode_wish", meanwhile)
+    with pytest.raises(IllegalSetting, match=r"has ended \(CANCELLED\)"):
+        pause(here.cluster, job.name, by="bob")
+    assert [(one.by, one.wish) for one in show(here.cluster, job.name).events] == [("carol", "cancel")]
 
 
 def test_of_two_runners_at_once_and_a_person_between_them_none_sends_twice(
