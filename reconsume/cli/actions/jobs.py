@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from reconsume.bridge.kafka.cluster import Cluster
@@ -142,7 +141,7 @@ def job_row(job: Job, now_ms: float) -> dict[str, Any]:
         "kind": spec.kind,
         "group": spec.group,
         "status": job.status(now_ms),
-        "created": datetime.fromtimestamp(spec.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+        "created": moment(spec.at_ms, "seconds"),
         "by": spec.by,
         "why": spec.why,
         "count": spec.count,

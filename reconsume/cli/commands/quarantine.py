@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -28,7 +27,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import json_text
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED
 from reconsume.delay_levels.wire.quarantine import RELEASED
-from reconsume.operations.jobs.letter_files import csv_writer, json_line_writer, whole
+from reconsume.operations.jobs.letter_files import csv_writer, json_line_writer, moment, whole
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.quarantine.changes import release, resolve_quarantined
 from reconsume.operations.quarantine.records import (
@@ -205,11 +204,7 @@ def _summary(one: QuarantineRecord) -> dict[str, Any]:
     return {
         "record": str(one.place),
         "state": one.state,
-        "since": _since(one),
+        "since": moment(one.stored_ms, "seconds"),
         "stood_at": str(one.quarantined.source),
         "reason": one.quarantined.reason,
     }
-
-
-def _since(one: QuarantineRecord) -> str:
-    return datetime.fromtimestamp(one.stored_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -109,7 +109,7 @@ class _ParquetFile:
         """Add a letter."""
         headers = [{"name": name, "value": value} for name, value in one.headers]
         binary = {"key": one.key, "value": one.value, "headers": headers}
-        self._rows.append(summary(one) | binary | {"dead_since": datetime.fromtimestamp(one.stored_ms / 1000, UTC)})
+        self._rows.append(summary(one) | binary | {"dead_since": one.stored_ms})
         self._bytes += one.size
         if len(self._rows) >= _ROWS_OF_A_GROUP or self._bytes >= _BYTES_OF_A_GROUP:
             self._flush()
@@ -157,12 +157,12 @@ def whole(value: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def moment(milliseconds: int | None) -> str | None:
+def moment(milliseconds: int | None, precision: str = "milliseconds") -> str | None:
     """Return a moment as text; an impossible date stays a number."""
     if milliseconds is None:
         return None
     try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec=precision)
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
 
