@@ -151,10 +151,14 @@ def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> Su
     """Read one group from JSON, or from parsed JSON or YAML.
 
     Raises:
-        IllegalSetting: not JSON, or an invalid field; the message names it.
+        IllegalSetting: not JSON, an invalid field, which the message names, or the name of another group.
     """
     what = f"group {group!r}"
-    return _check(SubscriptionGroupConfig, what, {"groupName": group} | _object(what, value))
+    found = _check(SubscriptionGroupConfig, what, {"groupName": group} | _object(what, value))
+    if found.group_name != group:
+        # A change of this group would be written under the other key.
+        raise IllegalSetting(f"{what}: groupName is {found.group_name!r}; it must be the key of the record")
+    return found
 
 
 def parse_system_config(value: str | bytes | Mapping[str, Any]) -> SystemConfig:

@@ -46,6 +46,7 @@ def test_a_group_is_written_and_read_with_rocketmqs_names_and_keeps_what_it_does
         ('{"retryMaxTimes": -1}', "retryMaxTimes.*greater than or equal to 0"),
         ('{"retryQueueNums": "many"}', "retryQueueNums"),
         ('{"groupRetryPolicy": {"type": "LINEAR"}}', "LINEAR.*CUSTOMIZED or EXPONENTIAL"),
+        ('{"groupName": "other"}', "groupName is 'other'; it must be the key of the record"),
         ('{"groupName": null}', "groupName: Input should be a valid string"),
         ('{"retryMaxTimes": 1e999}', "retryMaxTimes: Input should be a finite number"),
         ('{"retryMaxTimes": 9223372036854775808}', "retryMaxTimes: Input should be less than or equal to"),
