@@ -170,7 +170,7 @@ class ExactlyOnceWriter:
             copies = self._direct(failed)
             self._write(copies, offsets, group_metadata)
             for copy in copies:
-                self.limit.sent(self._group, copy.topic, self._clock())
+                self.limit.sent(self._group, copy.topic)
         except _BY_THE_INBOX as first:
             try:
                 self._write(self._inbox(failed), offsets, group_metadata)

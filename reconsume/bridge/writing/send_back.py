@@ -81,7 +81,7 @@ class _SendBack(ProducedRecord):
     def written(self, partition: int, offset: int, stored_ms: int) -> None:
         """Note the acknowledgement."""
         del partition, offset
-        self.writer.limit.sent(self.request.group, self.copy.topic, stored_ms)
+        self.writer.limit.sent(self.request.group, self.copy.topic)
         self.on_written(self.copy, stored_ms)
         if self.first is not None:
             logger.warning("%s; sent through %s instead", self.first, self.copy.topic)

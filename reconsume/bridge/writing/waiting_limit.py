@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.kafka.clients import clock_of
+from reconsume.bridge.kafka.clients import clients_of
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.delay_levels.errors import GroupIsFull, KafkaRefused, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.rules.send_back import DeadLetter
@@ -76,7 +76,7 @@ class WaitingLimit:
         self._names = names
         self._groups = groups
         self._client_id = client_id
-        self._clock = clock_of(base)
+        self._clock = clients_of(base).steady_clock
         self._lock = threading.Lock()
         self._own: dict[str, NotDue] = {}
         self._begun: Counter[str] = Counter()
@@ -128,11 +128,11 @@ class WaitingLimit:
             self._warn_at[group] = self._clock() + _WARN_EVERY_MS
             logger.warning("group %s: %s messages wait for a retry, and the limit is %s", group, waiting, limit)
 
-    def sent(self, group: str, lane: str, stored_ms: float) -> None:
-        """Note a copy that was stored in a delay topic."""
+    def sent(self, group: str, lane: str) -> None:
+        """Note a copy that was stored in a delay topic now; this machine's clock may differ from the brokers'."""
         if self._limit_of(group) and lane != self._names.send_back:
             with self._lock:
-                self._own.setdefault(group, NotDue()).add(stored_ms + self._names.delay_ms(lane))
+                self._own.setdefault(group, NotDue()).add(self._clock() + self._names.delay_ms(lane))
 
     def waiting(self, group: str) -> int:
         """Return how many messages wait, as far as this member knows."""
@@ -166,6 +166,9 @@ class WaitingLimit:
                     self._told[group] = self._count(admin, group)
                 except ReconsumeError as error:
                     logger.debug("waiting messages of group %s unknown: %s", group, error)
+                except Exception:
+                    # Without this thread the last count would hold forever.
+                    logger.exception("waiting messages of group %s unknown; trying again", group)
             self._stop.wait(_ASK_EVERY_SECONDS)
 
     def _count(self, admin: KafkaAdmin, group: str) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from reconsume.bridge.groups.groups import Groups, parse_group_config
+from reconsume.bridge.kafka import clients
 from reconsume.bridge.writing.waiting_limit import NotDue, WaitingLimit
 from reconsume.delay_levels.errors import GroupIsFull, SendBackFailed
 from reconsume.delay_levels.rules.send_back import DeadLetter, Delayed
@@ -38,7 +41,7 @@ def test_first_failures_alone_are_refused(limit: WaitingLimit) -> None:
     limit.check(FIRST, COPY)
     for _ in range(2):
         limit.check(FIRST, COPY)
-        limit.sent("departures", COPY.topic, 0)
+        limit.sent("departures", COPY.topic)
     with pytest.raises(GroupIsFull, match="2 messages wait for a retry, and the limit is 2"):
         limit.check(FIRST, COPY)
     assert limit.share("departures") == 1
@@ -58,8 +61,39 @@ def test_what_is_on_its_way_counts_until_it_has_ended(limit: WaitingLimit) -> No
         limit.check(FIRST, COPY, beside=1)
 
 
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_a_machine_whose_clock_is_wrong_counts_what_waits(monkeypatch: pytest.MonkeyPatch, ahead_ms: int) -> None:
+    right, steady = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: right() + ahead_ms / 1_000)
+    monkeypatch.setattr(clients.Clients, "steady_clock", property(lambda _self: lambda: steady[0]))
+    config = parse_group_config("departures", {"maxWaiting": 2})
+    one = WaitingLimit({}, NAMES, lambda: Groups(by_name={"departures": config}), "test")
+    monkeypatch.setattr(one, "_ask", lambda: None)
+    one.sent("departures", COPY.topic)
+    assert one.waiting("departures") == 1
+    steady[0] = 11_000
+    assert one.waiting("departures") == 0
+
+
+def test_an_error_that_nobody_expects_ends_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconsume.bridge.writing.waiting_limit._ASK_EVERY_SECONDS", 0)
+    config, asked = parse_group_config("departures", {"maxWaiting": 2}), list[str]()
+    one = WaitingLimit({"bootstrap.servers": "127.0.0.1:9"}, NAMES, lambda: Groups(by_name={"departures": config}), "t")
+
+    def count(_admin: object, group: str) -> int:
+        asked.append(group)
+        if len(asked) == 3:
+            one.close()
+        raise ValueError("a number that is none")
+
+    monkeypatch.setattr(one, "_count", count)
+    one._told["departures"] = 0
+    one._ask()
+    assert asked == ["departures"] * 3
+
+
 def test_a_group_without_a_limit_is_not_counted(limit: WaitingLimit) -> None:
-    limit.sent("arrivals", COPY.topic, 0)
+    limit.sent("arrivals", COPY.topic)
     limit.check(FIRST._replace(group="arrivals"), COPY)
     assert limit.share("arrivals") == 0
     assert limit._thread is None
