@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,7 +64,9 @@ def offsets_of_groups(settings: Mapping[str, Any], asked: Mapping[str, Sequence[
 def _answer() -> None:
     """Print a line for each group that answers."""
     settings, asked = json.load(sys.stdin)
-    with suppress(OSError, ValueError):
+    with suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415 - Windows has none
+
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     client = AdminClient(settings | {"log_level": 0})
     futures = {

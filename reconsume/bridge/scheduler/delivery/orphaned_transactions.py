@@ -119,7 +119,11 @@ class OrphanedTransactions:
                 return
             self._rebalanced.clear()
             came, self._has_new_partitions = self._has_new_partitions, False
-            has_new_partitions = self.look(has_new_partitions=has_new_partitions or came)
+            try:
+                has_new_partitions = self.look(has_new_partitions=has_new_partitions or came)
+            except Exception:
+                # Without this thread each dead worker's transaction would hold its partitions up until its timeout.
+                logger.exception("members of the group not compared; the next rebalance tries again")
 
     def look(self, *, has_new_partitions: bool) -> bool:
         """Compare the members with the previous ones, end orphaned transactions; return whether to look again soon."""

@@ -137,6 +137,9 @@ class EndsSampler:
                     self.run_once()
             except ReconsumeError as error:
                 logger.debug("backlog not measured: %s", error)
+            except Exception:
+                # Without this thread no stall is noticed, and no topic is listed.
+                logger.exception("backlog not measured; trying again")
             sampling = True
 
     def run_once(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -154,6 +155,21 @@ def test_transactions_are_ended_by_whoever_gets_partitions_and_one_failure_leave
     now = 1_000.0
     assert not orphans.look(has_new_partitions=True)
     assert ended == ["a", "b"]
+
+
+def test_an_error_that_nobody_expects_ends_no_watch_over_the_members() -> None:
+    asked = threading.Semaphore(0)
+
+    def members() -> set[str]:
+        asked.release()
+        raise ValueError("a name that is none")
+
+    orphans = OrphanedTransactions(members, lambda _name: None)
+    orphans.start()
+    assert asked.acquire(timeout=30)
+    orphans.noticed(has_new_partitions=False)
+    assert asked.acquire(timeout=30)
+    orphans.close()
 
 
 def test_members_that_all_went_and_come_back_one_by_one_do_not_end_each_others_transactions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -100,6 +101,20 @@ def test_what_is_not_read_yet_is_counted_by_offsets_and_only_asked_for_behind_du
     assert waiting.levels()["DELAY.1s"][:2] == (3_000, 500)
     sampler.run_once()
     assert offsets.asked == [99_000]
+
+
+def test_an_error_that_nobody_expects_ends_no_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconsume.bridge.scheduler.queues.backlog._EVERY_SECONDS", 0)
+    stop, looks = threading.Event(), list[int]()
+
+    def look() -> None:
+        looks.append(len(looks))
+        if len(looks) == 3:
+            stop.set()
+        raise ValueError("a number that is none")
+
+    EndsSampler(WorkerBacklog(TopicNames(), Clock()), FakeOffsets({}), Clock(), look).run(stop)
+    assert looks == [0, 1, 2]
 
 
 @pytest.mark.parametrize("read_to", [None, 7])
