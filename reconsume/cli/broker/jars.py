@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from reconsume.bridge.process.environment import cache_folder
+from reconsume.cli.broker.children import child_process
+from reconsume.cli.broker.proxies import JavaProxy
 from reconsume.delay_levels.errors import ReconsumeError
 
 KAFKA_VERSION: Final = "3.9.2"
@@ -118,22 +120,35 @@ def is_whole(folder: Path) -> bool:
 
 
 def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock: int) -> None:
-    ivy = _ivy()
+    ivy, proxy = _ivy(), JavaProxy.of_environment()
     progress(f"fetching {wanted.what} from Maven Central ({wanted.count} jars, {wanted.megabytes} MB, once)")
     cache = folder.parent
     with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as work:
         modules = Path(work) / "ivy.xml"
         modules.write_text(wanted.modules)
+        arguments = Path(work) / "java-arguments"
+        arguments.write_text(proxy.arguments())
         new = Path(work) / "jars"
         _run_ivy(
             [
-                *(str(java), *_trust_store(), "-jar", str(ivy), "-cache", str(cache / "ivy"), "-ivy", str(modules)),
+                *(
+                    str(java),
+                    *_trust_store(),
+                    f"@{arguments}",
+                    "-jar",
+                    str(ivy),
+                    "-cache",
+                    str(cache / "ivy"),
+                    "-ivy",
+                    str(modules),
+                ),
                 *("-types", "jar", "bundle"),
                 *("-retrieve", str(new / "[artifact]-[revision](-[classifier]).[ext]")),
             ],
             wanted,
             progress,
             lock,
+            proxy,
         )
         sizes = {jar.name: jar.stat().st_size for jar in sorted(new.glob("*.jar"))}
         (new / _MANIFEST).write_text(json.dumps(sizes, indent=1))
@@ -142,27 +157,25 @@ def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock
         new.rename(folder)
 
 
-def _run_ivy(command: list[str], wanted: JarSet, progress: Progress, lock: int) -> None:
+def _run_ivy(command: list[str], wanted: JarSet, progress: Progress, lock: int, proxy: JavaProxy) -> None:
     last: deque[str] = deque(maxlen=15)
     fetched = 0
     # Ivy holds the lock too: it may outlive a killed parent, and two at once damage each other's files.
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, pass_fds=(lock,)
-    ) as ivy:
-        try:
-            for line in ivy.stdout or ():
-                last.append(line.rstrip())
-                if match := _FETCHING.match(line.strip()):
-                    fetched += match[1].endswith(".jar")
-                    of = f"{fetched} of {wanted.count} jars"
-                    progress(f"fetching {match[1]} ({of})" if fetched else f"resolving {match[1]}")
-        except BaseException:
-            ivy.kill()  # otherwise leaving the block would wait for the download
-            raise
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with child_process(command, **output, pass_fds=(lock,)) as ivy:
+        for line in ivy.stdout or ():
+            last.append(line.rstrip())
+            if match := _FETCHING.match(line.strip()):
+                fetched += match[1].endswith(".jar")
+                of = f"{fetched} of {wanted.count} jars"
+                progress(f"fetching {match[1]} ({of})" if fetched else f"resolving {match[1]}")
     if ivy.returncode != 0:
+        way = (
+            f"through the proxy {proxy.name} (https_proxy)" if proxy.name else "without a proxy (https_proxy is unset)"
+        )
         raise JarsNotFound(
-            f"the jars of {wanted.what} could not be downloaded from Maven Central; run the command again to continue "
-            "the download. Ivy's last lines:\n  " + "\n  ".join(last)
+            f"the jars of {wanted.what} could not be downloaded from Maven Central {way}; run the command again to "
+            "continue the download. Ivy's last lines:\n  " + "\n  ".join(last)
         )
 
 

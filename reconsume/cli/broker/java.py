@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from reconsume.cli.broker.children import child_process
 from reconsume.delay_levels.errors import ReconsumeError
 
 OLDEST: Final = 17
@@ -43,10 +44,11 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 def major_version(java: Path) -> int | None:
     """Return 17 for Java 17.0.15, 8 for 1.8; None if the file does not run."""
     try:
-        run = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        with child_process([str(java), "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+            told, _ = run.communicate(timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(run.stderr + run.stdout)
+    match = _VERSION.search(told)
     return int(match[1]) if match and run.returncode == 0 else None
 
 
