@@ -203,22 +203,26 @@ def _reconcile_in_spark(bootstrap_servers: str) -> dict[str, Any] | None:
 
 
 def _reconcile_into(report: Path, bootstrap_servers: str) -> dict[str, Any]:
-    with working("reconciling with Spark"):
-        # A separate process keeps the JVM's output out of the demo's.
-        run = subprocess.run(
-            [
-                *(sys.executable, "-P", "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
-                *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    # A separate process keeps the JVM's output out of the demo's.
+    command = [
+        *(sys.executable, "-P", "-m", "reconsume", "reconcile", "-o", "json", "--report", str(report)),
+        *("--bootstrap-servers", bootstrap_servers, "--master", "local[2]"),
+    ]
+    with (
+        working("reconciling with Spark"),
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as run,
+    ):
+        try:
+            found, told = run.communicate()
+        except BaseException:
+            run.terminate()  # it removes its folder
+            raise
     try:
-        return {**json.loads(run.stdout), "report": str(report)}
+        return {**json.loads(found), "report": str(report)}
     except ValueError:
-        raise ReconsumeError(f"the reconciliation failed:\n{run.stderr[-2000:]}") from None
+        raise ReconsumeError(f"the reconciliation failed:\n{told[-2000:]}") from None
 
 
 def print_report(report: dict[str, Any], *, as_json: bool) -> None:
