@@ -4,6 +4,9 @@
 when that closes, or a signal to stop comes, the command gets SIGTERM and after 10 s SIGKILL. The folder is removed
 only if the parent is gone. On Linux the command dies with the guard too. Test:
 tests/integration/cli/test_local_kafka.py.
+
+`python -m reconsume.cli.broker.guard --exec PARENT COMMAND…` becomes the command, under the same process id: it may be
+killed and stopped. On Linux it dies with the thread that started it; other systems lack this.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ _PR_SET_PDEATHSIG: Final = 1
 _PARENT_SECONDS: Final = 1.0
 
 
-def _die_with_guard() -> None:
-    """Make Linux kill the command when the guard is killed; other systems rely on the guard."""
+def _die_with_parent() -> None:
+    """Make Linux kill this process when its parent is killed; other systems lack this."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -50,6 +53,11 @@ def _wait(child: subprocess.Popen[bytes], wake: int) -> bool:
 def main() -> None:
     """Start the command, wait, stop it; exit with its code."""
     command = sys.argv[1:]
+    if command[0] == "--exec":
+        _die_with_parent()
+        if os.getppid() != int(command[1]):
+            sys.exit(1)  # the parent died before
+        os.execv(command[2], command[2:])  # noqa: S606 - our own command
     folder = command[1] if command[0] == "--remove" else None
     reader, writer = os.pipe()
 
@@ -61,7 +69,7 @@ def main() -> None:
     with subprocess.Popen(
         command if folder is None else command[2:],
         stdin=subprocess.DEVNULL,
-        preexec_fn=_die_with_guard,  # noqa: PLW1509 - no thread runs here
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - no thread runs here
     ) as child:
         orphaned = _wait(child, reader)
         child.terminate()

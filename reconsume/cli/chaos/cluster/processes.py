@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,10 +46,11 @@ class UnderTest:
         return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
-        """Start it."""
+        """Start it; on Linux it dies with the calling thread."""
+        guard = (sys.executable, "-P", "-m", "reconsume.cli.broker.guard", "--exec", str(os.getpid()))
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                [*guard, *self.command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
 
     def kill(self) -> None:
