@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +12,20 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 
 _RENAMED: Final = {
-    "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",
 }
 _FILES: Final = {"ssl.ca.location": "ssl.truststore.location", "ssl.keystore.location": "ssl.keystore.location"}
-_SPLIT_FILES: Final = ("ssl.certificate.location", "ssl.key.location")
+_PEM_FILES: Final = {
+    "ssl.certificate.location": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.key",
+}
+_OLD_KEY: Final = re.compile(r"-----BEGIN (\w+) PRIVATE KEY-----")
+_SHARED: Final = ("security.", "sasl.", "ssl.", "client.", "reconnect.backoff.", "socket.connection.setup.")
+"""The beginnings of names that mean the same to librdkafka and Java. One file of settings serves all processes; of the
+others Spark refuses some (`auto.offset.reset`), and Java the values of some (`partition.assignment.strategy`)."""
 _LOGIN: Final = ("sasl.username", "sasl.password")
 _MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -113,22 +120,20 @@ def check_folder(option: str, folder: str, spark: SparkChoice) -> None:
 def spark_kafka_options(settings: Mapping[str, str]) -> dict[str, str]:
     """Translate librdkafka's settings to Spark's Kafka source and sink: the Java client's, with `kafka.` before.
 
+    Settings about anything but connections are left out; `--spark-option kafka.…` sets Java's own.
+
     Raises:
-        IllegalSetting: a setting has no counterpart: a login of another kind, or a certificate and a key in files.
+        IllegalSetting: a setting has no counterpart: a login of another kind, or a key that Java cannot read.
     """
     options = {}
     for name, value in settings.items():
-        if name in _SPLIT_FILES:
-            raise IllegalSetting(
-                f"-X {name}: Java reads certificate and key from one PEM file; "
-                "put both into one file and pass --spark-option kafka.ssl.keystore.type=PEM "
-                "--spark-option kafka.ssl.keystore.location=FILE"
-            )
-        if name in _FILES:
+        if name in _PEM_FILES:
+            options[_PEM_FILES[name]] = _pem(name, value)
+        elif name in _FILES:
             options[_FILES[name]] = value
             if name == "ssl.ca.location":
                 options["ssl.truststore.type"] = "PEM"
-        elif name not in _LOGIN:
+        elif name not in _LOGIN and name.startswith(_SHARED):
             options[_RENAMED.get(name, name)] = value
     if "ssl.truststore.certificates" in options:
         options["ssl.truststore.type"] = "PEM"
@@ -141,11 +146,26 @@ def spark_kafka_options(settings: Mapping[str, str]) -> dict[str, str]:
     return {"kafka." + name: value for name, value in options.items()}
 
 
+def _pem(name: str, file: str) -> str:
+    """Return the text of a PEM file; Java takes certificate and key as texts, or both from one file."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise IllegalSetting(f"setting kafka.{name}: {file} cannot be read: {error}") from None
+    if (old := _OLD_KEY.search(text)) and old[1] != "ENCRYPTED":
+        raise IllegalSetting(
+            f"setting kafka.{name}: Java reads no key of the form {old[1]}; convert it: "
+            f"openssl pkcs8 -topk8 -in {file} -out NEW, with -nocrypt if it has no password"
+        )
+    return text
+
+
 def _login(settings: Mapping[str, str], mechanism: str) -> str:
     module = _MODULES.get(mechanism.upper())
     if module is None:
         raise IllegalSetting(
-            f"-X sasl.username: Spark's login with {mechanism} is not supported, only {', '.join(_MODULES)}; "
+            f"setting kafka.sasl.username: Spark's login with {mechanism} is not supported, only "
+            f"{', '.join(_MODULES)}; "
             "pass --spark-option kafka.sasl.jaas.config=… instead"
         )
     user, password = (_quoted(settings.get(name, "")) for name in _LOGIN)

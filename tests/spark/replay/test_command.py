@@ -224,5 +224,3 @@ def test_a_login_and_certificates_are_said_in_javas_words() -> None:
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.endpoint.identification.algorithm": "",
     }
-    with pytest.raises(IllegalSetting, match="certificate and key from one PEM file"):
-        spark_kafka_options({"ssl.key.location": "/key.pem"})
