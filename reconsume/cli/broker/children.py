@@ -17,7 +17,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Run a command during the block; kill it if the block raises, as handlers of signals do.
 
-    A handler that raised within `Popen` would leave a process that nobody knows, so it is called after the start.
+    A handler that raised within `Popen` would leave the process running, so handlers are called after the start.
     """
     child: subprocess.Popen[str] | None = None
     try:

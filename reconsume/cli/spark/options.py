@@ -154,7 +154,7 @@ def _pem(name: str, file: str) -> str:
         raise IllegalSetting(f"setting kafka.{name}: {file} cannot be read: {error}") from None
     if (old := _OLD_KEY.search(text)) and old[1] != "ENCRYPTED":
         raise IllegalSetting(
-            f"setting kafka.{name}: Java reads no key of the form {old[1]}; convert it: "
+            f"setting kafka.{name}: Java reads no key of the form {old[1]}; convert it, use "
             f"openssl pkcs8 -topk8 -in {file} -out NEW, with -nocrypt if it has no password"
         )
     return text
