@@ -36,9 +36,17 @@ def read_rows(path: Path | None) -> Iterator[Row]:
         text = stack.enter_context(io.TextIOWrapper(cast("IO[bytes]", data), "utf-8", newline=""))
         is_csv = source.name.removesuffix(".gz").endswith(".csv")
         try:
-            yield from csv.DictReader(text) if is_csv else _json_rows(source.name, text)
+            yield from _csv_rows(source.name, text) if is_csv else _json_rows(source.name, text)
         except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
             raise IllegalSetting(f"--input {path}: cannot be read to its end: {error}") from error
+
+
+def _csv_rows(name: str, text: TextIO) -> Iterator[Row]:
+    reader = csv.DictReader(text)
+    for row in reader:
+        if None in row:
+            raise IllegalSetting(f"--input {name}, line {reader.line_num}: must not have more values than the header")
+        yield row
 
 
 def _json_rows(name: str, text: TextIO) -> Iterator[Row]:
@@ -47,7 +55,7 @@ def _json_rows(name: str, text: TextIO) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise IllegalSetting(f"--input {name}, line {number}: not JSON: {error}") from None
         if not isinstance(row, dict):
             raise IllegalSetting(f"--input {name}, line {number}: must be a JSON object")

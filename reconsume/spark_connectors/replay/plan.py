@@ -282,7 +282,7 @@ def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
         check_types(facts, plan_id=str, created_ms=int, topic_prefix=str, since_ms=int, counts=dict)
         check_types(facts["counts"], **dict.fromkeys(facts["counts"], int))
         PlanChoice.of(**{name.name: facts[name.name] for name in fields(PlanChoice)})
-    except (ValueError, ReconsumeError) as error:
+    except (ValueError, RecursionError, ReconsumeError) as error:
         raise IllegalSetting(f"{folder}/plan cannot be read ({error}): make a new plan in another folder") from error
     return ReplayPlan(folder=folder, **facts)
 

@@ -48,8 +48,10 @@ def test_the_flights_that_are_packaged_are_read_without_a_file() -> None:
         ("rows.csv", b"id,state\n1,\xff\n", "cannot be read to its end"),
         ("rows.jsonl", b'{"id": "1"}\n[]\n', "line 2: must be a JSON object"),
         ("rows.jsonl", b"{\n", "line 1: not JSON"),
+        ("rows.jsonl", b"{}\n" + b"[" * 200_000, "line 2: not JSON: maximum recursion"),
+        ("rows.csv", b"id,state\n1,fine\n2,fine,more\n", "line 3: must not have more values than the header"),
     ],
-    ids=["cut off", "no gzip", "not UTF-8", "no object", "no JSON"],
+    ids=["cut off", "no gzip", "not UTF-8", "no object", "no JSON", "too deep", "too wide"],
 )
 def test_what_cannot_be_read_is_said_with_its_file(tmp_path: Path, name: str, content: bytes, told: str) -> None:
     (tmp_path / name).write_bytes(content)
