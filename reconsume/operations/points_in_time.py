@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting
-from reconsume.delay_levels.rules.durations import parse_duration
+from reconsume.delay_levels.rules.durations import LONGEST_AGE_MS, parse_duration
 
 
 def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
@@ -20,7 +20,7 @@ def parse_point_in_time(name: str, text: str, now_ms: float) -> int:
         IllegalSetting: the text is neither.
     """
     try:
-        return int(now_ms) - parse_duration(text)
+        return max(0, int(now_ms) - parse_duration(text, LONGEST_AGE_MS))
     except IllegalDelayLevels:
         """It may be a time."""
     try:

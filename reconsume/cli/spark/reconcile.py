@@ -25,7 +25,7 @@ from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute, check_file, check_folder
 from reconsume.cli.spark.session import open_session
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting, KafkaRefused, TopicNotReady
-from reconsume.delay_levels.rules.durations import format_duration, parse_duration
+from reconsume.delay_levels.rules.durations import LONGEST_AGE_MS, format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.spark_connectors.failures import explained
@@ -328,6 +328,6 @@ def _moment(name: str, text: str | None, now: dt.datetime) -> dt.datetime | None
 def _milliseconds(name: str, text: str) -> int:
     """Return the milliseconds of a duration option."""
     try:
-        return parse_duration(text)
+        return parse_duration(text, LONGEST_AGE_MS)
     except IllegalDelayLevels:
-        raise IllegalSetting(f"{name} {text!r}: write a duration such as 30s or 5m") from None
+        raise IllegalSetting(f"{name} {text!r}: write a duration such as 30s or 5m, at most 36500d") from None

@@ -11,11 +11,14 @@ from reconsume.delay_levels.errors import IllegalDelayLevels
 LONGEST_MS: Final = 366 * 86_400_000
 """A delay topic keeps its records twice as long as they wait, so a longer duration is a typing error."""
 
+LONGEST_AGE_MS: Final = 36_500 * 86_400_000
+"""The longest time span that is no delay, such as the age of a record: a hundred years."""
+
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(0|[1-9][0-9]{0,11})(ms|s|m|h|d)", re.ASCII)
 
 
-def parse_duration(text: str) -> int:
+def parse_duration(text: str, longest_ms: int = LONGEST_MS) -> int:
     """Return the milliseconds of a duration such as `10s`.
 
     A whole number is followed by `ms`, `s`, `m`, `h` or `d`, in lower case. RocketMQ's level table has no `ms`
@@ -29,7 +32,7 @@ def parse_duration(text: str) -> int:
         raise IllegalDelayLevels(
             f"{text!r} is not a duration: write a whole number and one of the units s, m, h, d, such as 30s or 2h"
         )
-    return _in_range(int(match[1]) * _UNIT_MS[match[2]])
+    return _in_range(int(match[1]) * _UNIT_MS[match[2]], longest_ms)
 
 
 @lru_cache(maxsize=256)
@@ -44,7 +47,8 @@ def format_duration(milliseconds: int) -> str:
     return f"{milliseconds // _UNIT_MS[unit]}{unit}"
 
 
-def _in_range(milliseconds: int) -> int:
-    if not 0 <= milliseconds <= LONGEST_MS:
-        raise IllegalDelayLevels(f"a delay of {milliseconds} ms is out of range; use 0 to 366 days")
+def _in_range(milliseconds: int, longest_ms: int = LONGEST_MS) -> int:
+    if not 0 <= milliseconds <= longest_ms:
+        days = longest_ms // _UNIT_MS["d"]
+        raise IllegalDelayLevels(f"a delay of {milliseconds} ms is out of range; use 0 to {days} days")
     return milliseconds
