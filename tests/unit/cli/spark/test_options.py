@@ -46,7 +46,9 @@ def test_a_certificate_and_a_key_in_files_become_texts(tmp_path: Path, kind: str
 @pytest.mark.parametrize("kind", ["RSA ", "EC "])
 def test_a_key_that_java_cannot_read_is_refused_with_the_way_out(tmp_path: Path, kind: str) -> None:
     (tmp_path / "key.pem").write_text(KEY.format(kind, kind))
-    with pytest.raises(IllegalSetting, match=rf"of the form {kind}?; convert it, use openssl pkcs8 -topk8 -in ") as found:
+    with pytest.raises(
+        IllegalSetting, match=rf"of the form {kind}?; convert it, use openssl pkcs8 -topk8 -in "
+    ) as found:
         spark_kafka_options({"ssl.key.location": f"{tmp_path}/key.pem"})
     assert "MIIE" not in str(found.value)
 
