@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.librdkafka.membership import MembershipLost
+from reconsume.bridge.process.user_callbacks import in_user_code
 from reconsume.consumers.assembly import LoopBuilder, Registration
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
@@ -118,6 +119,7 @@ class PushConsumer:
         self._failure: BaseException | None = None
         self._follower: GroupsFollower | None = None
         self._closing = ExitStack()
+        self._changing = threading.RLock()
 
     def subscribe(self, topic: str, sub_expression: str | None = "*") -> Self:
         """Subscribe to a topic, all of it or only some tags such as `"TagA || TagB"` (RocketMQ: TF-03).
@@ -212,6 +214,10 @@ class PushConsumer:
             TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
             OffsetStoreUnusable: the offsets of a broadcasting consumer are in use, damaged or cannot be written.
         """
+        with self._changing:  # a shutdown waits until a running start has seen it
+            self._start()
+
+    def _start(self) -> None:
         self._must_not_run("start")
         settings, listener = self._settings, self._registration.listener
         if listener is None or not self._subscriptions:
@@ -246,15 +252,23 @@ class PushConsumer:
     def shutdown(self) -> None:
         """Stop: running listeners may finish, finished messages are committed, the rest is read again.
 
+        Any thread may call this, also again. In a listener, a hook or a callback it returns at once, because the end
+        waits for them; `running` is False when the consumer has ended.
+
         Raises:
             ReconsumeError: the error that had ended the consumer before.
         """
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._closing.close()
-        if self._failure is not None:
+        if in_user_code() and step_driver_of(self._settings.conf) is None:
+            return
+        with self._changing:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self._close()
+        with self._changing:
             failure, self._failure = self._failure, None
+        if failure is not None:
             raise failure
 
     def run(self) -> None:
@@ -297,18 +311,28 @@ class PushConsumer:
         return thread
 
     def _run(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
-        """Run the loop, and restart it if it asks for that; the new loop reads unfinished messages again."""
         try:
-            while True:
-                try:
-                    return loop.run(self._stop)
-                except MembershipLost as error:
-                    logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
-                builder.closing.close()
-                loop = builder.build()
+            try:
+                self._consume(builder, loop)
+            finally:
+                self._close()  # a shutdown in a listener cannot
         except BaseException as error:
             logger.exception("consumer of group %s ended", self._settings.group)
             self._failure = error
+
+    def _consume(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
+        """Run the loop, and restart it if it asks for that; the new loop reads unfinished messages again."""
+        while True:
+            try:
+                return loop.run(self._stop)
+            except MembershipLost as error:
+                logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
+            builder.closing.close()
+            loop = builder.build()
+
+    def _close(self) -> None:
+        with self._changing:
+            self._closing.close()
 
     def _must_not_run(self, doing: str) -> None:
         if self._thread is not None or self._stop.is_set():

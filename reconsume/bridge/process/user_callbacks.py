@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
@@ -14,6 +15,25 @@ logger = logging.getLogger(__name__)
 
 _QUIET_MS: Final = 60_000
 """The same error is logged once in this time, later with a count."""
+
+
+_here: Final = threading.local()
+
+
+@contextmanager
+def user_code() -> Iterator[None]:
+    """Mark this thread while it calls code of a program, which must not wait for the end of this thread."""
+    before = in_user_code()
+    _here.calls = True
+    try:
+        yield
+    finally:
+        _here.calls = before
+
+
+def in_user_code() -> bool:
+    """Return whether one of our threads has called this code of a program."""
+    return getattr(_here, "calls", False)
 
 
 class UserCallbacks:
@@ -33,7 +53,8 @@ class UserCallbacks:
     def tell(self, name: str, call: Callable[[], object]) -> None:
         """Call a callback."""
         try:
-            call()
+            with user_code():
+                call()
         except BaseException:  # not even a SystemExit may end a thread of the consumer
             now = self._clock()
             if now < self._quiet_until:

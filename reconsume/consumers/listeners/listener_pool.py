@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
+from reconsume.bridge.process.user_callbacks import user_code
 from reconsume.consumers.listener import is_async
 
 logger = logging.getLogger(__name__)
@@ -270,12 +271,13 @@ def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
     The same holds for the thread of an event loop, which a `SystemExit` in a task ends. Test:
     tests/unit/consumers/test_slips.py.
     """
-    while not is_over():
-        try:
-            work()
-        except BaseException:
-            with suppress(BaseException):  # a log handler may raise too
-                logger.critical("error in a listener thread, which continues", exc_info=True)
+    with user_code():
+        while not is_over():
+            try:
+                work()
+            except BaseException:
+                with suppress(BaseException):  # a log handler may raise too
+                    logger.critical("error in a listener thread, which continues", exc_info=True)
 
 
 def cut_off(task: asyncio.Task[Any]) -> None:

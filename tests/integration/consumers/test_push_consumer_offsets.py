@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
+from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
@@ -235,3 +235,19 @@ def test_nothing_is_lost_when_a_second_member_joins_and_the_first_one_leaves_und
             )
     assert first.batches
     assert second.batches
+
+
+def test_a_listener_may_shut_its_own_consumer_down_and_its_result_counts(here: Installation) -> None:
+    group, topic = here.name("inside"), here.topic("inside")
+    here.produce(topic, *bodies(1))
+    consumers: list[PushConsumer] = []
+
+    def ends_it(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+        consumers[0].shutdown()
+        return SUCCESS
+
+    consumers.append(here.consumer(group, topic, ends_it))
+    consumers[0].start()
+    wait_until(lambda: not consumers[0].running, what="the consumer has ended")
+    assert here.committed(group, topic) == 1
+    consumers[0].shutdown()
