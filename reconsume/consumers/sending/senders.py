@@ -193,6 +193,7 @@ class Sender(ABC):
         except BaseException as error:
             with suppress(BaseException):  # the log shows the error, whose text may raise another one
                 logger.exception("error while sending back %r", failed.message)
+            with suppress(BaseException):  # the thread has other messages
                 failed.end(SendBackFailed(Cause.of(error).message))
 
 
