@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final
 
-from reconsume.consumers.group_settings import GroupSettings
+from reconsume.consumers.group_settings import GroupSettings, checked_conf
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
@@ -163,7 +163,7 @@ def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tu
     Raises:
         IllegalSetting: a setting would break a guarantee.
     """
-    checked = dict(conf or {}) | {"bootstrap.servers": bootstrap_servers}
+    checked = checked_conf(conf) | {"bootstrap.servers": bootstrap_servers}
     reset = checked.pop("auto.offset.reset", None)
     if reset is not None and reset not in _BEGINNING + _END:
         raise IllegalSetting(f"auto.offset.reset {reset!r}: use earliest or latest")

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import shown, type_name
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -17,6 +19,23 @@ _OF_CONSUMERS_ONLY: Final = (
     *("isolation.level", "check.crcs", "coordinator.query.interval.ms", "consume.", "default.topic.config"),
     *("on_commit", "stats_cb", "statistics.interval.ms", "throttle_cb", "error_cb", "logger"),
 )
+
+
+def checked_conf(conf: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of a program's librdkafka settings.
+
+    Raises:
+        IllegalSetting: a name is not a str, a callback is not a function, or reconsume sets this one itself.
+    """
+    checked = dict(conf or {})
+    for name, value in checked.items():
+        if not isinstance(name, str):
+            raise IllegalSetting(f"conf must have names of settings such as 'client.id', got {shown(name)}")
+        if name.endswith("_cb") and value is not None and not callable(value):
+            raise IllegalSetting(f"conf: {name} must be a function, got {type_name(type(value))}")
+    if "transactional.id" in checked:
+        raise IllegalSetting("transactional.id is set by reconsume itself; leave it out of conf")
+    return checked
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.consumers.delayed.acknowledged_producer import AcknowledgedProducer
 from reconsume.consumers.delayed.delay_wish import DelayWish
+from reconsume.consumers.group_settings import checked_conf
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.foreign_values import (
@@ -56,6 +57,7 @@ MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
 _Given = list[tuple[str, str | bytes | None]]
 _LOADED_SECONDS: Final = 15.0
 _MAX_RETRIES: Final = 100
+_LONGEST_MS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +108,22 @@ class DelayProducer:
         retries = check_range("retry_times_when_send_failed", retry_times_when_send_failed, 0, _MAX_RETRIES)
         if send_msg_timeout < timedelta(milliseconds=100):
             raise IllegalSetting(f"send_msg_timeout must be at least 100 ms, not {send_msg_timeout}")
-        self._names = TopicNames(topic_prefix)
-        self._own_table = None if delay_levels is None else DelayLevels.parse(delay_levels)
-        of_user = with_guarded(conf or {}, ("error_cb", "stats_cb", "throttle_cb"))
-        self._base = of_user | {"bootstrap.servers": bootstrap_servers}
-        self._clock = clock_of(self._base)
-        self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
         # One produce call with the timeout of all tries: librdkafka repeats it under the same sequence number, so
         # brokers recognise a copy. A second produce call would get a new number.
         patience = int(send_msg_timeout / timedelta(milliseconds=1)) * (1 + retries)
+        if patience > _LONGEST_MS:
+            raise IllegalSetting(f"send_msg_timeout {send_msg_timeout}: all tries must take 24 days or less")
+        self._names = TopicNames(topic_prefix)
+        self._own_table = None if delay_levels is None else DelayLevels.parse(delay_levels)
+        of_user = with_guarded(checked_conf(conf), ("error_cb", "stats_cb", "throttle_cb"))
+        self._base = of_user | {"bootstrap.servers": bootstrap_servers}
+        self._clock = clock_of(self._base)
+        self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
+        self._existing = ExistingTopics(KafkaAdmin(self._base, self._client_id))
         # Brokers may create the program's own topics, as for any producer; reconsume's topics are looked up before.
         base = {"allow.auto.create.topics": True} | self._base
         settings = producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
         self._producer = AcknowledgedProducer(settings, patience / 1000)
-        self._existing = ExistingTopics(KafkaAdmin(self._base, self._client_id))
         self._follower: GroupsFollower | None = None
         self._lanes = LanePartitions(lambda: Groups() if self._follower is None else self._follower.groups)
         self._lock = threading.Lock()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from reconsume.consumers.group_settings import GroupSettings
+from reconsume.consumers.group_settings import GroupSettings, checked_conf
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
@@ -48,7 +48,7 @@ class DropInSettings(GroupSettings):
         """
         check_types(ours, exactly_once=bool)
         exactly_once, maximum, table = ours["exactly_once"], ours["max_reconsume_times"], ours["delay_levels"]
-        conf = _merged(args, kwargs)
+        conf = checked_conf(_merged(args, kwargs))
         if "group.id" not in conf:
             raise ValueError("Failed to create consumer: group.id must be set")
         if str(conf.get("isolation.level", "read_committed")) != "read_committed":

@@ -89,4 +89,10 @@ def _as_ms(timestamp: str | datetime) -> int:
                 f"consume_timestamp {timestamp!r} must be yyyyMMddHHmmss in local time, such as 20261121093000, "
                 "or a datetime"
             ) from None
-    return int(timestamp.timestamp() * 1000)
+    try:
+        moment_ms = int(timestamp.timestamp() * 1000)
+    except (ValueError, OverflowError):  # local time of the first or the last year
+        moment_ms = -1
+    if moment_ms < 0:  # Kafka takes negative timestamps for logical offsets
+        raise IllegalSetting(f"consume_timestamp {timestamp} must be from 1970 or later")
+    return moment_ms

@@ -114,9 +114,12 @@ def test_a_bad_level_table_is_refused(table: str) -> None:
         ({"partition.assignment.strategy": "range"}, r"'range': only cooperative-sticky, or group\.protocol"),
         ({"group.id": "other"}, r"group\.id is set by the consumer itself"),
         ({"enable.auto.commit": True}, r"enable\.auto\.commit is set by the consumer itself"),
+        ({"transactional.id": "mine"}, r"transactional\.id is set by reconsume itself"),
+        ({"stats_cb": "print"}, r"stats_cb must be a function, got str"),
+        ({1: 2}, r"names of settings such as 'client\.id', got 1"),
     ],
 )
-def test_a_kafka_setting_that_would_break_a_guarantee_is_refused(conf: dict[str, Any], why: str) -> None:
+def test_a_kafka_setting_that_would_break_a_guarantee_is_refused(conf: dict[Any, Any], why: str) -> None:
     with pytest.raises(IllegalSetting, match=why):
         PushConsumer("departures", conf=conf)
 

@@ -60,3 +60,19 @@ def test_a_closed_producer_begins_nothing(kafka: InMemoryKafka) -> None:
         producer.cancel(make_uniq_key(2**42, bytes(10)))
     assert threading.active_count() <= before
     producer.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"conf": {"stats_cb": 5}}, "stats_cb must be a function, got int"),
+        ({"conf": {"transactional.id": "mine"}}, "transactional.id is set by reconsume itself"),
+        ({"conf": {"on_delivery": print}}, "No such configuration property"),
+        ({"send_msg_timeout": timedelta.max}, "all tries must take 24 days or less"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_no_thread(given: dict[str, Any], why: str) -> None:
+    before = threading.active_count()
+    with pytest.raises(IllegalSetting, match=why):
+        DelayProducer(**given)
+    assert threading.active_count() <= before

@@ -65,6 +65,12 @@ def test_a_text_that_is_no_moment_is_refused_with_the_form(text: str) -> None:
         ConsumeFrom.of(MOMENT, text, None)
 
 
+@pytest.mark.parametrize("moment", ["00010101000000", "19691230000000", datetime(1969, 12, 31, tzinfo=UTC)])
+def test_a_timestamp_before_kafkas_time_is_refused(moment: str | datetime) -> None:
+    with pytest.raises(IllegalSetting, match="must be from 1970 or later"):
+        ConsumeFrom.of(MOMENT, moment, None)
+
+
 @pytest.mark.parametrize("where", [None, FIRST, LAST])
 def test_a_timestamp_that_nothing_asks_for_is_refused(where: ConsumeFromWhere | None) -> None:
     with pytest.raises(IllegalSetting, match="consume_timestamp needs consume_from_where=CONSUME_FROM_TIMESTAMP"):
