@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import ExitStack
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -95,12 +96,11 @@ class ApiPart:
     def close(self, seconds: float) -> None:
         """Accept no more requests; finish the running ones and their writes to Kafka."""
         self._stop.set()
-        self._server.end(seconds, seconds + _END_SECONDS)
-        self._send_backs.close(seconds)
-        self._messages.close()
-        self._threads.close()
-        self._watch.close()
-        self._follower.close()
+        with ExitStack() as closing:
+            for close in (self._follower.close, self._watch.close, self._threads.close, self._messages.close):
+                closing.callback(close)
+            closing.callback(self._send_backs.close, seconds)
+            self._server.end(seconds, seconds + _END_SECONDS)
 
     def checks(self) -> dict[str, str | None]:
         """Return the problems by the name of the check."""

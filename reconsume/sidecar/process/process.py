@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -74,7 +75,12 @@ class Sidecar:
             deadline = time.monotonic() + self._settings.sidecar.drain_seconds
             if not self._life.wait_drained(self._settings.sidecar.drain_seconds):
                 logger.warning("%d deliveries did not end; their records are read again", self._life.in_flight)
-            # The API ends last: the app's running work may need it.
-            for part in reversed(started):
-                part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))
-            management.close()
+            with ExitStack() as closing:  # a part that fails keeps no other one open
+                closing.callback(management.close)
+                # The API, which is first, ends last: the app's running work may need it.
+                for part in started:
+                    closing.callback(_close, part, deadline)
+
+
+def _close(part: ProcessPart, deadline: float) -> None:
+    part.close(max(_CLOSE_SECONDS, deadline - time.monotonic()))
