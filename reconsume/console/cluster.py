@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups_store import read_groups
@@ -44,6 +43,8 @@ _HOUR_MS: Final = 3_600_000
 _CHART_HOURS: Final = 72
 _COUNTED_MS: Final = 60_000
 _WAIT_SECONDS: Final = 30.0
+_PAGE_BYTES: Final = 32 * 1024 * 1024
+"""Maximum of bytes of records on a page of the quarantine."""
 _MOST_PLANNED: Final = 20_000
 """Maximum of dead letters that a dry run reads from Kafka, because a page waits for it."""
 WISHES: Final = {"pause": pause, "resume": resume, "cancel": cancel}
@@ -196,10 +197,15 @@ class ConsoleCluster:
         return job
 
     def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
-        """Return the open records of the quarantine, the oldest first, and whether there are more."""
-        waiting = (one for one in read_quarantine(self._cluster) if one.state == OPEN)
-        found = list(islice(waiting, limit + 1))
-        return found[:limit], len(found) > limit
+        """Return open records of the quarantine, the oldest first, and whether there are more; fewer if large."""
+        found, size = list[QuarantineRecord](), 0
+        for one in read_quarantine(self._cluster):
+            if one.state == OPEN:
+                if len(found) >= limit or size >= _PAGE_BYTES:
+                    return found, True
+                found.append(one)
+                size += one.size
+        return found, False
 
     def release(self, places: Collection[RecordAddress]) -> int:
         """Return records of the quarantine to the schedulers; all of them, or none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -169,8 +169,8 @@ def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecor
     return chosen
 
 
-def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadRecord, WaitingRecord]]:
-    """Return the records at these places, and their facts.
+def read_waiting(cluster: Cluster, places: Iterable[str]) -> Iterator[tuple[ReadRecord, WaitingRecord]]:
+    """Yield the records at these places, and their facts.
 
     Raises:
         IllegalSetting: a place is not one of a waiting record.
@@ -179,7 +179,6 @@ def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadReco
     names = cluster.names
     positions = [_parsed(names, one) for one in places]
     spans = unfinished(cluster, {(one.topic, one.partition) for one in positions})
-    found = []
     with RangeReader(cluster.base, f"{names.prefix}delay-list", seconds=_SECONDS) as reader:
         for one in positions:
             span = spans.get((one.topic, one.partition))
@@ -189,8 +188,7 @@ def read_waiting(cluster: Cluster, places: Iterable[str]) -> list[tuple[ReadReco
             read = next(iter(reader.records(ranges)), None)
             if read is None:
                 raise RecordNotFound(f"no record is at {one}; `reconsume delay list` shows waiting records")
-            found.append((read, describe_waiting(read, names)))
-    return found
+            yield read, describe_waiting(read, names)
 
 
 def withdrawal_headers(one: WaitingRecord, names: TopicNames) -> list[Header]:

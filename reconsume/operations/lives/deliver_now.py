@@ -32,6 +32,7 @@ SOONEST_MS: Final = 10_000
 _IN_TIME_MS: Final = 5_000
 """The time before the due moment by which a withdrawal must be stored: schedulers need a second, clocks differ."""
 _MOST: Final = 500
+_MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
@@ -54,7 +55,7 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
 
     Raises:
         IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, has no `UNIQ_KEY`,
-            is due within seconds, or was withdrawn or delivered early before.
+            is due within seconds, or was withdrawn or delivered early before; or they are more than 500 or 64 MiB.
         RecordNotFound: no record is at a place.
         KafkaNotReachable: an answer is missing; repeat the call, which delivers them or reports that it has.
     """
@@ -67,9 +68,12 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
     with ExclusiveWriter(cluster, f"{names.prefix}deliver-now", "delivering delayed messages now") as writer:
         # First: from here on no other transaction can be committed.
         writer.take_over()
-        chosen = read_waiting(cluster, dict.fromkeys(places))
-        for _, one in chosen:
+        chosen: list[tuple[ReadRecord, WaitingRecord]] = []
+        for read, one in read_waiting(cluster, dict.fromkeys(places)):
             _check(one, names.send_back, cluster.clock())
+            chosen.append((read, one))
+            if sum(held.size for held, _ in chosen) > _MOST_BYTES:
+                raise IllegalSetting(f"the named delayed messages have more than {_MOST_BYTES >> 20} MiB; name fewer")
         _check_withdrawn(cluster, [one for _, one in chosen])
 
         def copies(stored: Acknowledged) -> Iterator[NewRecord]:

@@ -18,7 +18,7 @@ from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.properties import REAL_TOPIC, size_of
+from reconsume.delay_levels.wire.properties import REAL_TOPIC
 from reconsume.delay_levels.wire.quarantine import RELEASED, QuarantineMark
 from reconsume.operations.dead_letter_states import check_reason
 from reconsume.operations.quarantine.records import (
@@ -164,7 +164,7 @@ def _parts(records: Iterable[QuarantineRecord]) -> Iterator[list[QuarantineRecor
     size = 0
     for one in records:
         part.append(one)
-        size += size_of(one.key, one.value, one.quarantined.headers)
+        size += one.size
         if len(part) >= _TOGETHER or size >= _PART_BYTES:
             yield part
             part, size = [], 0

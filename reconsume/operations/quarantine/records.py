@@ -18,7 +18,7 @@ from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.offset_runs import OffsetRuns
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState, decode_state
-from reconsume.delay_levels.wire.properties import Headers
+from reconsume.delay_levels.wire.properties import Headers, size_of
 from reconsume.delay_levels.wire.quarantine import RELEASED, Quarantined, mark_of
 from reconsume.operations.record_address import RecordAddress
 
@@ -44,6 +44,11 @@ class QuarantineRecord:
     stored_ms: int
     state: str
     resolution: DeadLetterState | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        return size_of(self.key, self.value, self.quarantined.headers)
 
 
 @dataclass(frozen=True, slots=True)

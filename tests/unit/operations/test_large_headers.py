@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, cast
+from unittest.mock import MagicMock
 
 import pytest
 
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Span
 from reconsume.bridge.reading.range_reader import ReadRecord
+from reconsume.console import cluster as cluster_module
+from reconsume.console.cluster import ConsoleCluster
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import Quarantined
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -26,9 +31,11 @@ from reconsume.operations.jobs import letter_files
 from reconsume.operations.jobs.letter_files import letter_file
 from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.work import LetterOutcome
+from reconsume.operations.lives import deliver_now as deliver_module
 from reconsume.operations.quarantine.changes import _parts
 from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
+from reconsume.operations.waiting import WaitingRecord, describe_waiting
 
 MIB = 1024 * 1024
 CLUSTER = Cluster(Settings(bootstrap_servers="nowhere:1"))
@@ -94,6 +101,38 @@ def test_a_transaction_of_the_quarantine_ends() -> None:
     told = Quarantined(LARGE, "why", Position(LANE, 0, 0), 0)
     records = [QuarantineRecord(RecordAddress(0, offset), b"k", b"v", told, 0, "OPEN") for offset in range(20)]
     assert [len(part) for part in _parts(records)] == [8, 8, 4]
+
+
+def test_a_page_of_the_quarantine_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Quarantined(LARGE, "why", Position(LANE, 0, 0), 0)
+    held = [QuarantineRecord(RecordAddress(0, offset), b"k", b"v", told, 0, "OPEN") for offset in range(100)]
+    monkeypatch.setattr(cluster_module, "read_quarantine", lambda _cluster: iter(held))
+    console = ConsoleCluster(CLUSTER.settings)
+    assert console.quarantine(10) == (held[:10], True)
+    assert console.quarantine(500) == (held[:32], True)
+
+
+def test_too_many_delayed_messages_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    due = [("REAL_TOPIC", b"flights"), ("UNIQ_KEY", b"id"), ("TIMER_DELIVER_MS", b"9" * 15)]
+    waits = [
+        (record(offset, LANE), describe_waiting(record(offset, LANE)._replace(headers=due), CLUSTER.names))
+        for offset in range(100)
+    ]
+    seen: list[int] = []
+
+    def read_waiting(*_: object) -> Iterator[tuple[ReadRecord, WaitingRecord]]:
+        for one in waits:
+            seen.append(one[0].offset)
+            yield one
+
+    monkeypatch.setattr(deliver_module, "read_waiting", read_waiting)
+    monkeypatch.setattr(deliver_module, "read_groups", lambda _cluster: Groups())
+    monkeypatch.setattr(deliver_module, "ExclusiveWriter", MagicMock())
+    monkeypatch.setattr(CLUSTER, "require", lambda topic: topic)
+    monkeypatch.setitem(CLUSTER.__dict__, "admin", SimpleNamespace(partitions=lambda topics: dict.fromkeys(topics, 1)))
+    with pytest.raises(IllegalSetting, match="have more than 64 MiB; name fewer"):
+        deliver_module.deliver_now(CLUSTER, [f"{LANE}/0/{offset}" for offset in range(100)])
+    assert len(seen) == 64
 
 
 def test_the_index_stores_them_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
