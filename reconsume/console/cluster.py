@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups_store import read_groups
@@ -165,16 +166,7 @@ class ConsoleCluster:
         jobs_topic(cluster)
         if index is None or draft.records is not None:
             return plan_job(cluster, draft, told)
-        filtered = LetterFilter(
-            group=draft.group,
-            state=wanted.state or OPEN,
-            label=wanted.label,
-            text=wanted.text,
-            key=None if wanted.key is None else wanted.key.encode(),
-            message_id=wanted.message_id,
-            since_ms=wanted.since_ms,
-            until_ms=wanted.until_ms,
-        )
+        filtered = replace(LetterFilter.of(draft.group, wanted), state=wanted.state or OPEN)
         if (count := index.store.count(filtered)) <= _MOST_PLANNED:
             return plan_job(cluster, draft, told)
         causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import JobFilter
+from reconsume.operations.dead_letters import Filter
 
 MOST_OF_KEY: Final = 512
 """The maximum of bytes of a record's key in the index."""
@@ -110,6 +112,13 @@ class LetterFilter:
     header: tuple[str, str] | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+
+    @classmethod
+    def of(cls, group: str, wanted: Filter | JobFilter) -> Self:
+        """Return the filter of the index that selects what another one selects."""
+        key = None if wanted.key is None else wanted.key.encode()
+        shared = {name: getattr(wanted, name) for name in ("state", "label", "text", "message_id")}
+        return cls(group=group, key=key, since_ms=wanted.since_ms, until_ms=wanted.until_ms, **shared)
 
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition and its values."""

@@ -44,16 +44,7 @@ def indexed_page(
             raise IllegalSetting(f"{before[:80]!r} is not the end of a page; leave it out to start with the newest")
         stored_ms, partition, offset = map(int, match.groups())
         key = DeadLetterKey(topic, partition, offset, stored_ms)
-    conditions = LetterFilter(
-        group=group,
-        state=wanted.state,
-        label=wanted.label,
-        text=wanted.text,
-        key=None if wanted.key is None else wanted.key.encode(),
-        message_id=wanted.message_id,
-        since_ms=wanted.since_ms,
-        until_ms=wanted.until_ms,
-    )
+    conditions = LetterFilter.of(group, wanted)
     found = store.find(conditions, limit=limit + 1, before=key)
     records = [_record(one) for one in found[:limit]]
     last = found[limit - 1].key if len(found) > limit else None
