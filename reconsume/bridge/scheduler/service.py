@@ -265,8 +265,8 @@ class SchedulerService:
         self._listed.topics = topics
         for topic in filter(names.is_scheduled, topics):
             self._deletions.saw(topic)
-        if names.positions not in topics and worker is not None:
-            # No transaction can be committed without it; the next worker creates it.
+        if names.positions not in topics and worker is not None and not self._admin.partitions([names.positions]):
+            # No transaction can be committed without it; the next worker creates it. A starting broker may list none.
             worker.give_up(f"topic {names.positions} is gone")
 
     def _scheduled_partitions(self) -> int:

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.reading.topic_follower import TopicFollower
 from reconsume.bridge.scheduler.withdrawals.withdrawals_reader import WithdrawalsReader
@@ -40,13 +41,17 @@ class CancelsFollower(TopicFollower):
     Args:
         base: librdkafka settings that every client uses.
         names: the installation's topics.
-        clock: returns milliseconds.
+        clock: returns milliseconds, for the moments at which messages are due.
+        elapsed: monotonic milliseconds.
     """
 
-    def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock = now_ms) -> None:
+    def __init__(
+        self, base: Mapping[str, Any], names: TopicNames, clock: Clock = now_ms, elapsed: Clock = monotonic_ms
+    ) -> None:
         super().__init__(base, names.cancel, "reconsume-cancels", _AGAIN_SECONDS, _COUNT_SECONDS)
         self._names = names
         self._clock = clock
+        self._elapsed = elapsed
         self._withdrawals = Withdrawals()
         self._met: deque[bytes] = deque()
         self._complete_at = float("-inf")
@@ -65,7 +70,8 @@ class CancelsFollower(TopicFollower):
         Raises:
             CancelsNotRead: not known yet; ask again in a moment.
         """
-        if self._complete_at < due_ms - HEARD_WITHIN_MS:
+        # Not the moment of the last look: the clock may have been set back since.
+        if self._clock() - (self._elapsed() - self._complete_at) < due_ms - HEARD_WITHIN_MS:
             raise CancelsNotRead(f"topic {self._names.cancel} was not read lately; delayed messages wait until it is")
 
     def met(self, withdrawals: Iterable[bytes]) -> None:
@@ -81,7 +87,7 @@ class CancelsFollower(TopicFollower):
                 reader.read()
                 if time.monotonic() >= compare_at:
                     compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS
-                    asked_at = self._clock()
+                    asked_at = self._elapsed()
                     if self._has_grown(admin, len(reader.partitions)):
                         return
                     # Withdrawals of an open transaction count too, so this waits for its end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -38,3 +39,14 @@ def test_withdrawals_are_read_when_the_brokers_time_is_known(monkeypatch: pytest
     with pytest.raises(KafkaNotReachable):
         service._work(threading.Event())
     assert began == ["time", "withdrawals"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_list_without_the_topic_of_positions_is_looked_up_before_a_worker_gives_up(*, is_there: bool) -> None:
+    """A broker that has just started may know no topics for a moment."""
+    service, given_up = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9")), list[str]()
+    found = {"reconsume.POSITIONS": 1} if is_there else {}
+    service._admin = cast("Any", SimpleNamespace(topics=dict, partitions=lambda _topics: found))
+    service._at_work = cast("Any", SimpleNamespace(give_up=given_up.append))
+    service._see_topics()
+    assert given_up == ([] if is_there else ["topic reconsume.POSITIONS is gone"])

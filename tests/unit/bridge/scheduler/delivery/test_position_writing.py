@@ -96,7 +96,8 @@ def test_a_worker_whose_positions_topic_is_gone_starts_afresh(*, is_there: bool)
     """The next life makes it."""
     service, given_up = SchedulerService(Settings()), list[str]()
     topics = {LANE: 1} | ({NAMES.positions: 1} if is_there else {})
-    service._admin = cast("Any", type("Admin", (), {"topics": lambda _: topics})())
+    found = {"topics": lambda _: topics, "partitions": lambda _, asked: {one: 1 for one in asked if one in topics}}
+    service._admin = cast("Any", type("Admin", (), found)())
     service._at_work = cast("Any", type("Worker", (), {"give_up": lambda _, why: given_up.append(why)})())
     service._see_topics()
     assert given_up == ([] if is_there else ["topic reconsume.POSITIONS is gone"])
