@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from reconsume.bridge.kafka.client_settings import producer_settings
-from reconsume.bridge.kafka.clients import make_producer
+from reconsume.bridge.kafka.clients import make_producer, produce_patiently
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord
@@ -51,7 +51,7 @@ def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterabl
     try:
         with translated(f"writing to {topic}"):
             for record in records:
-                producer.produce(topic, on_delivery=on_delivery, **record)
+                produce_patiently(producer, topic, on_delivery=on_delivery, **record)
             producer.flush()
     finally:
         producer.close()
