@@ -212,6 +212,11 @@ def main() -> None:
     except ReconsumeError as error:
         print_error(error)
         sys.exit(_ERROR)
+    except SystemExit as ended:
+        # For typer an unread output, and a question without an answer, have the exit code of findings.
+        if isinstance(ended.__context__, (BrokenPipeError, typer.Abort)):
+            ended.code = _ERROR
+        raise
     except Exception as error:  # noqa: BLE001 - Python's own exit code would be 1, which reads as findings
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             give_up_output()

@@ -65,6 +65,24 @@ def test_arguments_that_are_no_text_are_refused_before_anything_is_done(
     assert run(monkeypatch, "config", "show", "-X", "client.rack=\u00fc\ud55c\\udcff") == 0
 
 
+def test_an_output_that_is_not_read_is_no_finding() -> None:
+    command = [sys.executable, "-m", "reconsume", "topics", "acls"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as unread:
+        assert unread.stdout is not None
+        assert unread.stderr is not None
+        unread.stdout.close()
+        assert unread.wait(60) == 2
+        assert unread.stderr.read() == b""
+
+
+def test_a_question_without_an_answer_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: object, **__: object) -> None:
+        raise EOFError
+
+    monkeypatch.setattr(topics, "acl_commands", ask)
+    assert run(monkeypatch, "topics", "acls") == 2
+
+
 def test_an_unexpected_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")
