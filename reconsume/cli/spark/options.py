@@ -95,7 +95,7 @@ def check_file(option: str, file: Path) -> None:
         if is_new:
             file.unlink()
     except OSError as error:
-        raise IllegalSetting(f"{option} {file} cannot be written: {error.strerror}; name another file") from error
+        raise IllegalSetting(f"{option} {file}: cannot be written: {error.strerror}; name another file") from error
 
 
 def check_folder(option: str, folder: str, spark: SparkChoice) -> None:
@@ -114,7 +114,7 @@ def check_folder(option: str, folder: str, spark: SparkChoice) -> None:
         if is_new:
             Path(path).rmdir()
     except OSError as error:
-        raise IllegalSetting(f"{option} {folder} cannot be written: {error.strerror}; name another folder") from error
+        raise IllegalSetting(f"{option} {folder}: cannot be written: {error.strerror}; name another folder") from error
 
 
 def spark_kafka_options(settings: Mapping[str, str]) -> dict[str, str]:

@@ -54,7 +54,7 @@ def test_a_report_that_cannot_be_written_is_refused_first(
 ) -> None:
     report = str(made(tmp_path))
     said = run(monkeypatch, capsys, "reconcile", "--report", report)
-    assert said.startswith(f"error: --report {report} ")
+    assert said.startswith(f"error: --report {report}")
 
 
 def test_the_figures_beside_a_report_are_tried_too(
@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(
 ) -> None:
     folder = str(made(tmp_path))
     said = run(monkeypatch, capsys, command, option, folder)
-    assert said.startswith(f"error: {option} {folder} cannot be written: ")
+    assert said.startswith(f"error: {option} {folder}: cannot be written: ")
     assert "name another folder" in said
 
 
