@@ -134,7 +134,7 @@ class ConsoleCluster:
 
     def _index_of(self, group: str) -> DeadLetterIndex | None:
         index = self._complete_index()
-        return index if index is not None and index.store.count(LetterFilter(group=group)) else None
+        return index if index is not None and index.store.has(group) else None
 
     def _complete_index(self) -> DeadLetterIndex | None:
         return self._index if self._index is not None and self._index.is_complete else None
@@ -230,10 +230,10 @@ class ConsoleCluster:
         index = self._index_of(group)
         if index is None:
             return None
-        first = int(self._clock()) // _HOUR_MS - _CHART_HOURS + 1
-        wanted = LetterFilter(group=group, since_ms=first * _HOUR_MS)
-        counted = {int(one.value) // _HOUR_MS: one.number for one in index.store.count_by("hour", wanted)}
-        return HourCounts(first * _HOUR_MS, [counted.get(first + place, 0) for place in range(_CHART_HOURS)])
+        now_ms = self._clock()
+        first = int(now_ms) // _HOUR_MS - _CHART_HOURS + 1
+        counted = index.store.new_by_hour(now_ms, hours=_CHART_HOURS, group=group)
+        return HourCounts(first * _HOUR_MS, counted.get(group, [0] * _CHART_HOURS))
 
     def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
         """Return the dead letters of a message, newest first; none while the index is incomplete."""

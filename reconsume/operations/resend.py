@@ -16,7 +16,8 @@ from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
-from reconsume.delay_levels.wire.resend import SEND, History, replayed_of, resend_headers, resend_status
+from reconsume.delay_levels.wire.resend import SEND, History, message_id_of, replayed_of, resend_headers, resend_status
+from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, record_of
 from reconsume.operations.record_address import RecordAddress
@@ -141,11 +142,11 @@ class Histories:
 
     def _take(self, read: ReadRecord) -> None:
         if read.topic != self._cluster.names.delay(0):
-            record = record_of(self._group, read)
-            if (known := self._found.get(record.letter.origin_message_id)) is not None:
-                self._found[record.letter.origin_message_id] = known.with_dead_letter(
-                    record.at, record.letter.replay_times
-                )
+            # For most records only this is read: a topic may have a million dead letters of other messages.
+            message_id = message_id_of(Position(*read[:3]), read.headers)
+            if (known := self._found.get(message_id)) is not None:
+                record = record_of(self._group, read)
+                self._found[message_id] = known.with_dead_letter(record.at, record.letter.replay_times)
             return
         replayed, retry = replayed_of(read.headers), RETRY_PREFIX + self._group
         # A copy on an ordinary topic reaches every group.

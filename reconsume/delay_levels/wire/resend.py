@@ -121,6 +121,13 @@ class DeadLetterInfo:
         )
 
 
+def message_id_of(stands: Position, headers: Headers) -> str:
+    """Return what `DeadLetterInfo.of` gives as `origin_message_id`, at a tenth of the cost."""
+    with suppress(MalformedProperty):
+        return text_property(headers, ORIGIN_MESSAGE_ID) or str(stands)
+    return str(stands)
+
+
 class Replayed(NamedTuple):
     """A record of `DELAY.0s` that resends a dead letter."""
 

@@ -120,6 +120,13 @@ class LetterFilter:
         shared = {name: getattr(wanted, name) for name in ("state", "label", "text", "message_id")}
         return cls(group=group, key=key, since_ms=wanted.since_ms, until_ms=wanted.until_ms, **shared)
 
+    @property
+    def table(self) -> str:
+        """Return the table with the index to search; SQLite alone would read all letters of the group by time."""
+        if self.message_id is not None:
+            return "letters INDEXED BY by_message"
+        return "letters" if self.key is None else "letters INDEXED BY by_key"
+
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition and its values."""
         conditions: dict[str, Any] = {

@@ -49,7 +49,9 @@ def indexed_page(
     records = [_record(one) for one in found[:limit]]
     last = found[limit - 1].key if len(found) > limit else None
     older = None if last is None else f"i{last.stored_ms}:{last.partition}:{last.offset}"
-    return Page(records, store.count(LetterFilter(group=group)), older, store.count(conditions))
+    is_all = before is None and older is None
+    matching = len(records) if is_all else store.count(conditions)
+    return Page(records, store.count(LetterFilter(group=group)), older, matching)
 
 
 def _record(one: IndexedLetter) -> DeadLetterRecord:

@@ -9,11 +9,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, SUPERSEDED, DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.properties import LARGEST
 from reconsume.operations.dead_letter_index.letters import (
     Counted,
     IndexDamaged,
@@ -25,52 +27,20 @@ from reconsume.operations.dead_letter_index.letters import (
     letter_of_row,
     letter_row,
 )
+from reconsume.operations.dead_letter_index.queries import (
+    ALL_GROUPS,
+    BY_HOUR,
+    LETTER,
+    SCHEMA,
+    STATE,
+    SUPERSEDE,
+    VERSION,
+)
 
 logger = logging.getLogger(__name__)
 
-_VERSION: Final = 1
 _CACHE_KIB: Final = 65_536
 """Keys and ids are in random order, so their indexes are written all over the file."""
-_SCHEMA: Final = f"""
-CREATE TABLE letters (
-    topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, stored_ms INTEGER NOT NULL,
-    "group" TEXT NOT NULL, message_id TEXT NOT NULL, origin_topic TEXT, key BLOB, label TEXT NOT NULL,
-    exception_class TEXT, cause TEXT, attempt INTEGER, replay_times INTEGER NOT NULL, size INTEGER NOT NULL,
-    headers TEXT NOT NULL, state TEXT NOT NULL DEFAULT '{OPEN}', at_ms INTEGER NOT NULL DEFAULT 0,
-    by TEXT NOT NULL DEFAULT '', why TEXT NOT NULL DEFAULT '', job TEXT NOT NULL DEFAULT '',
-    newer TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (topic, partition, offset)
-) WITHOUT ROWID;
-CREATE INDEX by_time ON letters (stored_ms);
-CREATE INDEX by_group ON letters ("group", stored_ms, state, label);
-CREATE INDEX by_message ON letters (message_id);
-CREATE INDEX by_key ON letters (key);
-CREATE TABLE progress (
-    topic TEXT NOT NULL, partition INTEGER NOT NULL, topic_id TEXT NOT NULL, next INTEGER NOT NULL,
-    PRIMARY KEY (topic, partition)
-) WITHOUT ROWID;
-PRAGMA user_version = {_VERSION};
-"""
-_LETTER: Final = (
-    'topic, partition, offset, stored_ms, "group", message_id, origin_topic, key, label, exception_class, cause, '
-    "attempt, replay_times, size, headers"
-)
-_STATE: Final = "state, at_ms, by, why, job, newer"
-_SUPERSEDE: Final = (
-    'UPDATE letters INDEXED BY by_message SET state = ? WHERE message_id = ? AND "group" = ? AND state = ? AND EXISTS ('
-    "SELECT 1 FROM letters AS newer INDEXED BY by_message "
-    'WHERE newer.message_id = letters.message_id AND newer."group" = letters."group" AND '
-    "(newer.stored_ms, newer.partition, newer.offset) > (letters.stored_ms, letters.partition, letters.offset))"
-)
-_NEW_BY_HOUR: Final = """
-WITH RECURSIVE every(name) AS (
-    SELECT min("group") FROM letters
-    UNION ALL
-    SELECT (SELECT min("group") FROM letters WHERE "group" > every.name) FROM every WHERE every.name IS NOT NULL
-)
-SELECT every.name, stored_ms / 3600000, count(*) FROM every CROSS JOIN letters INDEXED BY by_group
-WHERE letters."group" = every.name AND stored_ms >= ? GROUP BY 1, 2
-"""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -109,7 +79,7 @@ class DeadLetterStore:
         """Open a file of another process for reading; None if no file of this version exists."""
         try:
             database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
-            if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
                 database.close()
                 return None
         except sqlite3.DatabaseError:
@@ -154,7 +124,7 @@ class DeadLetterStore:
             return self._fresh(sqlite3.connect(":memory:", check_same_thread=False))
         try:
             database = sqlite3.connect(self._file, check_same_thread=False)
-            if database.execute("PRAGMA user_version").fetchone()[0] == _VERSION:
+            if database.execute("PRAGMA user_version").fetchone()[0] == VERSION:
                 return self._tuned(database)
             database.close()
         except sqlite3.DatabaseError:
@@ -172,7 +142,7 @@ class DeadLetterStore:
         return database
 
     def _fresh(self, database: sqlite3.Connection) -> sqlite3.Connection:
-        self._tuned(database).executescript(_SCHEMA)
+        self._tuned(database).executescript(SCHEMA)
         return database
 
     def __enter__(self) -> Self:
@@ -225,13 +195,13 @@ class DeadLetterStore:
         read: Mapping[tuple[str, int], Progress],
     ) -> None:
         database.executemany(
-            f"INSERT OR IGNORE INTO letters ({_LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
+            f"INSERT OR IGNORE INTO letters ({LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
             map(letter_row, added),
         )
         # The newest dead letter of a message counts, however it was resent.
-        database.executemany(_SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
+        database.executemany(SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
         database.executemany(
-            f"UPDATE letters SET ({_STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
+            f"UPDATE letters SET ({STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
             "WHERE topic = ? AND partition = ? AND offset = ? AND stored_ms = ?",
             (((OPEN, 0, "", "", "", "") if one is None else astuple(one)) + tuple(key) for key, one in states.items()),
         )
@@ -259,7 +229,7 @@ class DeadLetterStore:
             where += " AND (stored_ms, topic, partition, offset) < (?, ?, ?, ?)"
             values += (before.stored_ms, before.topic, before.partition, before.offset)
         rows = self._rows(
-            f"SELECT {_LETTER}, {_STATE} FROM letters WHERE {where} "  # noqa: S608
+            f"SELECT {LETTER}, {STATE} FROM {wanted.table} WHERE {where} "  # noqa: S608
             "ORDER BY stored_ms DESC, topic DESC, partition DESC, offset DESC LIMIT ?",
             (*values, limit),
         )
@@ -268,7 +238,11 @@ class DeadLetterStore:
     def count(self, wanted: LetterFilter) -> int:
         """Count matching letters."""
         where, values = wanted.where()
-        return int(self._rows(f"SELECT count(*) FROM letters WHERE {where}", values)[0][0])  # noqa: S608
+        return int(self._rows(f"SELECT count(*) FROM {wanted.table} WHERE {where}", values)[0][0])  # noqa: S608
+
+    def has(self, group: str) -> bool:
+        """Return whether the group has a dead letter."""
+        return bool(self._rows('SELECT 1 FROM letters WHERE "group" = ? LIMIT 1', (group,)))
 
     def open_by_group(self, now_ms: float) -> dict[str, OpenLetters]:
         """Count the open dead letters of each group; groups without one are left out."""
@@ -279,14 +253,23 @@ class DeadLetterStore:
         )
         return {group: OpenLetters(*numbers) for group, *numbers in rows}
 
-    def new_by_hour(self, now_ms: float) -> dict[str, list[int]]:
-        """Count the new dead letters of each group in the last 24 hours, by hour, the oldest hour first."""
-        first = int(now_ms) // _HOUR_MS - 23
-        rows = self._counted(_NEW_BY_HOUR, (first * _HOUR_MS,))
+    def new_by_hour(self, now_ms: float, *, hours: int = 24, group: str | None = None) -> dict[str, list[int]]:
+        """Count the dead letters of the last hours, by group and hour, the oldest hour first.
+
+        Args:
+            now_ms: a moment of the last hour, which has later letters too.
+            hours: the number of hours.
+            group: the group; None counts those of each group. Groups without a letter in that time are left out.
+        """
+        last = int(now_ms) // _HOUR_MS * _HOUR_MS
+        starts = [last - ago * _HOUR_MS for ago in reversed(range(hours))]
+        untils = [*starts[1:], LARGEST]
+        groups, values = (ALL_GROUPS, []) if group is None else ("VALUES (?)", [group])
+        query = BY_HOUR.format(groups=groups, hours=", ".join(["(?, ?)"] * hours))
         found: dict[str, list[int]] = {}
-        for group, hour, number in rows:
-            found.setdefault(group, [0] * 24)[min(hour - first, 23)] = number
-        return found
+        for name, number in self._counted(query, [*values, *chain.from_iterable(zip(starts, untils, strict=True))]):
+            found.setdefault(name, []).append(number)
+        return {name: numbers for name, numbers in found.items() if any(numbers)}
 
     @property
     def changes(self) -> int:
@@ -306,7 +289,7 @@ class DeadLetterStore:
         order = "1 DESC" if column == "hour" else "2 DESC, 1"
         where, values = wanted.where()
         rows = self._rows(
-            f"SELECT {by}, count(*), min(stored_ms), max(stored_ms) FROM letters WHERE {where} "  # noqa: S608
+            f"SELECT {by}, count(*), min(stored_ms), max(stored_ms) FROM {wanted.table} WHERE {where} "  # noqa: S608
             f"GROUP BY 1 ORDER BY {order} LIMIT 1000",
             values,
         )

@@ -13,6 +13,7 @@ from reconsume.delay_levels.wire.resend import (
     DeadLetterInfo,
     History,
     Replayed,
+    message_id_of,
     replayed_of,
     resend_headers,
     resend_status,
@@ -61,6 +62,13 @@ def test_one_without_headers_is_known_by_where_it_stands() -> None:
     letter = info([])
     assert letter.origin_message_id == "reconsume.DLQ.g/0/17"
     assert (letter.origin_topic, letter.attempt, letter.cause, letter.malformed) == (None, None, None, ())
+
+
+@pytest.mark.parametrize("value", [b"flights/3/42", b"", None, b"\xff"])
+def test_the_message_id_alone_is_that_of_the_whole_letter(value: bytes | None) -> None:
+    headers: list[Header] = [("ORIGIN_MESSAGE_ID", b"earlier"), ("ORIGIN_MESSAGE_ID", value)]
+    assert message_id_of(STANDS, headers) == info(headers).origin_message_id
+    assert message_id_of(STANDS, []) == info([]).origin_message_id
 
 
 def test_what_cannot_be_read_is_named_and_nothing_fails() -> None:

@@ -16,7 +16,9 @@ from reconsume.operations.dead_letter_index.letters import (
     LetterFilter,
     Progress,
 )
+from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import Filter
 
 TOPIC = "reconsume.DLQ.departures"
 HOUR_MS = 3_600_000
@@ -145,6 +147,49 @@ def test_new_letters_are_counted_by_hour_whatever_became_of_them(tmp_path: Path,
     assert set(found) == {letters[0].group, "arrivals"}
     hours = found[letters[0].group]
     assert (len(hours), hours[-1], hours[-2], hours[-23], sum(hours)) == (24, 2, 1, 1, 4)
+
+
+def test_the_hours_of_one_group_are_as_many_as_asked_for_and_the_last_has_later_letters_too() -> None:
+    now = 100 * HOUR_MS + 5
+    stored = [97 * HOUR_MS - 1, 98 * HOUR_MS - 1, 98 * HOUR_MS, now, now + 2 * HOUR_MS]
+    letters = [letter(place, key=DeadLetterKey(TOPIC, 0, place, at)) for place, at in enumerate(stored)]
+    other = letter(9, key=DeadLetterKey("other", 0, 9, now), group="other")
+    store = filled(DeadLetterStore(), *letters, other)
+    assert store.new_by_hour(now, hours=4, group="departures") == {"departures": [1, 1, 0, 2]}
+    assert store.new_by_hour(now, hours=4, group="nobody") == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (LetterFilter(group="departures", key=b"k1"), "by_key"),
+        (LetterFilter(group="departures", state="OPEN", message_id="flights/0/1"), "by_message"),
+    ],
+)
+def test_a_search_for_one_message_does_not_read_all_letters_of_its_group(wanted: LetterFilter, index: str) -> None:
+    store, asked = filled(DeadLetterStore(), *map(letter, range(5))), list[str]()
+    store._database.set_trace_callback(asked.append)
+    assert offsets(store, wanted) == [1]
+    assert store.count(wanted) == 1
+    store._database.set_trace_callback(None)
+    for query in asked:
+        plan = " ".join(step for *_, step in store._database.execute(f"EXPLAIN QUERY PLAN {query}"))
+        assert f"USING INDEX {index}" in plan, query
+
+
+def test_the_first_page_counts_only_if_it_does_not_hold_all_that_match() -> None:
+    store, asked = filled(DeadLetterStore(), *map(letter, range(5))), list[str]()
+    store._database.set_trace_callback(asked.append)
+
+    def counts(limit: int, before: str | None = None) -> tuple[int | None, int]:
+        asked.clear()
+        page = indexed_page(store, "departures", TOPIC, Filter(text="no answer"), before, limit)
+        return page.found, sum("LIKE" in query and "count(*)" in query for query in asked)
+
+    assert counts(5) == (5, 0)
+    assert counts(4) == (5, 1)
+    older = indexed_page(store, "departures", TOPIC, Filter(), None, 4).older
+    assert counts(4, older) == (5, 1)
 
 
 def test_what_kafka_has_deleted_is_forgotten() -> None:
