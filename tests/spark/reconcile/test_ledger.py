@@ -123,6 +123,37 @@ def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
     assert str(tmp_path) in str(told.value)
 
 
+@pytest.mark.parametrize("dies", ["before the rows", "while it notes them", "before it removes the old rows"])
+def test_a_run_that_dies_while_it_puts_a_day_together_does_not_stop_the_next(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    folder, hour = str(tmp_path), 3_600_000
+    runs = [START - 10 * hour + number * hour for number in range(10)] + [START + DAY_MS]
+    for run in runs:
+        add(spark, folder, run)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    step = {"before the rows": "write_rows", "while it notes them": "local_rows"}.get(dies)
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        log = LedgerLog.open(spark, folder, START + DAY_MS, None)
+        patch.setattr(*((LedgerLog, "_empty", die) if step is None else (ledger_log, step, die)))
+        log.tidy()
+    if dies == "while it notes them":
+        (tmp_path / "days" / "day=2026-01-01" / "_temporary" / "0").mkdir(parents=True)
+    add(spark, folder, START + DAY_MS + hour)
+    runs.append(START + DAY_MS + hour)
+    assert in_ms(ledger_runs(spark, folder)) == runs
+    assert read_ledger(spark, folder).count() == len(runs) * ATTEMPTS
+
+
+def test_a_first_run_that_died_at_its_beginning_does_not_stop_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "log" / "day=2026-01-01" / "_temporary" / "0").mkdir(parents=True)
+    add(spark, str(tmp_path), START)
+    assert in_ms(ledger_runs(spark, str(tmp_path))) == [START]
+
+
 def test_what_a_run_goes_on_from_is_kept_though_it_is_too_old(spark: SparkSession, tmp_path: Path) -> None:
     """As after a holiday, or with `--ledger-keep` shorter than from run to run."""
     folder = str(tmp_path)

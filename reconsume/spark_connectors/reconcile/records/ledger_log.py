@@ -229,7 +229,14 @@ def _rows(spark: SparkSession, folder: str, table: str, days: list[str] | None, 
     try:
         return rows_if_there(lambda: spark.read.parquet(path).select(*columns))
     except AnalysisException as error:
+        if error.getCondition() == "UNABLE_TO_INFER_SCHEMA" and _was_interrupted(spark, path):
+            return None
         raise IllegalSetting(_no_ledger(f"{folder}/{table}", str(error.getCondition()))) from error
+
+
+def _was_interrupted(spark: SparkSession, path: str) -> bool:
+    """Return whether a process died in the first write there: only Spark's own folder for that is left."""
+    return rows_if_there(lambda: spark.read.text(f"{path}/_temporary").limit(0)) is not None
 
 
 def _check_version(spark: SparkSession, folder: str) -> None:
