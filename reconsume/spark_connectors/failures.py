@@ -21,6 +21,10 @@ class SparkFailed(ReconsumeError):
     """Spark failed for an unknown reason."""
 
 
+_ENDED: Final = (
+    "Spark's process ended, as by kill -9 or without memory; run it again, and if it ends again, give it more memory, "
+    "such as --spark-option spark.driver.memory=4g"
+)
 _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     (
         r"Failed to find data source: kafka|DATA_SOURCE_NOT_FOUND|NoClassDefFoundError|NoSuchMethodError",
@@ -37,6 +41,8 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
         TopicNotReady,
         "records were deleted before they were read; run it again, and a stream with the option failOnDataLoss=false",
     ),
+    # Py4j names a call and no cause in Java if no answer comes.
+    (r"\AAn error occurred while calling [\w.$]+\Z|Answer from Java side is empty", SparkFailed, _ENDED),
     (
         r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",
         IllegalSetting,
@@ -76,6 +82,8 @@ def explained(what: str, checkpoint: str = "go on with a new folder, what was re
         yield
     except ReconsumeError:
         raise
+    except ConnectionError as error:  # py4j connects to Spark's process, and Python to nothing else
+        raise SparkFailed(f"{what}: {_ENDED}") from error
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise

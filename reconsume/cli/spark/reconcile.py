@@ -23,7 +23,7 @@ from reconsume.cli.common import exit_at_sigterm, stop_at_signals
 from reconsume.cli.output import counted, one_line, print_json, print_json_line, print_line, print_table
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute, check_file, check_folder
-from reconsume.cli.spark.session import open_session
+from reconsume.cli.spark.session import open_session, stopping
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.rules.durations import LONGEST_AGE_MS, format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
@@ -86,7 +86,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     read_committed(settings)
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark, sends=False)
-    try:
+    with stopping(spark):
         if every is not None:
             return _follow(spark, settings, options, late, every, as_json=as_json)
         with (
@@ -96,8 +96,6 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
             say("counting and writing")
             summary, shown = found_in(found)
             _write(settings, options, found, summary, shown)
-    finally:
-        spark.stop()
     if as_json:
         print_json(summary)
     else:

@@ -17,7 +17,7 @@ from reconsume.cli.common import confirm, exit_at_sigterm
 from reconsume.cli.output import counted, print_json, print_line, print_table
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute, check_folder
-from reconsume.cli.spark.session import open_session
+from reconsume.cli.spark.session import open_session, stopping
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import (
@@ -72,11 +72,9 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     how = {**options.how, "bulk_partitions": bulk_partitions, "options": options.spark.kafka}
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark)
-    try:
+    with stopping(spark):
         run = _Replay(spark, settings.bootstrap_servers, folder, which, how, options, as_json)
         run.batch() if options.stream is None else run.stream(options.stream)
-    finally:
-        spark.stop()
 
 
 @dataclass(frozen=True, slots=True)

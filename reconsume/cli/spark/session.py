@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
-from contextlib import chdir, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from reconsume.cli.broker.jars import JarSet, Progress, cached_jars
@@ -84,6 +86,7 @@ def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True)
         chosen: the choice of the command line.
         sends: whether it writes to Kafka: then failed tasks must not be repeated, which would send records twice.
     """
+    logging.getLogger().addFilter(_is_not_of_py4j)
     if chosen.remote is not None:
         progress(f"connecting to {chosen.remote}")
         return SparkSession.builder.remote(chosen.remote).getOrCreate()
@@ -98,6 +101,27 @@ def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True)
     # Spark creates a folder named artifacts in the current folder, which may not be writable.
     with explained("Spark did not start"), chdir(own_folder()) if is_local else nullcontext():
         return configure(builder, jars_dir=jars).getOrCreate()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Leave out what py4j (0.10.9.9) logs to the root logger: the tracebacks of errors that it also raises.
+
+    Remove when: py4j logs them to a logger of its own.
+    """
+    return record.module != "java_gateway"
+
+
+@contextmanager
+def stopping(spark: SparkSession) -> Iterator[None]:
+    """Stop a session after the block; an error of the block counts more than that of a Spark which has ended."""
+    try:
+        yield
+    except BaseException:
+        with suppress(ConnectionError, Py4JError):
+            spark.stop()
+        raise
+    with explained("Spark did not stop"):
+        spark.stop()
 
 
 def _leave_out_other_sparks(master: str) -> None:
