@@ -20,6 +20,7 @@ from reconsume.bridge.groups.groups import (
 )
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import make_parked_topics
 from reconsume.bridge.writing.exclusive_writer import write_exclusively
@@ -145,6 +146,8 @@ def plan_groups(
 def change_groups(cluster: Cluster, decide: Callable[[Groups], Values]) -> None:
     """Write to GROUPS what depends on its contents.
 
+    Where schedulers have no transactions, this has none: of two changes at the same time the later one counts.
+
     Args:
         cluster: the installation.
         decide: returns what to write; called again if another process changed the groups meanwhile.
@@ -155,6 +158,9 @@ def change_groups(cluster: Cluster, decide: Callable[[Groups], Values]) -> None:
         KafkaRefused: rights are missing.
     """
     topic = cluster.require(cluster.names.groups)
+    if cluster.settings.scheduler.delivery == "at_least_once":
+        write_records(cluster, topic, decide(read_groups(cluster)).items())
+        return
 
     def records() -> Iterator[NewRecord]:
         for key, value in decide(read_groups(cluster, to_the_last=True)).items():

@@ -22,6 +22,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations import groups_file
 from reconsume.operations.groups_file import change_group
 from tests.integration.installation import LEVELS, Installation, settings_for
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -225,3 +226,28 @@ def test_a_file_overwrites_nothing_that_its_plan_has_not_shown(
     assert groups("apply", "-f", str(file)).exit_code == 0
     listed = read_groups(here.cluster).by_name["listed"]
     assert (listed.retry_max_times, listed.retry_paused) == (3, True)
+
+
+@pytest.mark.parametrize(("delivery", "records"), [("transactional", 2), ("at_least_once", 1)])
+def test_groups_are_changed_without_transactions_where_schedulers_have_none(
+    here: Installation, groups: Run, monkeypatch: pytest.MonkeyPatch, delivery: str, records: int
+) -> None:
+    """The end of a transaction takes an offset, too."""
+    where = here.cluster.names.groups, 0
+
+    def end(*, uncommitted: bool = True) -> int:
+        return here.cluster.admin.end_offsets([where], uncommitted=uncommitted)[where]
+
+    def no_transaction_is_open() -> bool:
+        return end(uncommitted=False) == end()
+
+    groups("list")
+    wait_until(no_transaction_is_open, 30)
+    before = end()
+    monkeypatch.setenv("RECONSUME_SCHEDULER__DELIVERY", delivery)
+    monkeypatch.setattr(here, "write_groups", lambda: None)
+    done = groups("set", "departures", "--retry-max-times", "5")
+    assert done.exit_code == 0, done.output
+    wait_until(no_transaction_is_open, 30)
+    assert end() - before == records
+    assert read_groups(here.cluster).by_name["departures"].retry_max_times == 5
