@@ -101,9 +101,7 @@ class Worker:
         self._nothing_before_ms = 0.0
         self._owners = EarlierOwners(consumer, positions, self._is_stopping, elapsed)
         self._assignment = Assignment(
-            consumer,
-            read_ahead,
-            self._owners,
+            *(consumer, read_ahead, self._owners),
             names=names,
             refused=refused,
             due_of=router.timers.due_ms,
