@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +23,9 @@ from reconsume.delay_levels.errors import ReconsumeError
 
 logger = logging.getLogger(__name__)
 
-_MOMENT_SECONDS: Final = 0.005
+_STILL_SECONDS: Final = 0.05
+"""Most send-backs are acknowledged within this time."""
+_DRAIN_SECONDS: Final = 0.2
 
 
 @dataclass(eq=False, kw_only=True)
@@ -118,12 +121,27 @@ class AssignedPartitions:
         queues = self.queues.values()
         full = {queue for queue in queues if self._is_full(queue)}
         self._resume(queue for queue in queues if queue not in full)
-        # Pausing discards fetched records, so a full queue first gets a moment to drain:
-        # benchmarks/consumers.py.
-        reading = [queue for queue in full if not queue.paused]
-        if reading:
-            self.service.pool.wait_while(lambda: self._may_have_room(reading), _MOMENT_SECONDS)
+        if reading := [queue for queue in full if not queue.paused]:
+            self._let_drain(reading)
         self.pause(queue for queue in full if self._is_full(queue))
+
+    def _let_drain(self, full: Sequence[ProcessQueue]) -> None:
+        """Wait for room while messages are finished, or their send-backs acknowledged.
+
+        A pause discards fetched records, and brokers answer the fetch after it up to 0.5 s later:
+        benchmarks/consumers.py, benchmarks/send_backs.py.
+        """
+        left, until = math.inf, 0.0
+
+        def is_draining() -> bool:
+            nonlocal left, until
+            self.sender.serve()
+            before, left = left, sum(queue.size for queue in full)
+            if left < before:
+                until = time.monotonic() + _STILL_SECONDS
+            return self._may_have_room(full) and time.monotonic() < until
+
+        self.service.pool.wait_while(is_draining, _DRAIN_SECONDS)
 
     def pause(self, queues: Iterable[ProcessQueue]) -> None:
         """Pause these partitions."""

@@ -19,6 +19,7 @@ from reconsume.consumers.listener import is_async
 
 logger = logging.getLogger(__name__)
 
+_LOOK_SECONDS: Final = 0.005
 _LOOP_SECONDS: Final = 5.0
 """An event loop that does not answer within this time is blocked by a listener."""
 _cut_off: Final = WeakSet[asyncio.Task[Any]]()
@@ -38,7 +39,7 @@ class ListenerPool(Protocol[C_contra]):
         """Run chunks in order; several threads take them from the iterator, which must be thread-safe."""
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Wait while `is_full()`, at most `seconds`; it is called again whenever a listener thread becomes idle."""
+        """Wait while `is_full()`, at most `seconds`; it is called again soon, and when a listener thread is idle."""
 
     def stop(self) -> None:
         """Start no more chunks."""
@@ -64,12 +65,12 @@ class _IdleSignal:
             self._signals.put(None)
 
     def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Wait while `is_full()`, at most `seconds`; it is called again after each signal."""
+        """Wait while `is_full()`, at most `seconds`; it is called after each signal, and every few milliseconds."""
         end = time.monotonic() + seconds
         self._is_waited_for = True  # first, so that a thread that becomes idle later gives a signal
         while is_full() and (left := end - time.monotonic()) > 0:
             with suppress(Empty):
-                self._signals.get(timeout=left)
+                self._signals.get(timeout=min(left, _LOOK_SECONDS))
             self._is_waited_for = True
         self._is_waited_for = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.consume_loop import ConsumeLoop
+from reconsume.consumers.message import Message
 from tests.unit.consumers.doubles import Begun, loop_on
 
 FLIGHTS = ("flights", 0)
@@ -23,6 +25,7 @@ class Polled:
         reset: partitions whose start was set.
         rebalance: called before `consume` returns, as librdkafka calls back.
         asked: how many messages `consume` was called for.
+        paused: partitions that were paused.
     """
 
     first: KafkaMessage
@@ -30,6 +33,7 @@ class Polled:
     rebalance: Any = lambda: None
     reset: list[TopicPartition] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
+    paused: list[TopicPartition] = field(default_factory=list)
 
     def poll(self, _timeout: float) -> KafkaMessage:
         return self.first
@@ -38,6 +42,9 @@ class Polled:
         self.rebalance()
         self.asked.append(count)
         return self.rest
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused += partitions
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         self.reset += partitions
@@ -90,3 +97,28 @@ def test_an_empty_partition_is_filled_in_one_turn_and_a_fuller_one_in_smaller_st
     polled.first, polled.rest = record(701), []
     loop.run_once()
     assert polled.asked == [999, 499]
+
+
+@pytest.mark.rule("FC-02")
+@pytest.mark.parametrize(("every_ms", "paused"), [(40, []), (60, ["flights"])])
+def test_a_full_partition_is_not_paused_while_its_send_backs_are_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, every_ms: int, paused: list[str]
+) -> None:
+    """A pause discards what was fetched, and the next fetch takes up to half a second."""
+    polled = Polled(record(0), [record(offset) for offset in range(1, 1_002)])
+    loop, begun = assigned(polled)
+    loop.partitions.kept_progress.learn(loop.partitions.queues.values())
+    queue = loop.partitions.queues[FLIGHTS]
+    now = [0.0]
+    monkeypatch.setattr("reconsume.consumers.assigned_partitions.time.monotonic", lambda: now[0])
+
+    def acknowledged(is_full: Callable[[], bool], seconds: float) -> None:
+        for offset in range(3):
+            if is_full() and now[0] < seconds:
+                now[0] += every_ms / 1_000
+                if is_full():
+                    queue.finish(Message(record(offset), "%RETRY%departures"))
+
+    monkeypatch.setattr(begun, "wait_while", acknowledged)
+    loop.run_once()
+    assert [one.topic for one in polled.paused] == paused
