@@ -15,7 +15,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "job_progress": ("Progress", "进度"),
     "job_handled": ("{done} of {all}", "{all} 条中的 {done} 条"),
     "job_since": ("Created", "创建时间"),
-    "job_created": ("created it.", "创建。"),
+    "job_created": ("Create", "创建"),
     "job_resume": ("Resume", "继续"),
     "job_pause": ("Pause", "暂停"),
     "job_cancel": ("Cancel", "取消"),
