@@ -157,10 +157,10 @@ def change_groups(cluster: Cluster, decide: Callable[[Groups], Values]) -> None:
         KafkaNotReachable: no answer.
         KafkaRefused: rights are missing.
     """
-    topic = cluster.require(cluster.names.groups)
     if cluster.settings.scheduler.delivery == "at_least_once":
-        write_records(cluster, topic, decide(read_groups(cluster)).items())
+        write_records(cluster, cluster.names.groups, decide(read_groups(cluster)).items())
         return
+    topic = cluster.require(cluster.names.groups)
 
     def records() -> Iterator[NewRecord]:
         for key, value in decide(read_groups(cluster, to_the_last=True)).items():

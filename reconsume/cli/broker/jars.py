@@ -131,17 +131,8 @@ def _fetch(java: Path, folder: Path, wanted: JarSet, progress: Progress, *, lock
         new = Path(work) / "jars"
         _run_ivy(
             [
-                *(
-                    str(java),
-                    *_trust_store(),
-                    f"@{arguments}",
-                    "-jar",
-                    str(ivy),
-                    "-cache",
-                    str(cache / "ivy"),
-                    "-ivy",
-                    str(modules),
-                ),
+                *(str(java), *_trust_store(), f"@{arguments}", "-jar", str(ivy)),
+                *("-cache", str(cache / "ivy"), "-ivy", str(modules)),
                 *("-types", "jar", "bundle"),
                 *("-retrieve", str(new / "[artifact]-[revision](-[classifier]).[ext]")),
             ],
