@@ -42,7 +42,7 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
         "records were deleted before they were read; run it again, and a stream with the option failOnDataLoss=false",
     ),
     # Py4j names a call and no cause in Java if no answer comes.
-    (r"\AAn error occurred while calling [\w.$]+\Z|Answer from Java side is empty", SparkFailed, _ENDED),
+    (r"\AAn error occurred while calling [\w.$]+\Z", SparkFailed, _ENDED),
     (
         r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",
         IllegalSetting,
@@ -82,9 +82,10 @@ def explained(what: str, checkpoint: str = "go on with a new folder, what was re
         yield
     except ReconsumeError:
         raise
-    except ConnectionError as error:  # py4j connects to Spark's process, and Python to nothing else
-        raise SparkFailed(f"{what}: {_ENDED}") from error
     except Exception as error:
+        # Python connects to Spark's process and to nothing else; pyspark-client has no py4j to import a class from.
+        if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
+            raise SparkFailed(f"{what}: {_ENDED}") from error
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         raise _meaning(what, checkpoint, str(error)) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from reconsume.delay_levels.errors import (
@@ -43,6 +43,25 @@ def test_a_failure_of_spark_is_one_of_ours_and_keeps_what_java_said(text: str, k
             raise error
         assert text.rsplit("\n", 1)[-1].removeprefix(": ")[:60] in str(raised.value)
         assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JNetworkError("Error while sending"),
+        Py4JNetworkError("Error while receiving"),
+        Py4JNetworkError("Error while sending or receiving"),
+        Py4JError("An error occurred while calling o12.count"),
+    ],
+)
+def test_a_lost_connection_means_that_spark_ended(error: Exception) -> None:
+    with (
+        pytest.raises(SparkFailed, match="the plan cannot be made: Spark's process ended"),
+        explained("the plan cannot be made"),
+    ):
+        raise error
 
 
 def test_other_errors_pass() -> None:
