@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Member, Unwritten
 from reconsume.testing.positions import AssignedPositions
@@ -292,12 +293,17 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         return 0, len(self._cluster.log((partition.topic, partition.partition)))
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
-        """Return the first offset at or after the timestamp in each `offset` field; the end offset if none follows."""
+        """Return the first offset at or after the timestamp in each `offset` field; `OFFSET_END` if none follows.
+
+        Kafka's special timestamps -2 and -1 return the first offset and the end offset.
+        """
         found = []
         for one in partitions:
             log = self._cluster.log((one.topic, one.partition))
-            first = next((record.offset for record in log if record.timestamp[1] >= one.offset), OFFSET_END)
-            found.append(TopicPartition(one.topic, one.partition, first))
+            special = {EARLIEST: 0, LATEST: len(log)}.get(one.offset)
+            later = (record.offset for record in log if record.timestamp[1] >= one.offset)
+            offset = next(later, OFFSET_END) if special is None else special
+            found.append(TopicPartition(one.topic, one.partition, offset))
         return found
 
     def consumer_group_metadata(self) -> Any:

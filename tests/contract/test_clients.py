@@ -20,6 +20,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.kafka.client_settings import consumer_settings, producer_settings, transactional_settings
 from reconsume.bridge.kafka.clients import make_consumer, make_producer
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from tests.contract.worlds import World
 
 pytestmark = pytest.mark.timeout(120)
@@ -238,4 +239,6 @@ def test_offsets_for_times(world: World) -> None:
     reader = consumer_of(world, world.name("times"))
     asked = [TopicPartition(topic, 0, moment) for moment in (end, end + 1, end + 3_600_000)]
     assert [reader.offsets_for_times([one], SECONDS)[0].offset for one in asked] == [0, 1, OFFSET_END]
+    special = [TopicPartition(topic, 0, moment) for moment in (EARLIEST, LATEST)]
+    assert [reader.offsets_for_times([one], SECONDS)[0].offset for one in special] == [0, 2]
     reader.close()

@@ -22,6 +22,7 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import is_rebalance, translate, translated
 from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST, watermark
 from reconsume.delay_levels.errors import ReconsumeError
 
 logger = logging.getLogger(__name__)
@@ -188,7 +189,8 @@ class GroupConsumer:
             ReconsumeError: no broker answers.
         """
         try:
-            return self._consumer.get_watermark_offsets(TopicPartition(*where), seconds)
+            ask = self._consumer.offsets_for_times
+            return watermark(ask, *where, EARLIEST, seconds), watermark(ask, *where, LATEST, seconds)
         except KafkaException as error:
             raise translate(error, f"asking where {names_of([where])} begins and ends") from error
 

@@ -304,7 +304,7 @@ class Consumer(DerivedConsumer):
     def _started(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         if self._settings.starts_at_beginning:
             return partitions
-        return with_retry_starts(partitions, self._retry_topic, super().committed, super().get_watermark_offsets)
+        return with_retry_starts(partitions, self._retry_topic, super().committed, super().offsets_for_times)
 
     def _on_assign(self, of_user: _Callback | None) -> _Callback:
         def on_assign(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> None:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.errors import is_passing, translate
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, OffsetsForTimes, watermark
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 10.0
-
+_AGAIN_SECONDS: Final = 0.5
 
 _Committed = Callable[[list[TopicPartition], float], list[TopicPartition]]
-_Watermarks = Callable[[TopicPartition, float], tuple[int, int]]
 
 
 def with_retry_starts(
-    partitions: list[TopicPartition], retry_topic: str, committed: _Committed, watermarks: _Watermarks
+    partitions: list[TopicPartition], retry_topic: str, committed: _Committed, offsets_for_times: OffsetsForTimes
 ) -> list[TopicPartition]:
     """Return the partitions, those of the retry topic without an offset with their start.
 
@@ -34,7 +35,7 @@ def with_retry_starts(
         partitions: the new assignment.
         retry_topic: the group's.
         committed: the consumer's method `committed`.
-        watermarks: the consumer's method for the first and the end offset of a partition.
+        offsets_for_times: the consumer's method of this name.
 
     Raises:
         KafkaException: the cluster refuses to return the committed offsets.
@@ -46,30 +47,31 @@ def with_retry_starts(
     }
     if not silent:
         return partitions
-    starts = _starts(retry_topic, sorted(silent), committed, watermarks)
+    starts = _starts(retry_topic, sorted(silent), committed, offsets_for_times)
     return [
         starts[one.partition] if one.topic == retry_topic and one.partition in silent else one for one in partitions
     ]
 
 
 def _starts(
-    topic: str, partitions: list[int], committed: _Committed, watermarks: _Watermarks
+    topic: str, partitions: list[int], committed: _Committed, offsets_for_times: OffsetsForTimes
 ) -> dict[int, TopicPartition]:
     """Ask until the starts are known: a guess would lose retries or repeat them."""
     while True:
         try:
             found = committed([TopicPartition(topic, one) for one in partitions], _TIMEOUT)
-            return {one.partition: _start(one, watermarks) for one in found}
+            return {one.partition: _start(one, offsets_for_times) for one in found}
         except KafkaException as error:
             if not is_passing(error.args[0]):
                 raise
             logger.warning("%s; trying again", translate(error, f"looking where to start {topic}"))
+            time.sleep(_AGAIN_SECONDS)
 
 
-def _start(committed: TopicPartition, watermarks: _Watermarks) -> TopicPartition:
+def _start(committed: TopicPartition, offsets_for_times: OffsetsForTimes) -> TopicPartition:
     if committed.error is not None:
         raise KafkaException(committed.error)
-    first, _ = watermarks(TopicPartition(committed.topic, committed.partition), _TIMEOUT)
+    first = watermark(offsets_for_times, committed.topic, committed.partition, EARLIEST, _TIMEOUT)
     if committed.offset >= first:
         return TopicPartition(committed.topic, committed.partition)
     logger.info("%s-%d has no committed offset: starting at its beginning", committed.topic, committed.partition)

@@ -23,7 +23,7 @@ def starts(partitions: list[TopicPartition], committed: int, first: int = 3) -> 
         partitions,
         RETRY,
         lambda asked, _seconds: [TopicPartition(one.topic, one.partition, committed) for one in asked],
-        lambda _where, _seconds: (first, 99),
+        lambda asked, _seconds: [TopicPartition(one.topic, one.partition, first) for one in asked],
     )
     return [(one.topic, one.partition, one.offset) for one in found]
 
@@ -54,5 +54,5 @@ def test_what_passes_is_asked_again_and_a_refusal_is_raised() -> None:
         raise KafkaException(errors.pop(0))
 
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
-        with_retry_starts([TopicPartition(RETRY, 0)], RETRY, committed, lambda _where, _seconds: (0, 0))
+        with_retry_starts([TopicPartition(RETRY, 0)], RETRY, committed, lambda _asked, _seconds: [])
     assert errors == []

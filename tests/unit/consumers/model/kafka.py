@@ -11,6 +11,7 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 from tests.unit.consumers.doubles import RETRY_TOPIC
 
@@ -181,11 +182,10 @@ class Client:
     def resume(self, partitions: list[TopicPartition]) -> None:
         self.paused -= {(one.topic, one.partition) for one in partitions}
 
-    def get_watermark_offsets(self, one: TopicPartition, _timeout: float) -> tuple[int, int]:
-        return 0, len(self.kafka.logs[one.topic, one.partition])
-
-    def offsets_for_times(self, *_: object) -> list[TopicPartition]:
-        raise NotImplementedError
+    def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        [one] = partitions
+        found = {EARLIEST: 0, LATEST: len(self.kafka.logs[one.topic, one.partition])}
+        return [TopicPartition(one.topic, one.partition, found[one.offset])]
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         if self.deaf:

@@ -19,6 +19,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.partition_starts import OffsetReset
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
@@ -51,12 +52,12 @@ class Asked:
             return dict.fromkeys(partitions, KafkaNotReachable("away"))
         return dict.fromkeys(partitions, Commit(self.committed_offset, ""))
 
-    def get_watermark_offsets(self, _where: TopicPartition, _timeout: float) -> tuple[int, int]:
-        if self.end is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return 3, self.end
-
     def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        [asked] = partitions
+        if asked.offset in (EARLIEST, LATEST):
+            if self.end is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return [TopicPartition(asked.topic, asked.partition, 3 if asked.offset == EARLIEST else self.end)]
         if self.at_the_moment in (KafkaError._TIMED_OUT, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise KafkaException(KafkaError(self.at_the_moment))
         return [
