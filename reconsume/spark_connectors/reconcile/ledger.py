@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.names import POSITION, shown_name
 from reconsume.spark_connectors.reconcile.judged import Committed
-from reconsume.spark_connectors.session import looked_up
+from reconsume.spark_connectors.session import local_rows
 
 _PLACE: Final = ("topic", "partition", "offset")
 
@@ -38,7 +38,7 @@ def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> Dat
         "delivered": F.col("arrived_appended"),
         "lateness_ms": F.col("lateness_ms"),
         "outcome": F.col("outcome"),
-        "consumed": _consumed(committed, topic_prefix + "RETRY."),
+        "consumed": F.when(F.col("arrived_kind") == "retry", F.col("arrived_offset") < F.col("mark")),
         "deliveries": F.col("arrived_deliveries"),
         "cause": F.col("arrived_cause"),
         "damage": F.coalesce("sent_damage", "arrived_damage", "inbox_damage"),
@@ -46,18 +46,26 @@ def as_ledger(judged: DataFrame, topic_prefix: str, committed: Committed) -> Dat
         "findings": F.col("findings"),
         "notes": F.col("notes"),
     }
-    return judged.select(*(column.alias(name) for name, column in columns.items()))
+    marked = _with_marks(judged, committed, topic_prefix + "RETRY.")
+    return marked.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def _consumed(committed: Committed, retry_topics: str) -> Column:
-    """Return whether the group has passed a retry; null if its offset is unknown."""
-    marks: dict[str, int] = {}
-    for group, places in committed.items():
-        retries = {place: offset for place, offset in places.items() if place[0].startswith(retry_topics)}
-        marks |= {f"{group}\n{topic}/{partition}": offset for (topic, partition), offset in retries.items()}
-    place = F.concat_ws("/", "arrived_topic", F.col("arrived_partition").cast("string"))
-    mark = looked_up(marks, F.concat(F.col("group"), F.lit("\n"), place))
-    return F.when(F.col("arrived_kind") == "retry", F.col("arrived_offset") < mark)
+def _with_marks(judged: DataFrame, committed: Committed, retry_topics: str) -> DataFrame:
+    """Add `mark`, the committed offset of the group on the retry topic where the attempt arrived; null if unknown.
+
+    The marks are a broadcast table: Spark would search a map of them from the beginning for each row.
+    """
+    marks = [
+        {"mark_group": group, "mark_topic": topic, "mark_partition": partition, "mark": offset}
+        for group, places in committed.items()
+        for (topic, partition), offset in places.items()
+        if topic.startswith(retry_topics)
+    ]
+    schema = "mark_group STRING, mark_topic STRING, mark_partition INT, mark BIGINT"
+    is_same = F.col("group") == F.col("mark_group")
+    for name in ("topic", "partition"):
+        is_same &= F.col(f"arrived_{name}") == F.col(f"mark_{name}")
+    return judged.join(F.broadcast(local_rows(judged.sparkSession, marks, schema)), is_same, "left")
 
 
 def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataFrame:
