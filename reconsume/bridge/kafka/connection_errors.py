@@ -90,6 +90,7 @@ class ConnectionErrors:
         self._clock = clock
         self._heard: dict[tuple[str, int], Heard] = {}
         self._are_all_down = False
+        self._has_worked = False
         self._logged: dict[str, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
@@ -118,6 +119,7 @@ class ConnectionErrors:
 
     def forget(self) -> None:
         """Forget all errors: a broker has answered."""
+        self._has_worked = True
         self._heard.clear()
         self._are_all_down = False
 
@@ -125,7 +127,7 @@ class ConnectionErrors:
         """Return why there is no connection; None without an error in the last minute."""
         since = self._clock() - _KEEP_SECONDS
         heard = [one for one in self._heard.copy().values() if one.at >= since]
-        return explain_connection(heard, self._base) if heard else None
+        return explain_connection(heard, self._base, has_worked=self._has_worked) if heard else None
 
     @property
     def is_hopeless(self) -> bool:
@@ -152,17 +154,25 @@ class ConnectionErrors:
         return cause if trouble is None else KafkaError(cause.code(), f"{cause.str()}: {trouble}")
 
     def _note(self, code: int, text: str) -> None:
-        broker = _OF_A_BROKER.match(text)
+        broker, state = _OF_A_BROKER.match(text), _STATE.search(text)
+        self._has_worked |= state is not None and state["state"] == "UP" and int(state["ms"]) >= _SOON_MS
         self._heard[broker["host"] if broker else "", code] = Heard(code, text, self._clock())
 
 
-def explain_connection(heard: Iterable[Heard], base: Mapping[str, Any]) -> Trouble | None:
-    """Explain librdkafka's errors and the way out; of several, the most specific."""
-    found = [(rank, trouble) for one in heard if (ranked := _explain(one, base)) for rank, trouble in [ranked]]
+def explain_connection(heard: Iterable[Heard], base: Mapping[str, Any], *, has_worked: bool = False) -> Trouble | None:
+    """Explain librdkafka's errors and the way out; of several, the most specific.
+
+    Args:
+        heard: the errors.
+        base: the client's settings.
+        has_worked: whether the client had a connection with these settings, so that they are not the cause of a closed
+            one. A proxy before a dead broker closes connections as a listener with TLS does.
+    """
+    found = [one for one in (_explain(one, base, has_worked=has_worked) for one in heard) if one is not None]
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
-def _explain(heard: Heard, base: Mapping[str, Any]) -> tuple[int, Trouble] | None:
+def _explain(heard: Heard, base: Mapping[str, Any], *, has_worked: bool) -> tuple[int, Trouble] | None:
     """Return rank and explanation; None for an error that concerns no broker."""
     broker = _OF_A_BROKER.match(heard.text)
     address = broker["host"] if broker else str(base.get("bootstrap.servers"))
@@ -179,7 +189,7 @@ def _explain(heard: Heard, base: Mapping[str, Any]) -> tuple[int, Trouble] | Non
     if broker is None:
         return None
     if reason.startswith(_DISCONNECTED):
-        return 3, _closed(address, state, protocol)
+        return 3, _closed(address, None if has_worked else state, protocol)
     is_given = broker["id"] == "bootstrap" or address in str(base.get("bootstrap.servers")).split(",")
     return (5, _unreachable(address, reason, heard.code)) if is_given else (4, nobody_at(address))
 

@@ -212,6 +212,17 @@ def test_a_connection_that_is_closed_is_told_by_a_log_line_alone(caplog: pytest.
     assert "me: 127.0.0.1:9092 closes the connection" in caplog.text
 
 
+@pytest.mark.parametrize("worked", ["a long connection", "an answer"])
+def test_a_proxy_before_a_dead_broker_is_no_listener_with_other_settings(worked: str) -> None:
+    one = Listening()
+    if worked == "an answer":
+        one.errors.forget()
+    else:
+        one.errors.log(logging.INFO, f"FAIL [thrd:x]: {HERE}/1: {CLOSED} (after 25000ms in state UP)")
+    one.errors.log(logging.INFO, f"FAIL [thrd:x]: {HERE}/1: {CLOSED} (after 2ms in state APIVERSION_QUERY)")
+    assert str(one.errors.trouble()).startswith(f"{HERE} has closed the connection; is the broker stopping")
+
+
 def test_the_log_says_each_cause_every_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     one = Listening()
     for _ in range(10):
