@@ -9,8 +9,6 @@ from itertools import count
 from types import NoneType
 from typing import Any, Final, Self
 
-from confluent_kafka import Producer
-
 from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_config
 from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group
 from reconsume.bridge.kafka.admin import Commit, Partition
@@ -36,7 +34,7 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.testing.clock import FakeClock, moment
 from reconsume.testing.cluster import InMemoryCluster, StoredRecord, Unwritten
-from reconsume.testing.producer import as_bytes, as_headers
+from reconsume.testing.producer import InMemoryProducer, as_bytes, as_headers
 from reconsume.testing.scheduler import SteppedScheduler
 from reconsume.testing.steps import Call, InMemoryClients
 
@@ -191,7 +189,7 @@ class InMemoryKafka:
         number, stored = self._cluster.append(record)
         return _record((topic, number), stored)
 
-    def producer(self) -> Producer:
+    def producer(self) -> InMemoryProducer:
         """Return a `confluent_kafka.Producer` for code under test that needs one."""
         return self._clients.producer({})
 

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakSet
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.kafka.clients import Clients
@@ -328,7 +328,7 @@ class InMemoryClients(Clients):
             self._consumers.add(one)
         return one
 
-    def producer(self, settings: Mapping[str, Any]) -> Producer:
+    def producer(self, settings: Mapping[str, Any]) -> InMemoryProducer:
         """Make a producer that writes to memory."""
         return InMemoryProducer(self._cluster, settings)
 

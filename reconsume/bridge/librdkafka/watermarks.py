@@ -5,7 +5,7 @@ handles both answers in one turn, the success of the second clears the error of 
 the value of the other one. A broker whose disk has just failed answers like that: with an error for the first offset,
 without one for the end. A consumer that starts at this first offset skips the whole partition. Upstream issue: none was
 found.
-Test: tests/integration/bridge/test_watermarks.py.
+Test: tests/integration/bridge/librdkafka/test_watermarks.py.
 
 Remove when: `get_watermark_offsets` raises if either request fails.
 """

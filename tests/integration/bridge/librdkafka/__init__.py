@@ -1,0 +1,1 @@
+"""Clients, readers and writers of Kafka, on a real one."""
