@@ -25,6 +25,8 @@ _HTTP: Final = int.from_bytes(b"HTTP", "big")
 _TLS_ALERT: Final = 0x1503
 _SOON_MS: Final = 2_000
 """A listener that requires a login closes a connection without one at its first request."""
+_WORKED_MS: Final = 10_000
+"""A connection that was open for this time has answered requests, also on a busy machine."""
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 _FAIL: Final = "FAIL"
 """The facility of librdkafka's log lines about failed connections."""
@@ -117,9 +119,13 @@ class ConnectionErrors:
         if level >= logging.CRITICAL or "log_level" in self._base:
             logger.log(level, "%s", text)
 
-    def forget(self) -> None:
-        """Forget all errors: a broker has answered."""
+    def answered(self) -> None:
+        """Note that a broker has answered with these settings, and forget all errors."""
         self._has_worked = True
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all errors."""
         self._heard.clear()
         self._are_all_down = False
 
@@ -155,7 +161,7 @@ class ConnectionErrors:
 
     def _note(self, code: int, text: str) -> None:
         broker, state = _OF_A_BROKER.match(text), _STATE.search(text)
-        self._has_worked |= state is not None and state["state"] == "UP" and int(state["ms"]) >= _SOON_MS
+        self._has_worked |= state is not None and state["state"] == "UP" and int(state["ms"]) >= _WORKED_MS
         self._heard[broker["host"] if broker else "", code] = Heard(code, text, self._clock())
 
 

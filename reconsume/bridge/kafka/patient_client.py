@@ -154,7 +154,7 @@ class PatientClient:
                     self._has_told |= is_news
                     raise
             else:
-                self._heard.forget()
+                self._heard.answered()
                 self._has_told = False
                 return found
             time.sleep(_PAUSE)

@@ -216,7 +216,7 @@ def test_a_connection_that_is_closed_is_told_by_a_log_line_alone(caplog: pytest.
 def test_a_proxy_before_a_dead_broker_is_no_listener_with_other_settings(worked: str) -> None:
     one = Listening()
     if worked == "an answer":
-        one.errors.forget()
+        one.errors.answered()
     else:
         one.errors.log(logging.INFO, f"FAIL [thrd:x]: {HERE}/1: {CLOSED} (after 25000ms in state UP)")
     one.errors.log(logging.INFO, f"FAIL [thrd:x]: {HERE}/1: {CLOSED} (after 2ms in state APIVERSION_QUERY)")
