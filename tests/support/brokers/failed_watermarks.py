@@ -1,4 +1,4 @@
-"""A TCP proxy that lets one of a client's two questions about the offsets of a partition fail."""
+"""A TCP proxy that lets one of a client's two requests for the offsets of a partition fail."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import threading
 from contextlib import suppress
 from typing import Final, Self
 
-__all__ = ["EARLIEST", "LATEST", "FailedWatermarks"]
+__all__ = ["FailedWatermarks"]
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-"""Special timestamps of Kafka's ListOffsets."""
 _HOST: Final = "127.0.0.1"
 _LIST_OFFSETS: Final = 2
 _STORAGE_ERROR: Final = 56
@@ -55,7 +52,7 @@ class FailedWatermarks:
             one.close()
 
     def fail(self, timestamp: int | None) -> None:
-        """From now on each question about this timestamp gets an error; with None no question."""
+        """From now on each request for this timestamp gets an error; with None no request."""
         self._failing = timestamp
 
     def _accept(self) -> None:

@@ -1,1 +1,1 @@
-"""Clients, readers and writers of Kafka, on a real one."""
+"""Workarounds for defects of librdkafka and confluent-kafka, on a real Kafka."""

@@ -1,4 +1,4 @@
-"""First and end offset of a partition while a broker answers one of the two questions with an error."""
+"""First and end offset of a partition while a broker answers one of the two requests with an error."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, settings_for
-from tests.support.brokers.failed_watermarks import EARLIEST, LATEST, FailedWatermarks
+from tests.support.brokers.failed_watermarks import FailedWatermarks
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
