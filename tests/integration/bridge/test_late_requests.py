@@ -14,32 +14,24 @@ from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter, WriterBroken
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
-from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import LEVELS, Installation, settings_for
 from tests.support.batches import batch_of
+from tests.support.brokers.frame_proxy import proxied_cluster
 from tests.support.brokers.late_requests import END_TXN, TXN_OFFSET_COMMIT, LateRequests
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
-SILENT_SECONDS = 1.0
-"""So long it takes a client to see that a connection is of no use; much less than any timeout of ours."""
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[ChaosCluster, LateRequests]]:
     # No broker is killed here. That of 3.9 forgets the offsets of a transaction when it refuses late ones.
-    one = ChaosCluster(1, version=NEWEST_KAFKA_VERSION)
-    (broker,) = one.brokers
-    late = LateRequests(broker.proxied, broker.proxy._target, SILENT_SECONDS)
-    broker.proxy._loop.close()
-    broker.proxy = late  # type: ignore[assignment]
-    with one:
-        yield one, late
+    with proxied_cluster(LateRequests) as both:
+        yield both
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
-from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.failed_watermarks import FailedWatermarks
+from tests.support.brokers.frame_proxy import proxied_cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
@@ -23,13 +23,8 @@ SECONDS = 15.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[ChaosCluster, FailedWatermarks]]:
-    one = ChaosCluster(1, version=NEWEST_KAFKA_VERSION)
-    (broker,) = one.brokers
-    watermarks = FailedWatermarks(broker.proxied, broker.proxy._target)
-    broker.proxy._loop.close()
-    broker.proxy = watermarks  # type: ignore[assignment]
-    with one:
-        yield one, watermarks
+    with proxied_cluster(FailedWatermarks) as both:
+        yield both
 
 
 @pytest.fixture
