@@ -1,4 +1,4 @@
-"""Several executors, in JVMs of their own: the same findings, and what remains when one of them or the driver dies."""
+"""Several executors, in JVMs of their own: what remains when one of them or the driver dies."""
 
 from __future__ import annotations
 
@@ -17,37 +17,13 @@ from pyspark.sql import SparkSession
 
 from reconsume.spark_connectors.reconcile import ledger_runs, read_ledger
 from reconsume.spark_connectors.replay import plan_replay, run_replay
+from tests.spark.cluster.executors import CLUSTER, TESTS, environment
 from tests.spark.histories.copies import Copy, write
 from tests.spark.histories.dead_letters import replayed, with_dead_letters
 from tests.spark.histories.lived import Lived
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(6)]
-
-HERE = Path(__file__).parents[1]
-ROOT = HERE.parents[1]
-CLUSTER = "local-cluster[3,1,1024]"
-SELECTION = (
-    *("test_readers.py", "reconcile/test_pairing.py", "reconcile/test_ledger.py", "reconcile/test_faults.py"),
-    "reconcile/test_reconcile.py::test_a_clean_history_agrees_with_a_count_made_without_spark",
-    "reconcile/test_reconcile.py::test_a_ledger_grows_and_what_is_settled_is_not_read_again",
-)
-
-
-def environment(bootstrap_servers: str, prefix: str = "reconsume.") -> dict[str, str]:
-    kafka = {"RECONSUME_BOOTSTRAP_SERVERS": bootstrap_servers, "RECONSUME_TEST_BOOTSTRAP": bootstrap_servers}
-    return os.environ | kafka | {"RECONSUME_TOPIC_PREFIX": prefix, "PYTHONPATH": str(ROOT)}
-
-
-@pytest.mark.timeout(1800)
-def test_the_suite_passes_on_three_executors(bootstrap_servers: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command += [str(HERE / name) for name in SELECTION]
-    chosen = environment(bootstrap_servers) | {"RECONSUME_TEST_SPARK": CLUSTER}
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"):
-        chosen.pop(name, None)
-    done = subprocess.run(command, env=chosen, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-6_000:]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4)]
 
 
 def executors(pid: int) -> list[int]:
@@ -79,7 +55,7 @@ def descendants(pid: int) -> list[int]:
 
 @contextmanager
 def started(program: str, bootstrap_servers: str, prefix: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(HERE / program), *arguments]
+    command = [sys.executable, str(TESTS / program), *arguments]
     with subprocess.Popen(
         command,
         env=environment(bootstrap_servers, prefix),

@@ -1,0 +1,14 @@
+"""Readers and the ledger on three executors as on one; a file of its own, which runs beside the test of findings."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spark.cluster.executors import require_passing
+
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4), pytest.mark.timeout(1800)]
+
+
+def test_readers_and_ledger_work_on_three_executors(bootstrap_servers: str) -> None:
+    grows = "reconcile/test_reconcile.py::test_a_ledger_grows_and_what_is_settled_is_not_read_again"
+    require_passing(bootstrap_servers, "test_readers.py", "reconcile/test_ledger.py", grows)
