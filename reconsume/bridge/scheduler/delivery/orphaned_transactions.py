@@ -12,7 +12,7 @@ from reconsume.bridge.kafka.errors import translated
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.writing.transactions import PATIENCE_SECONDS, Transactions
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class OrphanedTransactions:
             self._former.look(self._ask(), self._clock())
         except ReconsumeError as error:
             logger.debug("members of the group unknown: %s", error)
-            return False
+            return has_new_partitions and isinstance(error, KafkaNotReachable)
         if has_new_partitions:
             self._end_orphaned()
         return has_new_partitions and self._former.are_left

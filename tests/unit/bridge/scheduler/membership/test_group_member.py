@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import FormerMembers, OrphanedTransactions
 from reconsume.bridge.scheduler.membership.group_member import GroupMember, group_error
 from reconsume.bridge.scheduler.service import FencedLives
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, WorkerFenced
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
 from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
@@ -182,6 +182,16 @@ def test_members_that_all_went_and_come_back_one_by_one_do_not_end_each_others_t
     now = 1_500.0
     assert not orphans.look(has_new_partitions=True)
     assert ended == []
+
+
+@pytest.mark.parametrize(("error", "again"), [(KafkaNotReachable("loading"), True), (KafkaRefused("no right"), False)])
+def test_members_that_nobody_tells_are_asked_for_again(error: ReconsumeError, *, again: bool) -> None:
+    def members() -> set[str]:
+        raise error
+
+    orphans = OrphanedTransactions(members, lambda _name: None)
+    assert orphans.look(has_new_partitions=True) is again
+    assert not orphans.look(has_new_partitions=False)
 
 
 @pytest.mark.parametrize("was_shut_out", [False, True])
