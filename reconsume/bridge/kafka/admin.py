@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -15,6 +14,7 @@ from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.patient_client import UNANSWERED, AdminRequest, PatientClient, patiently
+from reconsume.bridge.librdkafka.listed_groups import listed_members
 from reconsume.bridge.librdkafka.missing_offsets import require_offset
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 _ANSWER_SECONDS: Final = 2.0
 _FENCED: Final = "fenced"
 """Part of the error for missing replicas if brokers exist but the controller has not heard of them lately."""
-_MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,18 +311,15 @@ class KafkaAdmin(PatientClient):
             consumer.close()
 
     def member_names(self, group: str) -> set[str]:
-        """Return the members of a group by `group.instance.id`, or `client.id`, which Kafka puts before a UUID.
-
-        This asks all brokers, with the older call that confluent-kafka deprecates. The newer call asks the group's
-        coordinator and kills the process if the connection breaks (librdkafka issue 4605, pull request 5397).
-        Test: tests/integration/scheduler/test_group.py. Remove when: issue 4605 is closed.
-        """
+        """Return the members of a group by `group.instance.id`, or `client.id`, which Kafka puts before a UUID."""
+        doing = f"looking at the members of group {group}"
         try:
-            found = self._client.list_groups(group, timeout=_ANSWER_SECONDS)
+            found = listed_members(self._client, group, _ANSWER_SECONDS, doing)
         except KafkaException as error:
-            raise self._explain(error, f"looking at the members of group {group}") from error
-        members = (member.id for one in found if one.id == group for member in one.members)
-        return {name[1] for one in members if one and (name := _MEMBER_ID.fullmatch(one))}
+            raise self._explain(error, doing) from error
+        if not isinstance(found, set):
+            raise translate(found, doing)
+        return found
 
 
 def _commits(
