@@ -262,7 +262,10 @@ class KafkaAdmin(PatientClient):
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         found = self._offsets(list(partitions), spec, uncommitted=uncommitted)
         after_all = [where for where, offset in found.items() if offset < 0]
-        return found | self.end_offsets(after_all, uncommitted=uncommitted)
+        # The ends, and then the timestamp again: a record that comes in between has it.
+        ends = self.end_offsets(after_all, uncommitted=uncommitted)
+        found |= self._offsets(after_all, spec, uncommitted=uncommitted)
+        return {where: ends[where] if offset < 0 else offset for where, offset in found.items()}
 
     @patiently
     def _offsets(self, partitions: list[Partition], spec: OffsetSpec, *, uncommitted: bool) -> dict[Partition, int]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from reconsume.bridge.kafka import patient_client
 from reconsume.bridge.kafka.admin import KafkaAdmin
@@ -157,3 +157,26 @@ def test_a_replication_factor_that_cannot_be_is_told_at_once(monkeypatch: pytest
     monkeypatch.setattr(admin, "_client", SimpleNamespace(create_topics=lambda *_, **__: {"flights": told}))
     with pytest.raises(KafkaRefused, match="only 1 broker"):
         admin.create("flights", 1, 3, {})
+
+
+class Appending:
+    """A partition without a record since the moment, to which one is appended after each answer."""
+
+    def __init__(self) -> None:
+        self._end = 7
+        self._first_since: int | None = None
+
+    def list_offsets(self, wanted: Mapping[Any, OffsetSpec], **_: object) -> dict[Any, Future[Any]]:
+        [(where, spec)] = wanted.items()
+        told: Future[Any] = Future()
+        first_since = -1 if self._first_since is None else self._first_since
+        told.set_result(SimpleNamespace(offset=self._end if spec is OffsetSpec.latest() else first_since))
+        self._first_since = self._end if self._first_since is None else self._first_since
+        self._end += 1
+        return {where: told}
+
+
+def test_a_record_that_comes_between_two_answers_is_not_before_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(admin, "_client", Appending())
+    assert admin.offsets_at([("flights", 0)], 5_000) == {("flights", 0): 7}
