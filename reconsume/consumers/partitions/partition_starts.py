@@ -14,7 +14,7 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, MalformedProperty, ReconsumeError
+from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 
 logger = logging.getLogger(__name__)
@@ -116,6 +116,15 @@ class Start(NamedTuple):
     is_made_again: bool = False
 
 
+_WITHOUT_AN_ANSWER: Final = {
+    ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET: BEGINNING,
+    ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET: END,
+    # librdkafka asks for the missing committed offset again. At the end, records of the meantime would be skipped.
+    ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: COMMITTED,
+}
+"""The start if the brokers do not say where a partition begins and ends."""
+
+
 class OffsetReset:
     """Starts for partitions without a valid committed offset. `auto.offset.reset` is `error`, so librdkafka asks us.
 
@@ -156,43 +165,36 @@ class OffsetReset:
             logger.warning("%s", answer)
             return Start(COMMITTED)
         committed = answer.offset
-        offset = self._configured(where, is_new=committed < 0)
-        if offset == COMMITTED:
-            return Start(COMMITTED)
-        logger.info("%s has no committed offset: starting at %s", names_of([where]), _shown(offset))
+        wanted = self._wanted(where, is_new=committed < 0)
         try:
             # As numbers: librdkafka 2.16 would resolve logical offsets itself, and read on if the partition is lost
-            # before the answer.
+            # before the answer. The end is older than the look-up of a timestamp: a record in between has it.
             first, end = self._consumer.first_and_end(where, _RESET_SECONDS)
+            offset = self._offset(where, wanted, first, end)
         except ReconsumeError as error:
-            logger.warning("%s", error)
-            return Start(offset)
+            if wanted is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and isinstance(error, KafkaRefused):
+                raise
+            logger.warning("%s; trying again", error)
+            return Start(_WITHOUT_AN_ANSWER[wanted])
         if had_none and first <= committed <= end:
             return Start(committed)
+        logger.info("%s has no committed offset: starting at offset %d", names_of([where]), offset)
         made_again = committed > end
         if made_again:
             logger.warning(
                 "%s ends at %d, before the committed offset %d: the topic was recreated",
                 *(names_of([where]), end, committed),
             )
-        return Start({BEGINNING: first, END: end}.get(offset, offset), made_again)
+        return Start(offset, made_again)
 
-    def _configured(self, where: Partition, *, is_new: bool) -> int:
-        """Return where a partition starts for a group without any knowledge of it.
-
-        A timestamp that cannot be looked up now returns the missing committed offset, so librdkafka asks again.
-        """
-        wanted = self._consume_from.where
+    def _wanted(self, where: Partition, *, is_new: bool) -> ConsumeFromWhere:
+        """Return where a partition starts for a group without any knowledge of it."""
         if where[0] == self._retry_topic or not is_new or not self._consume_from.was_there(*where):
-            return BEGINNING
+            return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        return self._consume_from.where
+
+    def _offset(self, where: Partition, wanted: ConsumeFromWhere, first: int, end: int) -> int:
         if wanted is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-            try:
-                return self._consumer.offset_at(where, self._consume_from.timestamp_ms, _RESET_SECONDS)
-            except KafkaNotReachable as error:
-                logger.warning("%s; trying again", error)
-                return COMMITTED
-        return BEGINNING if wanted is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET else END
-
-
-def _shown(offset: int) -> str:
-    return {BEGINNING: "its beginning", END: "its end"}.get(offset, f"offset {offset}")
+            found = self._consumer.offset_at(where, self._consume_from.timestamp_ms, _RESET_SECONDS)
+            return end if found == END else found
+        return first if wanted is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET else end

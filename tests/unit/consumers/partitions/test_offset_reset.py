@@ -137,3 +137,23 @@ def test_a_refusal_is_not_asked_for_again() -> None:
     asked = Asked(OFFSET_INVALID, at_the_moment=KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaRefused, match="looking where flights-1 was at the moment to start from: no right"):
         asked.reset(MOMENT).start_of(("flights", 1), had_none=True)
+
+
+class Appending(Asked):
+    """A partition to which a record of the moment is appended after the first answer."""
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        found = super().offsets_for_times(partitions, timeout)
+        self.end, self.at_the_moment = 101, 100
+        return found
+
+
+def test_a_record_that_comes_while_a_moment_is_looked_up_is_read() -> None:
+    asked = Appending(OFFSET_INVALID, at_the_moment=OFFSET_END)
+    assert asked.reset(MOMENT).start_of(("flights", 1), had_none=True).offset == 100
+
+
+def test_a_moment_after_all_records_is_asked_for_again_when_nobody_tells_the_end() -> None:
+    """At librdkafka's own end, records of the meantime would be skipped."""
+    asked = Asked(OFFSET_INVALID, end=None, at_the_moment=OFFSET_END)
+    assert asked.reset(MOMENT).start_of(("flights", 1), had_none=True).offset == OFFSET_STORED
