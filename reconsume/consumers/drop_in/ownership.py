@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.reading.stale_records import committed_offsets
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost
+
+logger = logging.getLogger(__name__)
 
 
 class Ownership:
@@ -48,7 +52,10 @@ class Ownership:
         return metadata
 
     def come_again(self, consumer: Consumer, partitions: Mapping[Partition, int]) -> None:
-        """Seek back to fenced messages of our partitions; otherwise they would be skipped."""
+        """Seek back to fenced messages of our partitions; otherwise they would be skipped.
+
+        A partition that has just come back refuses that, and begins at its committed offset.
+        """
         assigned = [one for one in consumer.assignment() if (one.topic, one.partition) in partitions]
         try:
             moved = committed_offsets(consumer, assigned)
@@ -57,4 +64,8 @@ class Ownership:
         for one in assigned:
             where = (one.topic, one.partition)
             if moved.get(where, -1) <= partitions[where]:
-                consumer.seek(TopicPartition(*where, partitions[where]))
+                doing = f"reading {where[0]}-{where[1]} again from {partitions[where]}"
+                try:
+                    consumer.seek(TopicPartition(*where, partitions[where]))
+                except KafkaException as error:
+                    logger.warning("%s", translate(error, doing))
