@@ -25,7 +25,8 @@ def checked_conf(conf: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of a program's librdkafka settings.
 
     Raises:
-        IllegalSetting: a name is not a str, a callback is not a function, or reconsume sets this one itself.
+        IllegalSetting: a name is not a str, a callback is not a function, reconsume sets this one itself, or it would
+            break a guarantee.
     """
     checked = dict(conf or {})
     for name, value in checked.items():
@@ -35,7 +36,17 @@ def checked_conf(conf: Mapping[str, Any] | None) -> dict[str, Any]:
             raise IllegalSetting(f"conf: {name} must be a function, got {type_name(type(value))}")
     if "transactional.id" in checked:
         raise IllegalSetting("transactional.id is set by reconsume itself; leave it out of conf")
+    if is_off(checked.get("enable.idempotence", True)):
+        raise IllegalSetting(
+            "enable.idempotence must be on: a record that is written again after a lost connection would be stored "
+            "twice; leave it out of conf"
+        )
     return checked
+
+
+def is_off(value: Any) -> bool:
+    """Return whether librdkafka takes this value of a switch as off."""
+    return str(value).lower() in ("false", "0", "f")
 
 
 @dataclass(frozen=True, kw_only=True)

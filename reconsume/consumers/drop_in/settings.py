@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from reconsume.consumers.group_settings import GroupSettings, checked_conf
+from reconsume.consumers.group_settings import GroupSettings, checked_conf, is_off
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
@@ -14,7 +14,6 @@ from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
-_FALSE: Final = ("false", "0", "f")
 _HIGHEST: Final = 2**31 - 1
 
 
@@ -53,7 +52,7 @@ class DropInSettings(GroupSettings):
             raise ValueError("Failed to create consumer: group.id must be set")
         if str(conf.get("isolation.level", "read_committed")) != "read_committed":
             raise IllegalSetting("isolation.level must be read_committed: retries are delivered in transactions")
-        if exactly_once and str(conf.get("enable.auto.commit", True)).lower() not in _FALSE:
+        if exactly_once and not is_off(conf.get("enable.auto.commit", True)):
             raise IllegalSetting(
                 "exactly_once needs enable.auto.commit False: an automatic commit before a send-back would lose the "
                 "message; commit successful messages yourself"

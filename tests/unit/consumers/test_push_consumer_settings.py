@@ -115,6 +115,7 @@ def test_a_bad_level_table_is_refused(table: str) -> None:
         ({"group.id": "other"}, r"group\.id is set by the consumer itself"),
         ({"enable.auto.commit": True}, r"enable\.auto\.commit is set by the consumer itself"),
         ({"transactional.id": "mine"}, r"transactional\.id is set by reconsume itself"),
+        ({"enable.idempotence": "0"}, r"enable\.idempotence must be on"),
         ({"stats_cb": "print"}, r"stats_cb must be a function, got str"),
         ({1: 2}, r"names of settings such as 'client\.id', got 1"),
     ],

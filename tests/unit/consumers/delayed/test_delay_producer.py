@@ -67,6 +67,8 @@ def test_a_closed_producer_begins_nothing(kafka: InMemoryKafka) -> None:
     [
         ({"conf": {"stats_cb": 5}}, "stats_cb must be a function, got int"),
         ({"conf": {"transactional.id": "mine"}}, "transactional.id is set by reconsume itself"),
+        ({"conf": {"enable.idempotence": False}}, "enable.idempotence must be on: a record"),
+        ({"conf": {"enable.idempotence": "f"}}, "enable.idempotence must be on: a record"),
         ({"conf": {"on_delivery": print}}, "No such configuration property"),
         ({"send_msg_timeout": timedelta.max}, "all tries must take 24 days or less"),
     ],

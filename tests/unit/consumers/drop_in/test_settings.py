@@ -64,6 +64,7 @@ def test_new_topics_are_looked_for_every_10_s_unless_the_user_says_otherwise() -
     [
         (GROUP | {"isolation.level": "read_uncommitted"}, {}, IllegalSetting, "must be read_committed"),
         (GROUP | {"transactional.id": "mine"}, {}, IllegalSetting, "transactional.id is set by reconsume itself"),
+        (GROUP | {"enable.idempotence": "False"}, {}, IllegalSetting, "enable.idempotence must be on"),
         (GROUP, {"exactly_once": True}, IllegalSetting, "enable.auto.commit False"),
         (GROUP | {"enable.auto.commit": "true"}, {"exactly_once": True}, IllegalSetting, "enable.auto.commit False"),
         (GROUP, {"max_reconsume_times": -1}, IllegalSetting, "max_reconsume_times must be from 0"),
