@@ -126,6 +126,11 @@ class KafkaAdmin(PatientClient):
             logger.debug("max.message.bytes of %s unknown: %s", topic, error)
             return None
 
+    def leaderless(self, topics: Iterable[str]) -> set[Partition]:
+        """Return the partitions of these topics without a leader; a request for offsets of one fails for all others."""
+        told = self._described(list(topics)).items()
+        return {(name, one.id) for name, topic in told for one in topic.partitions if getattr(one.leader, "id", -1) < 0}
+
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return Kafka's id of each of these topics that exists."""
         return {topic: str(one.topic_id) for topic, one in self._described(list(topics)).items()}
@@ -139,10 +144,9 @@ class KafkaAdmin(PatientClient):
         if not resources:
             return {}
         request = self._request(self._client.describe_configs, resources)
+        doing = "reading the settings of"
         return {
-            one.name: _values(
-                self._answer(request, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
-            )
+            one.name: _values(self._answer(request, one, f"{doing} {one.restype.name.lower()} {one.name}"))
             for one in request
         }
 
@@ -173,10 +177,9 @@ class KafkaAdmin(PatientClient):
 
     @patiently
     def _brokers(self) -> Collection[int]:
-        doing = "asking for the brokers"
-        brokers = self._ask_for_metadata(doing).brokers
+        brokers = self._ask_for_metadata("asking for the brokers").brokers
         if not brokers:
-            raise KafkaNotReachable(f"{doing}: the cluster has no running broker at the moment")
+            raise KafkaNotReachable("asking for the brokers: the cluster has no running broker at the moment")
         return brokers
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
@@ -197,10 +200,8 @@ class KafkaAdmin(PatientClient):
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Increase a topic's partitions to this number, and wait until they are usable."""
-        asked = [NewPartitions(topic, partitions)]
-        request = self._request(
-            self._client.create_partitions, asked, seconds=self._patience, operation_timeout=self._patience
-        )
+        more = {"seconds": self._patience, "operation_timeout": self._patience}
+        request = self._request(self._client.create_partitions, [NewPartitions(topic, partitions)], **more)
         self._answer(request, topic, f"adding partitions to topic {topic}")
         self._require_leaders({topic: partitions})
 

@@ -68,7 +68,7 @@ class WorkerBacklog:
 
     def measured(self, ends: Mapping[Partition, int], due_ends: Mapping[Partition, int]) -> None:
         """Note the ends of partitions, and the offsets before which their records are due."""
-        self._ends, self._due_ends = ends, due_ends
+        self._ends, self._due_ends = {**self._ends, **ends}, due_ends
 
     def levels(self) -> dict[str, LevelWaiting]:
         """Return the waiting records of each level."""
@@ -102,6 +102,9 @@ def _beyond(head: PartitionHead, ends: Mapping[Partition, int]) -> int:
 
 class Offsets(Protocol):
     """Looks offsets up."""
+
+    def leaderless(self, topics: Iterable[str], /) -> set[Partition]:
+        """Return the partitions whose offsets nobody tells."""
 
     def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
         """Return the offset after the last committed record."""
@@ -143,8 +146,9 @@ class EndsSampler:
             sampling = True
 
     def run_once(self) -> None:
-        """Sample once."""
-        heads = self.waiting.heads
+        """Sample once; partitions without a leader keep their last end, and are neither read nor stalled."""
+        leaderless = self.offsets.leaderless({head.where[0] for head in self.waiting.heads})
+        heads = [head for head in self.waiting.heads if head.where not in leaderless]
         ends = self.offsets.end_offsets([head.where for head in heads])
         behind: dict[int, list[Partition]] = {}
         for head in heads:

@@ -180,3 +180,12 @@ def test_a_record_that_comes_between_two_answers_is_not_before_the_moment(monkey
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
     monkeypatch.setattr(admin, "_client", Appending())
     assert admin.offsets_at([("flights", 0)], 5_000) == {("flights", 0): 7}
+
+
+def test_partitions_without_a_leader_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaders = [SimpleNamespace(id=1), None, SimpleNamespace(id=-1)]
+    told: Future[Any] = Future()
+    told.set_result(SimpleNamespace(partitions=[SimpleNamespace(id=at, leader=one) for at, one in enumerate(leaders)]))
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(admin, "_client", SimpleNamespace(describe_topics=lambda *_, **__: {"flights": told}))
+    assert admin.leaderless(["flights"]) == {("flights", 1), ("flights", 2)}

@@ -37,8 +37,16 @@ class FakeOffsets:
     ends: dict[Partition, int]
     due: dict[int, int] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
+    without_leader: set[Partition] = field(default_factory=set)
+
+    def leaderless(self, topics: Iterable[str], /) -> set[Partition]:
+        wanted = set(topics)
+        return {where for where in self.without_leader if where[0] in wanted}
 
     def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
+        partitions = list(partitions)
+        if self.without_leader.intersection(partitions):
+            raise KafkaNotReachable("Failed to query partition leaders")
         return {one: self.ends[one] for one in partitions}
 
     def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int, /) -> dict[Partition, int]:
@@ -115,6 +123,20 @@ def test_an_error_that_nobody_expects_ends_no_sampling(monkeypatch: pytest.Monke
 
     EndsSampler(WorkerBacklog(TopicNames(), Clock()), FakeOffsets({}), Clock(), look).run(stop)
     assert looks == [0, 1, 2]
+
+
+def test_a_partition_without_a_leader_hides_no_other_and_does_not_count_as_stalled() -> None:
+    other, told = (WHERE[0], 1), list[PartitionHead]()
+    waiting, offsets = WorkerBacklog(TopicNames(), Clock()), FakeOffsets({WHERE: 5, other: 9})
+    sampler = EndsSampler(waiting, offsets, Clock(), told=lambda heads, _ends: told.extend(heads))
+    both = [head(in_memory=1, due=0, head_due_ms=None, read_to=2)._replace(where=where) for where in (WHERE, other)]
+    waiting.seen(both)
+    sampler.run_once()
+    offsets.without_leader, offsets.ends[other] = {WHERE}, 11
+    told.clear()
+    sampler.run_once()
+    assert waiting.levels()["DELAY.1s"].backlog == 1 + 3 + 1 + 9
+    assert told == both[1:]
 
 
 @pytest.mark.parametrize("read_to", [None, 7])
