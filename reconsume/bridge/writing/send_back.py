@@ -284,6 +284,11 @@ class SendBackWriter:
             except ReconsumeError as error:
                 unanswered.pop(topic, None)
                 self._settle(topic, error)
+            except Exception:
+                # Without this thread all records of unknown topics would wait forever.
+                logger.exception("topic %s was not looked up, trying again", topic)
+                unanswered[topic] += 1
+                self._stop.wait(_AGAIN_SECONDS)
             else:
                 unanswered.pop(topic, None)
                 self._settle(topic, None)
@@ -314,4 +319,9 @@ class SendBackWriter:
 
     def _serve(self) -> None:
         while not self._stop.is_set():
-            self._producer.serve(_SERVE_SECONDS)
+            try:
+                self._producer.serve(_SERVE_SECONDS)
+            except Exception:
+                # Without this thread no send-back would be acknowledged.
+                logger.exception("serving acknowledgements of send-backs failed, trying again")
+                self._stop.wait(_SERVE_SECONDS)

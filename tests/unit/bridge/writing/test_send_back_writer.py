@@ -202,3 +202,42 @@ def test_what_still_waits_when_it_is_closed_is_told_so_once(lookups: Lookups, fo
     writer._lookups.join(20)
     assert len(outcomes) == 3
     assert [str(one) for one in send_back(writer)] == ["shut down before it was sent back"]
+
+
+class FailingOnce(Full):
+    """A producer that always has room, and an unexpected error the first time that it is polled for a report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room = self.fails = True
+
+    def poll(self, seconds: float) -> None:
+        if not self.taken:
+            return
+        if self.fails:
+            self.fails = False
+            raise RuntimeError("a defect")
+        super().poll(seconds)
+
+
+def test_an_error_that_nobody_expects_ends_neither_acknowledgements_nor_lookups(
+    lookups: Lookups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, errors = FailingOnce(), [RuntimeError("a defect")]
+    monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", lambda _settings: producer)
+    monkeypatch.setattr("reconsume.bridge.writing.send_back._AGAIN_SECONDS", 0.05)
+    writer = writer_with(lookups)
+    require = writer._existing.require
+
+    def fails_once(topic: str) -> int:
+        if errors:
+            raise errors.pop()
+        return require(topic)
+
+    monkeypatch.setattr(writer._existing, "require", fails_once)
+    lookups.found = {NAMES.delay(10_000): 1}
+    lookups.answer.set()
+    outcomes = send_back(writer, 2)
+    wait_until(lambda: outcomes == [None] * 2, what="both are acknowledged")
+    assert (errors, producer.fails) == ([], False)
+    writer.close()
