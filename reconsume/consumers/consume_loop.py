@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from reconsume.bridge.kafka.errors import has_no_offset, is_fatal, is_missing, is_out_of_range, translate
+from reconsume.bridge.kafka.errors import has_no_offset, is_end, is_fatal, is_missing, is_out_of_range, translate
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.polled_records import PolledRecord, place_of
 from reconsume.bridge.reading.by_partition import by_partition
@@ -160,7 +160,7 @@ class ConsumeLoop:
         elif is_fatal(error):
             # The consumer reads nothing more, and brokers accept no commit.
             raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")
-        else:
+        elif not is_end(error):  # conf may ask for the ends of partitions
             logger.warning("%s", translate(error, f"consuming {topic}"))
 
     def settle(self, seconds: float) -> bool:

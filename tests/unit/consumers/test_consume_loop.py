@@ -87,6 +87,16 @@ def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     assert polled.reset == []
 
 
+def test_the_end_of_a_partition_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The conf of a program may ask for these events."""
+    end = KafkaMessage(topic="flights", partition=0, offset=9, error=KafkaError(KafkaError._PARTITION_EOF))
+    loop, begun = assigned(Polled(record(8), [end]))
+    loop._read(0, 0)
+    loop._begin_fresh()
+    assert begun.messages == [(0, 8)]
+    assert caplog.messages == []
+
+
 @pytest.mark.rule("FC-02")
 def test_an_empty_partition_is_filled_in_one_turn_and_a_fuller_one_in_smaller_steps() -> None:
     polled = Polled(record(0), [record(offset) for offset in range(1, 701)])
