@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
+from pydantic import SecretStr
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.kafka.admin import Commit
@@ -16,7 +17,7 @@ from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
-from tests.integration.installation import LEVELS, Installation, installation, settings_for
+from tests.integration.installation import LEVELS, Installation, installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4)]
@@ -50,6 +51,24 @@ def test_a_target_that_was_deleted_is_made_again(bootstrap_servers: str, kind: s
             assert sorted(record.value or b"" for record in one.read(where)) == sorted(expected)
         assert one.read(names.quarantine) == []
         assert one.admin.settings([topic])[topic]["message.timestamp.type"] == "LogAppendTime"
+
+
+def test_a_record_alone_whose_target_was_deleted_is_delivered_when_it_is_made_again(bootstrap_servers: str) -> None:
+    """The worker's producer has noticed the deletion before the record is due, so it refuses the record at once."""
+    noticing = {"topic.metadata.refresh.interval.ms": "200", "topic.metadata.propagation.max.ms": "100"}
+    kafka = {name: SecretStr(value) for name, value in noticing.items()}
+    one = Installation(settings_for(bootstrap_servers).model_copy(update={"kafka": kafka}))
+    one.make_topics()
+    one.write_groups()
+    group, topic = one.name("g"), one.settings.names.retry(one.name("g"))
+    with scheduler(one.settings):
+        wait_for(one, group, "RETRY", b"before")
+        wait_until(lambda: [record.value for record in one.read(topic)] == [b"before"], 60, "the first one arrives")
+        one.delete(topic)
+        wait_for(one, group, "RETRY", b"after")
+        wait_until(lambda: one.read(topic) or one.read(one.settings.names.quarantine), 60, "it arrives, or is refused")
+        assert [record.value for record in one.read(topic)] == [b"after"]
+        assert one.read(one.settings.names.quarantine) == []
 
 
 def exactly_once(one: Installation, group: str, topic: str) -> Callable[[int], None]:

@@ -46,7 +46,8 @@ class AbortedBatches:
         if aborted.passing or is_gone:
             # librdkafka reports a deleted target late and with other errors too, so the targets are looked up again.
             self._router.forget()
-        if aborted.passing:
+        if aborted.passing or (is_gone and len(batch) == 1 and batch[0].outcome != "quarantined"):
+            # The next look-up of a missing target gives the verdict: the topic may be created again.
             hold(runs, self._clock() + BACK_OFF_MS)
         elif len(batch) == 1:
             self._single_out(runs, batch[0], aborted, now)

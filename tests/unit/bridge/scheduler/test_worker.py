@@ -30,7 +30,7 @@ from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.scheduler.withdrawals.cancels import CancelsNotRead
 from reconsume.bridge.scheduler.worker import Worker
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
 from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.positions import PositionsInMemory, Transaction
 
@@ -146,6 +146,9 @@ class FakeRouter:
 
     def decide(self, message: Message) -> Delivery:
         return Delivery("retry", 0, None, message.value(), [], "delivered", "g")
+
+    def quarantine_bad(self, message: Message) -> Delivery:
+        return self.quarantine(message, "bad") if message.value() == b"bad" else FakeRouter.decide(self, message)
 
     def quarantine(self, message: Message, reason: str) -> Delivery:
         return Router(NAMES, cast("Any", None), cast("Any", None), cast("Any", None)).quarantine(message, reason)
@@ -287,6 +290,33 @@ def test_a_batch_that_was_not_committed_is_delivered_again_after_a_moment() -> N
     assert bench.turn() == 2
     assert bench.values() == [b"a", b"b"]
     assert bench.router.forgotten == 1, "a target that is gone looks like a broker that does not answer"
+
+
+def test_a_record_alone_whose_target_is_gone_is_not_blamed_because_its_target_is_looked_up_again() -> None:
+    answers: list[Exception | None] = [BatchAborted(TopicNotReady("the topic does not exist"), passing=False), None]
+    bench = Bench(FakeWriter(refuse=lambda _batch: answers.pop(0)))
+    bench.feed(b"a")
+    bench.now = 1_000
+    assert (bench.turn(2), bench.router.forgotten) == (0, 1)
+    bench.now += 500
+    assert (bench.turn(), bench.values(), bench.values("quarantined")) == (1, [b"a"], [])
+
+
+def test_without_a_quarantine_topic_a_record_for_it_holds_up_only_its_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(batch: Sequence[Delivery]) -> Exception | None:
+        is_gone = any(one.outcome == "quarantined" for one in batch)
+        return BatchAborted(TopicNotReady("the topic does not exist"), passing=False) if is_gone else None
+
+    bench = Bench(FakeWriter(refuse=refuse))
+    bench.router.decide = bench.router.quarantine_bad  # type: ignore[method-assign]
+    bench.feed(b"bad", b"behind")
+    bench.feed(b"a", b"b", b"c", partition=1)
+    bench.now = 1_000
+    bench.turn(30)
+    assert (bench.values(), bench.writer.committed) == ([b"a", b"b", b"c"], {(TOPIC, 1): 3})
+    assert "is stuck: the topic does not exist" in caplog.text
 
 
 @pytest.mark.rule("SC-19", "T-26")
