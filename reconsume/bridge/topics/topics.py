@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.settings import TopicSettings
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
@@ -155,14 +155,15 @@ class TopicMaker:
         Raises:
             KafkaNotReachable: no answer, or some topics are not visible yet; ask again.
         """
-        topics = [
-            self.retry_topic(one.group, groups) if one.kind == "retry" else self.dead_letter_topic(one.group)
-            for one in named
-        ]
-        outcomes = self._admin.create_all(topics)
-        refused: dict[str, ReconsumeError] = {
-            topic: one for topic, one in outcomes.items() if isinstance(one, ReconsumeError)
-        }
+        topics, refused = list[WantedTopic](), dict[str, ReconsumeError]()
+        for one in named:
+            try:
+                is_retry = one.kind == "retry"
+                topics.append(self.retry_topic(one.group, groups) if is_retry else self.dead_letter_topic(one.group))
+            except SubscriptionGroupNotExist as error:
+                refused[one.topic] = error
+        outcomes = self._admin.create_all(topics) if topics else {}
+        refused |= {topic: told for topic, told in outcomes.items() if isinstance(told, ReconsumeError)}
         if refused:
             self._facts = None
         made = outcomes.keys() - refused.keys()

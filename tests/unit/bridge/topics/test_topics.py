@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, WantedTopic
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import NamedTopic, TopicMaker, TopicPlan, plan_topics, wanted_topics
-from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.errors import KafkaRefused, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.names import TopicNames
 
 DAY_MS = 86_400_000
@@ -113,6 +113,25 @@ def test_brokers_that_are_gone_for_good_count_until_kafka_refuses_a_topic(togeth
         with pytest.raises(KafkaRefused):
             cluster.maker.make(cluster.maker.dead_letter_topic("g"))
     assert cluster.replicas == -1
+
+
+def test_an_unregistered_group_keeps_no_other_group_from_its_topic() -> None:
+    registered = b'{"autoCreateSubscriptionGroup": false}'
+    groups = Groups().with_record(b"%SYS%", registered).with_record(b"known", b"{}")
+    made: list[str] = []
+
+    class Making(Growing):
+        def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, Any]:
+            made.extend(one.name for one in topics)
+            return dict.fromkeys(made, True)
+
+        def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+            return dict.fromkeys(topics, 1)
+
+    named = [NamedTopic(TopicNames().retry(group), "retry", group) for group in ("known", "gone")]
+    outcomes = Making().maker.make_for_groups(named, groups)
+    assert (made, outcomes[named[0].topic]) == ([named[0].topic], 1)
+    assert isinstance(outcomes[named[1].topic], SubscriptionGroupNotExist)
 
 
 def test_an_explicit_replication_factor_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
