@@ -253,7 +253,8 @@ class TopicMaker:
             replicas = max(_SAFE_REPLICATION, self.facts.default_replication_factor) if safe else -1
         settings = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(self._limit)}
         if retention_ms is not None:
-            settings |= {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+            # A limit of bytes, which a cluster may have by default, would delete records that still wait.
+            settings |= {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "retention.bytes": "-1"}
         if replicas >= _SAFE_REPLICATION:
             settings["min.insync.replicas"] = "2"
         return WantedTopic(name, partitions, replicas, settings | dict(more or {}))

@@ -48,6 +48,15 @@ def test_one_clock_and_a_retention_of_twice_the_delay(monkeypatch: pytest.Monkey
         assert int(topic.settings["max.message.bytes"]) > 1_048_588
 
 
+def test_no_limit_of_bytes_deletes_a_record_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = maker(monkeypatch)
+    for topic in (*wanted_topics(make, Groups()), make.dead_letter_topic("g"), make.parked_topic("g")):
+        limit = topic.settings.get("retention.bytes")
+        assert limit == "-1" or topic.settings["cleanup.policy"] == "compact", topic.name
+    [limited] = plan_with(monkeypatch, 6, retention_bytes="1073741824").differences
+    assert limited.remedy.endswith("--add-config retention.bytes=-1")
+
+
 @pytest.mark.parametrize(("brokers", "factor", "replicas"), [(1, 1, -1), (2, 2, -1), (3, 1, 3), (5, 4, 4)])
 def test_three_replicas_where_there_are_three_brokers(
     monkeypatch: pytest.MonkeyPatch, brokers: int, factor: int, replicas: int
