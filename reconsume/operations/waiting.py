@@ -29,6 +29,7 @@ from reconsume.delay_levels.wire.properties import (
     text_property,
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.delay_levels.wire.withdrawals import check_remembered
 from reconsume.operations.status import unfinished_span
 
 MOST_LOOKED_AT: Final = 20_000
@@ -155,14 +156,14 @@ def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecor
         places: `TOPIC/PARTITION/OFFSET`, as a list shows them.
 
     Raises:
-        IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, or has no
-            `UNIQ_KEY`.
+        IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, has no `UNIQ_KEY`,
+            or is due in over 40 days.
         RecordNotFound: no record is at a place.
     """
     names = cluster.names
     chosen = [one for _, one in read_waiting(cluster, places)]
     for one in chosen:
-        check_withdrawable(one)
+        check_withdrawable(one, cluster.clock())
     requests = [{"value": None, "headers": withdrawal_headers(one, names)} for one in chosen]
     topic = cluster.require(names.cancel)
     write_at_once(cluster, topic, topic, requests)
@@ -200,8 +201,8 @@ def withdrawal_headers(one: WaitingRecord, names: TopicNames) -> list[Header]:
     return found
 
 
-def check_withdrawable(one: WaitingRecord) -> None:
-    """Raise `IllegalSetting` if schedulers cannot drop this record."""
+def check_withdrawable(one: WaitingRecord, now_ms: float) -> None:
+    """Raise `IllegalSetting` if schedulers cannot drop this record, or would forget to."""
     if one.kind in ("retry", "dead letter"):
         raise IllegalSetting(
             f"{one.place} is a {one.kind} of group {one.target!r}, and a failed message is never dropped: hold the "
@@ -209,6 +210,7 @@ def check_withdrawable(one: WaitingRecord) -> None:
         )
     if not one.uniq_key:
         raise IllegalSetting(f"{one.place} has no UNIQ_KEY, so it cannot be withdrawn")
+    check_remembered(str(one.place), one.due_ms or 0, now_ms)
 
 
 def _is_lane(names: TopicNames, topic: str) -> bool:

@@ -49,7 +49,7 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.delay_levels.wire.timer import is_delayed_message
-from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, make_uniq_key, withdrawable_until_ms
+from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, check_remembered, make_uniq_key, withdrawable_until_ms
 
 MessageQueueSelector = Callable[[Sequence[MessageQueue], Any], MessageQueue]
 """Chooses one of a topic's partitions for an argument, such as an order number."""
@@ -197,7 +197,8 @@ class DelayProducer:
         be. Unknown ids are accepted too (RocketMQ: TM-15).
 
         Raises:
-            IllegalSetting: not an id of `send`, or the message was due already (RocketMQ: TM-14).
+            IllegalSetting: not an id of `send`, the message was due already (RocketMQ: TM-14), or it is due in over
+                40 days.
             TopicNotReady: the CANCEL topic is missing.
             KafkaNotReachable: no acknowledgement in time; try again, because the message may not be withdrawn.
             KafkaRefused: the cluster refused.
@@ -206,6 +207,7 @@ class DelayProducer:
         if due_ms <= self._clock():
             raise IllegalSetting(f"message {msg_id} was due already, so it cannot be withdrawn")
         self._producer.require_open()
+        check_remembered(f"message {msg_id}", due_ms, self._clock())
         topic = self._names.cancel
         self._require(topic, "create it: reconsume topics apply")
         asking: _Given = [(TIMER_DEL_UNIQKEY, msg_id), (TIMER_DELIVER_MS, str(due_ms))]

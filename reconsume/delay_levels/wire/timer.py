@@ -33,7 +33,7 @@ LONGEST_DELAY_MS: Final = 40 * 86_400_000
 """RocketMQ has three days (TM-05)."""
 CANCELS_KEPT_MS: Final = 7 * 86_400_000
 """How long a withdrawal is kept after its message's due moment: schedulers may have been down until then."""
-_CLOCKS_DIFFER_MS: Final = 60_000
+CLOCKS_DIFFER_MS: Final = 60_000
 
 
 def is_delayed_message(real_topic: bytes | str) -> bool:
@@ -48,7 +48,7 @@ def check_deliver_ms(deliver_ms: int, now_ms: float) -> int:
     Raises:
         MalformedProperty: it is later.
     """
-    if deliver_ms - now_ms > LONGEST_DELAY_MS + _CLOCKS_DIFFER_MS:
+    if deliver_ms - now_ms > LONGEST_DELAY_MS + CLOCKS_DIFFER_MS:
         days = (deliver_ms - now_ms) / 86_400_000
         raise MalformedProperty(f"header {TIMER_DELIVER_MS} is {days:.0f} days ahead; at most 40 days are allowed")
     return deliver_ms

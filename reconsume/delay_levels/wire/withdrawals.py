@@ -22,7 +22,7 @@ from reconsume.delay_levels.wire.properties import (
     json_object,
     text_property,
 )
-from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
+from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, CLOCKS_DIFFER_MS, LONGEST_DELAY_MS
 
 ID_BYTES: Final = 16
 """A collision drops another message: for 10^15 messages and 10 million ids the odds are 1 in 10^16."""
@@ -63,6 +63,19 @@ def withdrawable_until_ms(uniq_key: str) -> int:
     if not _FORM.fullmatch(uniq_key):
         raise IllegalSetting(f"id {uniq_key[:80]!r} is not one that send() returned; use its 32 digits of 0-9 and A-F")
     return int(uniq_key[:12], 16)
+
+
+def check_remembered(what: str, due_ms: int, now_ms: float) -> None:
+    """Refuse a withdrawal that workers forget before its message is due, which takes a level of over 40 days.
+
+    Raises:
+        IllegalSetting: the message is due too late.
+    """
+    if due_ms - now_ms > LONGEST_DELAY_MS + CLOCKS_DIFFER_MS:
+        days, longest = (one / 86_400_000 for one in (due_ms - now_ms, LONGEST_DELAY_MS))
+        raise IllegalSetting(
+            f"{what} is due in {days:.0f} days; a withdrawal is remembered for {longest:.0f} only, so withdraw it later"
+        )
 
 
 def withdrawal_id(uniq_key: str) -> bytes:

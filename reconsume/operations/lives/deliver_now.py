@@ -55,7 +55,8 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
 
     Raises:
         IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, has no `UNIQ_KEY`,
-            is due within seconds, or was withdrawn or delivered early before; or they are more than 500 or 64 MiB.
+            is due within seconds or in over 40 days, or was withdrawn or delivered early before; or they are more than
+            500 or 64 MiB.
         RecordNotFound: no record is at a place.
         KafkaNotReachable: an answer is missing; repeat the call, which delivers them or reports that it has.
     """
@@ -98,7 +99,7 @@ def _check(one: WaitingRecord, inbox: str, now_ms: float) -> None:
             f"{one.place} is a {one.kind} of group {one.target!r} and cannot be withdrawn, so it would be delivered "
             "twice; leave it: it is delivered when it is due"
         )
-    check_withdrawable(one)
+    check_withdrawable(one, now_ms)
     if one.place.topic == inbox:
         raise IllegalSetting(
             f"{one.place} is still in the inbox; run the command again in a moment, with its place in a delay topic"

@@ -11,6 +11,7 @@ import pytest
 
 from reconsume.consumers import DelayProducer
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.timer import LONGEST_DELAY_MS
 from reconsume.delay_levels.wire.withdrawals import make_uniq_key
 from reconsume.testing import InMemoryKafka
 
@@ -60,6 +61,16 @@ def test_a_closed_producer_begins_nothing(kafka: InMemoryKafka) -> None:
         producer.cancel(make_uniq_key(2**42, bytes(10)))
     assert threading.active_count() <= before
     producer.close()
+
+
+def test_a_message_that_is_due_after_its_withdrawal_is_forgotten_is_not_withdrawn(
+    kafka: InMemoryKafka, producer: DelayProducer
+) -> None:
+    days_40 = int(producer._clock()) + LONGEST_DELAY_MS
+    with pytest.raises(IllegalSetting, match="is due in 60 days; a withdrawal is remembered for 40 only"):
+        producer.cancel(make_uniq_key(days_40 + LONGEST_DELAY_MS // 2, bytes(10)))
+    producer.cancel(make_uniq_key(days_40, bytes(10)))
+    assert len(kafka.records("reconsume.CANCEL")) == 1
 
 
 @pytest.mark.parametrize(
