@@ -13,7 +13,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import clients_of
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.delay_levels.errors import GroupIsFull, KafkaRefused, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.errors import GroupIsFull, IllegalName, KafkaRefused, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.rules.send_back import DeadLetter
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
@@ -175,8 +175,8 @@ class WaitingLimit:
         found = _unread(admin, self._names.retry(group), group)
         try:
             return found + _unread(admin, self._names.parked(group), self._names.scheduler_group)
-        except KafkaRefused as error:
-            # Consumers need no other right to parked topics.
+        except (KafkaRefused, IllegalName) as error:
+            # Consumers need no other right to parked topics, whose names are longer than those of retry topics.
             logger.debug("parked records of group %s do not count: %s", group, error)
             return found
 

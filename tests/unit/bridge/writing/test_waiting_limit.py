@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +12,7 @@ from reconsume.bridge.kafka import clients
 from reconsume.bridge.writing.waiting_limit import NotDue, WaitingLimit
 from reconsume.delay_levels.errors import GroupIsFull, SendBackFailed
 from reconsume.delay_levels.rules.send_back import DeadLetter, Delayed
-from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.wire.names import MAX_TOPIC_LENGTH, TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackCopy, SendBackRequest, Stored
 
 NAMES = TopicNames()
@@ -97,3 +98,12 @@ def test_a_group_without_a_limit_is_not_counted(limit: WaitingLimit) -> None:
     limit.check(FIRST._replace(group="arrivals"), COPY)
     assert limit.share("arrivals") == 0
     assert limit._thread is None
+
+
+def test_a_group_whose_name_is_too_long_for_a_parked_topic_is_counted(
+    limit: WaitingLimit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = "g" * (MAX_TOPIC_LENGTH - len(NAMES.prefix + "RETRY."))
+    monkeypatch.setattr("reconsume.bridge.writing.waiting_limit._unread", lambda *_: 7)
+    assert limit._count(cast("Any", None), group) == 7
+    assert limit._count(cast("Any", None), group[1:]) == 14
