@@ -16,6 +16,7 @@ from reconsume.delay_levels.wire.properties import (
     ORIGIN_MESSAGE_ID,
     REAL_QID,
     REAL_TOPIC,
+    REPLAY_ID,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
@@ -34,12 +35,20 @@ LONGEST_DELAY_MS: Final = 40 * 86_400_000
 CANCELS_KEPT_MS: Final = 7 * 86_400_000
 """How long a withdrawal is kept after its message's due moment: schedulers may have been down until then."""
 CLOCKS_DIFFER_MS: Final = 60_000
+_WAITS: Final = frozenset({DELAY, TIMER_DELIVER_MS, TIMER_ROLL_TIMES})
+"""Each delayed message has one of these; a message that was resent keeps `REPLAY_ID`, so that is not enough."""
 
 
 def is_delayed_message(real_topic: bytes | str) -> bool:
     """Return whether this target is an ordinary topic, so that the record is a delayed message, not a send-back."""
     text = real_topic if isinstance(real_topic, str) else real_topic.decode(errors="replace")
     return bool(text) and not text.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def is_resend(headers: Headers) -> bool:
+    """Return whether a record for an ordinary topic resends a dead letter, which waits for nothing."""
+    names = {name for name, _ in headers}
+    return REPLAY_ID in names and names.isdisjoint(_WAITS)
 
 
 def check_deliver_ms(deliver_ms: int, now_ms: float) -> int:

@@ -20,7 +20,7 @@ from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNam
 from reconsume.delay_levels.wire.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Headers, text_property
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position, send_back_copy
-from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of, is_delayed_message, rolled
+from reconsume.delay_levels.wire.timer import delayed_copy, deliver_ms_of, is_delayed_message, is_resend, rolled
 from reconsume.delay_levels.wire.withdrawals import withdrawal_id
 
 
@@ -168,7 +168,8 @@ class Router:
         now, cancels = self.timers.clock(), self.timers.cancels
         deliver_ms = deliver_ms_of(headers, now)
         waits = deliver_ms is not None and deliver_ms > now
-        uniq_key = _uniq_key(headers)
+        # A withdrawal that came too late must not drop the resend of its message's dead letter.
+        uniq_key = None if is_resend(headers) else _uniq_key(headers)
         if uniq_key is not None:
             if not waits:
                 cancels.require(now if deliver_ms is None else deliver_ms)
