@@ -13,7 +13,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
 from reconsume.bridge.kafka.clients import discard_producer, make_producer
-from reconsume.bridge.kafka.errors import is_passing, translate
+from reconsume.bridge.kafka.errors import is_refusal, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.process.polled_records import offset_of
@@ -108,7 +108,7 @@ class AtLeastOnceWriter:
             return
         sources = list(islice(batch.sources(), len(batch.deliveries)))
         if (refused := next(filter(None, map(refusals.get, sources)), None)) is not None:
-            raise BatchAborted(translate(refused, DELIVERING), passing=is_passing(refused))
+            raise BatchAborted(translate(refused, DELIVERING), passing=not is_refusal(refused))
         if missing := sum(offset in self._unanswered.get(queue, ()) for queue, offset in sources):
             raise BatchAborted(_no_answer(f"{missing} records are not acknowledged"), passing=True)
 

@@ -22,6 +22,7 @@ from tests.unit.bridge.scheduler.test_worker import TOPIC, Bench
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 AWAY = KafkaError(KafkaError._MSG_TIMED_OUT)
+REASONS = {"no answer": AWAY, "a refusal": TOO_LARGE, "an unknown error": KafkaError(KafkaError.UNKNOWN)}
 
 
 class Producer:
@@ -111,7 +112,7 @@ def write(writer: AtLeastOnceWriter, batch: DueBatch, member: Member) -> BatchAb
     return None
 
 
-@pytest.mark.parametrize("reason", ["no answer", "a refusal", "no commit"])
+@pytest.mark.parametrize("reason", [*REASONS, "no commit"])
 def test_what_is_stored_is_not_written_again_while_the_worker_has_its_partition(
     producer: Producer, reason: str
 ) -> None:
@@ -119,7 +120,7 @@ def test_what_is_stored_is_not_written_again_while_the_worker_has_its_partition(
     if reason == "no commit":
         member.refuses = True
     else:
-        producer.refused[b"b"] = AWAY if reason == "no answer" else TOO_LARGE
+        producer.refused[b"b"] = REASONS[reason]
     aborted = write(writer, batch_of(queue), member)
     assert aborted is not None
     assert aborted.passing == (reason != "a refusal")
