@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
+import zlib
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
-from reconsume.sidecar.push.requests.cloud_events import parsed
 from reconsume.sidecar.push.requests.requests import AppRequest, HttpHeaders
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
@@ -24,8 +25,10 @@ _CONNECT_SECONDS: Final = 5.0
 _KEEP_ALIVE_SECONDS: Final = 4.0
 """Less than the 5 s after which common servers close connections, which might hit a request in flight."""
 _IN_A_PATH: Final = "%/:;,@&=+$!*'()?~#[]"
-BODY_LIMIT: Final = 64 * 1024
-"""The maximum that is read of an answer; more is never used."""
+BODY_LIMIT: Final = 1024 * 1024
+"""The maximum that is read of an answer. A JSON object may have its status behind a long stack trace."""
+_COMPRESSED: Final = frozenset({"gzip", "x-gzip", "deflate"})
+_GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 _HEAD_LIMIT: Final = 64 * 1024
 _FIRST_FINAL: Final = 200
 
@@ -161,7 +164,7 @@ class Http1Connection(asyncio.Protocol):
         self._answer = self._loop.create_future()
         self._parser = HttpResponseParser(self)
         self._headers: dict[str, str] = {}
-        self._body = b""
+        self._body = bytearray()
         self._head_bytes = 0
         self._head_is_complete = False
         if self._transport.is_closing():
@@ -172,7 +175,7 @@ class Http1Connection(asyncio.Protocol):
     def cut_off(self) -> AppAnswer | None:
         """Return the received part of an answer that is no longer awaited; None without a status."""
         status = self._parser.get_status_code()
-        return None if status < _FIRST_FINAL else answer_of(status, self._headers, self._body, cut_off=True)
+        return None if status < _FIRST_FINAL else answer_of(status, self._headers, bytes(self._body), cut_off=True)
 
     def close(self) -> None:
         """Close at once."""
@@ -240,7 +243,7 @@ class Http1Connection(asyncio.Protocol):
         if self._transport.get_write_buffer_size():
             self.reusable = False  # the app answered before it had read the request
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer_of(self._parser.get_status_code(), self._headers, self._body))
+            self._answer.set_result(answer_of(self._parser.get_status_code(), self._headers, bytes(self._body)))
         self.idle_since = self._loop.time()
 
     def _fail(self, why: str) -> None:
@@ -256,14 +259,35 @@ class Http1Connection(asyncio.Protocol):
 def answer_of(status: int, headers: Mapping[str, str], body: bytes, *, cut_off: bool = False) -> AppAnswer:
     """Return an answer; a body that is a JSON object counts, whatever its declared type, as with Dapr.
 
+    An object that is longer than the limit counts as cut off: it may have asked for a retry.
+
     Args:
         status: the HTTP status.
         headers: names in lower case.
         body: the beginning of the body.
         cut_off: whether the rest is missing.
     """
-    value = parsed(body) if body.lstrip()[:1] == b"{" and len(body) < BODY_LIMIT else None
-    return AppAnswer(status, headers, body, value if isinstance(value, dict) else None, cut_off)
+    is_too_long = len(body) >= BODY_LIMIT
+    if headers.get("content-encoding", "").strip().lower() in _COMPRESSED:
+        with suppress(zlib.error):  # a body that is not compressed is taken as it is
+            body = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, BODY_LIMIT)
+        is_too_long = is_too_long or len(body) >= BODY_LIMIT
+    text = body.decode("utf-8-sig", errors="replace").lstrip()
+    if not text.startswith("{"):
+        return AppAnswer(status, headers, body, None, cut_off)
+    return AppAnswer(status, headers, body, None if is_too_long else _object(text), cut_off or is_too_long)
+
+
+def _object(text: str) -> Mapping[str, Any] | None:
+    """Return the JSON object at the beginning of a text; None if it is malformed.
+
+    As Dapr does, this accepts bytes that are not UTF-8 and text behind the object: the status counts.
+    """
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Mapping[str, Any]", value)
 
 
 class Token:

@@ -188,7 +188,7 @@ def test_the_status_of_an_earlier_answer_is_not_that_of_the_next() -> None:
 
 def test_of_a_long_answer_only_the_beginning_is_read() -> None:
     [answer], connection = answered(
-        b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", b"x" * 60_000, b"y" * 60_000
+        b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", b"x" * 60_000, b"y" * BODY_LIMIT
     )
     assert not isinstance(answer, str)
     assert len(answer.body) == BODY_LIMIT

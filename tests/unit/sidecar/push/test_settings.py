@@ -17,7 +17,7 @@ from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers import AppAnswer
 from reconsume.sidecar.push.dapr import routes_of
-from reconsume.sidecar.push.http_client import Token, answer_of
+from reconsume.sidecar.push.http_client import Token
 from reconsume.sidecar.push.requests.requests import DaprRoute
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 from reconsume.sidecar.push.subscription import PushSubscription
@@ -160,25 +160,6 @@ def test_a_token_that_no_header_can_carry_is_refused(tmp_path: Path, text: str) 
     file.write_text(text, encoding="utf-8")
     with pytest.raises(IllegalSetting, match="token_file"):
         Token(file, Profile.NATIVE)
-
-
-@pytest.mark.parametrize(
-    ("body", "found"),
-    [
-        (b'{"status": "RETRY"}', {"status": "RETRY"}),
-        (b' \n{"status": "RETRY"}', {"status": "RETRY"}),
-        (b"null", None),
-        (b'"RETRY"', None),
-        (b'{"status"', None),
-        (b'{"status": NaN}', None),
-        (b"{" * 60_000, None),
-        (b'{"status": "\xff"}', None),
-        (b'{"x": "' + b"x" * 70_000 + b'"}', None),
-    ],
-)
-def test_only_an_object_in_json_says_anything(body: bytes, found: object) -> None:
-    answer = answer_of(200, {"content-type": "text/plain"}, body)
-    assert (answer.json, answer.headers) == (found, {"content-type": "text/plain"})
 
 
 def test_the_start_is_the_consumers() -> None:
