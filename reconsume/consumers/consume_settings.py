@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final
 
-from reconsume.consumers.group_settings import GroupSettings, checked_conf
+from reconsume.consumers.group_settings import GroupSettings, client_conf
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
@@ -138,7 +138,7 @@ def _limits(given: Mapping[str, Any], conf: Mapping[str, Any]) -> Limits:
         raise IllegalSetting(f"await_termination_when_shutdown must be 0 or longer, not {await_termination}")
     try:
         max_poll_interval_ms = int(conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise IllegalSetting(
             f"max.poll.interval.ms must be a number of milliseconds, not {conf['max.poll.interval.ms']!r}"
         ) from None
@@ -163,7 +163,7 @@ def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tu
     Raises:
         IllegalSetting: a setting would break a guarantee.
     """
-    checked = checked_conf(conf) | {"bootstrap.servers": bootstrap_servers}
+    checked = client_conf(conf, bootstrap_servers)
     reset = checked.pop("auto.offset.reset", None)
     if reset is not None and reset not in _BEGINNING + _END:
         raise IllegalSetting(f"auto.offset.reset {reset!r}: use earliest or latest")

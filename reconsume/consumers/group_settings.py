@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.process.settings import SERVERS, check_servers
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown, type_name
 from reconsume.delay_levels.rules.levels import DelayLevels
@@ -47,6 +48,23 @@ def checked_conf(conf: Mapping[str, Any] | None) -> dict[str, Any]:
 def is_off(value: Any) -> bool:
     """Return whether librdkafka takes this value of a switch as off."""
     return str(value).lower() in ("false", "0", "f")
+
+
+def client_conf(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> dict[str, Any]:
+    """Return a copy of a program's librdkafka settings, with the address of Kafka.
+
+    Raises:
+        IllegalSetting: as `checked_conf`, or the address is illegal or differs from one in `conf`.
+    """
+    checked = checked_conf(conf)
+    for name in SERVERS & checked.keys():
+        if checked.pop(name) != bootstrap_servers:
+            raise IllegalSetting(f"conf has {name}, which has no effect there; use the argument bootstrap_servers")
+    try:
+        check_servers(bootstrap_servers)
+    except IllegalSetting as error:
+        raise IllegalSetting(f"bootstrap_servers {bootstrap_servers!r}: {error}") from None
+    return checked | {"bootstrap.servers": bootstrap_servers}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,25 @@ class LoggingSettings(_Strict):
 _PROTOCOL: Final = re.compile("^(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.IGNORECASE)
 """librdkafka allows these prefixes of an address."""
 _LAST_PORT: Final = 65_535
+SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
+"""librdkafka's names for the addresses of the brokers."""
+
+
+def check_servers(addresses: str) -> None:
+    """Refuse illegal addresses: librdkafka would retry them without an end, and takes port 99999 for 34463.
+
+    Raises:
+        IllegalSetting: the list is empty, or an address is not `host:port`.
+    """
+    servers = [one.strip() for one in addresses.split(",") if one.strip()]
+    if not servers:
+        raise IllegalSetting("the list is empty; write host:port, comma-separated")
+    for one in servers:
+        host, colon, port = _PROTOCOL.sub("", one).rpartition(":")
+        has_port = colon and (":" not in host or host.endswith("]"))
+        is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _LAST_PORT
+        if re.search(r"[\s/]", host + port) or (has_port and not (host and is_port)):
+            raise IllegalSetting(f"{one!r} must be host:port, with a port from 1 to {_LAST_PORT}")
 
 
 class Settings(_Strict):
@@ -125,16 +144,7 @@ class Settings(_Strict):
     @field_validator("bootstrap_servers")
     @classmethod
     def _servers_are_addresses(cls, value: str) -> str:
-        """Refuse illegal addresses: librdkafka would retry them without an end, and takes port 99999 for 34463."""
-        servers = [one.strip() for one in value.split(",") if one.strip()]
-        if not servers:
-            raise IllegalSetting("the list is empty; write host:port, comma-separated")
-        for one in servers:
-            host, colon, port = _PROTOCOL.sub("", one).rpartition(":")
-            has_port = colon and (":" not in host or host.endswith("]"))
-            is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _LAST_PORT
-            if re.search(r"[\s/]", host + port) or (has_port and not (host and is_port)):
-                raise IllegalSetting(f"{one!r} must be host:port, with a port from 1 to {_LAST_PORT}")
+        check_servers(value)
         return value
 
     @field_validator("kafka", mode="before")
@@ -144,6 +154,13 @@ class Settings(_Strict):
         if not isinstance(value, Mapping):
             return value
         return {key: _as_text(one) for key, one in value.items()}
+
+    @model_validator(mode="after")
+    def _servers_are_set_once(self) -> Self:
+        for name in SERVERS & self.kafka.keys():
+            if self.kafka[name].get_secret_value() != self.bootstrap_servers:
+                raise IllegalSetting(f"kafka has {name}, which has no effect there; set bootstrap_servers")
+        return self
 
     @field_validator("topic_prefix")
     @classmethod

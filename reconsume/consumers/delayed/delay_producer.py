@@ -20,7 +20,7 @@ from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.consumers.delayed.acknowledged_producer import AcknowledgedProducer
 from reconsume.consumers.delayed.delay_wish import DelayWish
-from reconsume.consumers.group_settings import checked_conf
+from reconsume.consumers.group_settings import client_conf
 from reconsume.consumers.message import MessageQueue
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.foreign_values import (
@@ -115,8 +115,7 @@ class DelayProducer:
             raise IllegalSetting(f"send_msg_timeout {send_msg_timeout}: all tries must take 24 days or less")
         self._names = TopicNames(topic_prefix)
         self._own_table = None if delay_levels is None else DelayLevels.parse(delay_levels)
-        of_user = with_guarded(checked_conf(conf), ("error_cb", "stats_cb", "throttle_cb"))
-        self._base = of_user | {"bootstrap.servers": bootstrap_servers}
+        self._base = with_guarded(client_conf(conf, bootstrap_servers), ("error_cb", "stats_cb", "throttle_cb"))
         self._clock = clock_of(self._base)
         self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
         self._existing = ExistingTopics(KafkaAdmin(self._base, self._client_id))

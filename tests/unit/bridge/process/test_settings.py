@@ -90,6 +90,7 @@ def test_addresses_that_librdkafka_knows_are_allowed(servers: str) -> None:
         ),
         ({"RECONSUME_BOOTSTRAP_SERVERS": "a:1,http://b:2"}, "'http://b:2' must be host:port"),
         ({"RECONSUME_BOOTSTRAP_SERVERS": "a:99999"}, "'a:99999' must be host:port, with a port from 1 to 65535"),
+        ({"RECONSUME_KAFKA_BOOTSTRAP_SERVERS": "a:1"}, "kafka has bootstrap.servers, .* set bootstrap_servers"),
         ({"RECONSUME_SCHEDULER__ID": "1"}, r"setting scheduler\.id .*known here: .*instance_id"),
         ({"RECONSUME_SCHEDULER__MAX_BATCH_RECORDS": "0"}, "greater than or equal to 1"),
         ({"RECONSUME_SCHEDULER__TRANSACTION_TIMEOUT_MS": "60000"}, "less than or equal to 15000"),
