@@ -263,7 +263,7 @@ def _retry_after(text: str | None, now_ms: float) -> float | None:
         return float(text[:10])
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     # "-0000" and the old forms lack a zone; HTTP dates are in GMT.
     return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - now_ms / 1000)

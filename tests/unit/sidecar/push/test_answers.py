@@ -140,6 +140,8 @@ LEVELS: list[tuple[AppAnswer, Meaning, int]] = [
     (answer(500, {"delayLevelWhenNextConsume": 1e300}), RETRY, 0),
     (answer(429, retry_after="soon"), RETRY, 0),
     (answer(429, retry_after="-5"), RETRY, 0),
+    (answer(429, retry_after="Mon, 01 Jan 99999999999999999999 00:00:00 GMT"), RETRY, 0),
+    (answer(429, retry_after="Mon, 01 Jan 2026 00:00:00 +99999999999999999999"), RETRY, 0),
 ]
 
 
