@@ -26,8 +26,16 @@ def offsets_directory(store: Path | None, cluster: str, client_id: str, group: s
     """Return `<store>/<cluster id>/<client id>/<group>`; the default store is `~/.reconsume/offsets`.
 
     The cluster id is part of the path, because offsets are valid in one cluster only.
+
+    Raises:
+        OffsetStoreUnusable: there is no store, and this user has no home directory.
     """
-    base = Path.home() / ".reconsume" / "offsets" if store is None else store
+    try:
+        base = Path.home() / ".reconsume" / "offsets" if store is None else store
+    except RuntimeError:  # no HOME and no passwd entry for the uid, as in some containers
+        raise OffsetStoreUnusable(
+            "this user has no home folder for offsets; set offset_store to a folder that can be written"
+        ) from None
     return base.joinpath(*(encode_name(part) or "." for part in (cluster, client_id, group)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,15 @@ def test_no_name_leads_out_of_the_directory(name: str) -> None:
     assert directory.parts[:2] == ("store", "cluster")
     assert len(directory.parts) == 4
     assert os.path.normpath(directory) == str(directory)
+
+
+def test_a_user_without_a_home_is_told_to_name_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container with an arbitrary user id has it."""
+
+    def nobody(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(OffsetStoreUnusable, match="this user has no home folder for offsets; set offset_store"):
+        offsets_directory(None, "cluster", "client", "group")
