@@ -16,11 +16,11 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Member, Unwritten
-from reconsume.testing.positions import AssignedPositions
+from reconsume.testing.positions import AssignedPositions, StoredOffsets, given_offsets, is_true
 from reconsume.testing.producer import GroupMetadata, as_message
 
 _Callback = Callable[[Consumer, list[TopicPartition]], object]
-_FALSE: Final = ("false", "0", "f")
+_MOST_MESSAGES: Final = 1_000_000
 
 
 @dataclass(slots=True)
@@ -49,19 +49,18 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         # No super().__init__(): without a librdkafka handle, this class overrides every method that would use it.
         self._cluster = cluster
         self._group = str(settings["group.id"])
-        self._commits_itself = _is_true(settings, "enable.auto.commit", default=True)
-        self._stores_itself = _is_true(settings, "enable.auto.offset.store", default=True)
+        self._commits_itself = is_true(settings, "enable.auto.commit")
         self._interval_ms = float(settings.get("auto.commit.interval.ms", 5_000))
         self._commit_at = 0.0
         self._on_commit = settings.get("on_commit")
-        self._answers: deque[list[TopicPartition]] = deque()
+        self._answers: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         self._positions = AssignedPositions(
             cluster,
             self._group,
             reset=str(settings.get("auto.offset.reset", "latest")),
-            tells_ends=_is_true(settings, "enable.partition.eof", default=False),
+            tells_ends=is_true(settings, "enable.partition.eof", default=False),
         )
-        self._stored: dict[Partition, int] = {}
+        self._stored = StoredOffsets(cluster, self._group, by_itself=is_true(settings, "enable.auto.offset.store"))
         self._subscription: _Subscription | None = None
         self._cooperative = str(
             settings.get("group.protocol", "classic")
@@ -89,6 +88,8 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         self._require_open()
         if not isinstance(topics, list):
             raise TypeError("expected list of topic unicode strings")  # the message of confluent-kafka
+        if not topics:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "the subscription is empty; use unsubscribe()"))
         for topic in topics:
             self._cluster.create_if_allowed(topic)
         if self._subscription is None:
@@ -99,6 +100,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
 
     def unsubscribe(self) -> None:
         """Leave the group and give up all partitions."""
+        self._require_open()
         self._leave()
 
     def poll(self, timeout: float = -1) -> Message | None:
@@ -112,12 +114,12 @@ class InMemoryConsumer(InMemoryClient, Consumer):
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to `num_messages` messages and events, without waiting for the full number."""
-        first = self.poll(timeout)
+        if not 0 <= num_messages <= _MOST_MESSAGES:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")  # the message of confluent-kafka
+        self._require_open()
         found: list[Message] = []
-        while first is not None and len(found) < num_messages:
-            found.append(first)
-            if len(found) < num_messages:
-                first = self._next()
+        while len(found) < num_messages and (one := self._next() if found else self.poll(timeout)) is not None:
+            found.append(one)
         return found
 
     def _wait(self, seconds: float) -> Message | None:
@@ -138,8 +140,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
             if found is None:
                 return None
             (topic, partition), one = found
-            if self._stores_itself:
-                self._stored[topic, partition] = one.offset + 1
+            self._stored.returned((topic, partition), one.offset)
             self._cluster.turns += 1
             return as_message(
                 Unwritten(topic, partition, one.key, one.value, one.headers), partition, one.offset, one.timestamp
@@ -148,11 +149,11 @@ class InMemoryConsumer(InMemoryClient, Consumer):
     def _serve(self) -> None:
         """Do librdkafka's work behind a poll: answers to commits, automatic commits, rebalances."""
         while self._answers:
-            self._on_commit(None, self._answers.popleft())  # type: ignore[misc]  # only kept where it is set
+            self._on_commit(*self._answers.popleft())  # type: ignore[misc]  # only kept where it is set
         now = self._cluster.clock()
         if self._commits_itself and now >= self._commit_at:
             self._commit_at = now + self._interval_ms
-            self._commit_stored(self._stored)
+            self._stored.commit()
         if self._subscription is not None:
             self._rebalance(self._subscription)
 
@@ -193,49 +194,51 @@ class InMemoryConsumer(InMemoryClient, Consumer):
     def _unassign(self, partitions: Iterable[Partition]) -> None:
         gone = set(partitions)
         if self._commits_itself:
-            self._commit_stored(gone)
-        for where in gone:
-            self._stored.pop(where, None)
+            self._stored.commit(gone)
+        self._stored.forget(gone)
         self._positions.unassign(gone)
-
-    def _commit_stored(self, partitions: Iterable[Partition]) -> None:
-        offsets = [(where, Commit(self._stored[where], "")) for where in partitions if where in self._stored]
-        self._cluster.commit(self._group, offsets)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Replace the assignment."""
-        self._require_open()
+        self._require_open(partitions)
         self._assigned_by_callback = True
         self._unassign(self._positions.assigned)
         self._positions.assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions to the assignment."""
+        self._require_open(partitions)
         self._assigned_by_callback = True
         self._positions.assign(partitions)
 
     def unassign(self) -> None:
         """Clear the assignment."""
+        self._require_open()
         self._unassign(self._positions.assigned)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assignment."""
+        self._require_open(partitions)
         self._unassign((one.topic, one.partition) for one in partitions)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assignment."""
+        self._require_open()
         return [TopicPartition(*where) for where in sorted(self._positions.assigned)]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until they are resumed."""
+        self._require_open(partitions)
         self._positions.paused.update((one.topic, one.partition) for one in partitions)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Resume these partitions."""
+        self._require_open(partitions)
         self._positions.paused.difference_update((one.topic, one.partition) for one in partitions)
 
     def seek(self, partition: TopicPartition) -> None:
         """Continue at an offset; a paused partition stays paused."""
+        self._require_open()
         if (partition.topic, partition.partition) not in self._positions.assigned:
             raise KafkaException(KafkaError(KafkaError._STATE, "the partition is not assigned"))
         paused = set(self._positions.paused)
@@ -244,6 +247,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offset after the last returned message of each partition, invalid before the first."""
+        self._require_open(partitions)
         given = self._positions.given
         return [
             TopicPartition(one.topic, one.partition, given.get((one.topic, one.partition), OFFSET_INVALID))
@@ -251,29 +255,33 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         ]
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Store offsets for the next automatic commit."""
-        self._stored.update((where, at.offset) for where, at in _given(message, offsets))
+        """Store offsets for the next commit; refused if the consumer stores them by itself, as by default."""
+        self._require_open(offsets or [])
+        if message is None and offsets is None:
+            raise ValueError("expected either message or offsets")  # the message of confluent-kafka
+        self._stored.store(given_offsets(message, offsets), self._positions.assigned)
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
     ) -> list[TopicPartition] | None:
-        """Commit at once; the callback of an asynchronous commit runs in `poll`."""
-        self._require_open()
+        """Commit at once; the callback of an asynchronous commit runs in `poll`, also if nothing was to commit."""
+        self._require_open(offsets or [])
         if message is None and offsets is None:
-            at = self._stored if self._stores_itself or self._stored else self._positions.given
-            chosen = [(where, Commit(offset, "")) for where, offset in at.items()]
+            chosen = self._stored.commit()
         else:
-            chosen = _given(message, offsets)
-        if not chosen:
-            raise KafkaException(KafkaError(KafkaError._NO_OFFSET, "no offset to commit"))
-        self._cluster.commit(self._group, chosen)
+            chosen = given_offsets(message, offsets)
+            self._cluster.commit(self._group, chosen)
+        error = None if chosen else KafkaError(KafkaError._NO_OFFSET, "Commit failed: no offset stored")
         answer = [TopicPartition(*where, at.offset, at.metadata) for where, at in chosen]
-        if self._on_commit is not None:
-            self._answers.append(answer)
+        if asynchronous and self._on_commit is not None:
+            self._answers.append((error, answer))
+        if error is not None and not asynchronous:
+            raise KafkaException(error)
         return None if asynchronous else answer
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:  # noqa: ARG002
         """Return the group's committed offsets."""
+        self._require_open(partitions)
         offsets = self._cluster.group(self._group).offsets
         nothing = Commit(OFFSET_INVALID, "")
         return [
@@ -334,16 +342,8 @@ class InMemoryConsumer(InMemoryClient, Consumer):
                 self._give_back(subscription, set(subscription.member.held))
             self._cluster.leave(self._group, subscription.member)
 
-    def _require_open(self) -> None:
+    def _require_open(self, *lists: object) -> None:
         if self._closed:
             raise RuntimeError("Consumer closed")
-
-
-def _given(message: Message | None, offsets: list[TopicPartition] | None) -> list[tuple[Partition, Commit]]:
-    if message is not None:
-        return [((message.topic() or "", message.partition() or 0), Commit((message.offset() or 0) + 1, ""))]
-    return [((one.topic, one.partition), Commit(one.offset, one.metadata or "")) for one in offsets or ()]
-
-
-def _is_true(settings: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    return str(settings.get(name, default)).lower() not in _FALSE
+        if not all(isinstance(one, list) for one in lists):
+            raise TypeError("requires list of TopicPartition")  # the message of confluent-kafka

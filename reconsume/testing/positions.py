@@ -1,18 +1,19 @@
-"""The read positions of an in-memory consumer."""
+"""The read positions and the stored offsets of an in-memory consumer."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.testing.cluster import InMemoryCluster, StoredRecord
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
+_FALSE: Final = ("false", "0", "f")
 
 
 class AssignedPositions:
@@ -119,3 +120,73 @@ class AssignedPositions:
             if found is None or log[offset].sequence < found[1].sequence:
                 found = where, log[offset]
         return found
+
+
+_Offsets = list[tuple[Partition, Commit]]
+
+
+class StoredOffsets:
+    """The offsets that a consumer has stored for its commits, by the rules of librdkafka (2.16).
+
+    Args:
+        cluster: the cluster to commit to.
+        group: the consumer's group.
+        by_itself: `enable.auto.offset.store`.
+    """
+
+    def __init__(self, cluster: InMemoryCluster, group: str, *, by_itself: bool) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._by_itself = by_itself
+        self._stored: dict[Partition, int] = {}
+
+    def returned(self, where: Partition, offset: int) -> None:
+        """Note a record that the program has got."""
+        if self._by_itself:
+            self._stored[where] = offset + 1
+
+    def store(self, offsets: _Offsets, assigned: Collection[Partition]) -> None:
+        """Store the offsets of assigned partitions.
+
+        Raises:
+            KafkaException: the consumer stores offsets by itself, or none of the partitions is assigned.
+        """
+        if self._by_itself:
+            told = "StoreOffsets failed: enable.auto.offset.store must be False"
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, told))
+        ours = {where: at.offset for where, at in offsets if where in assigned}
+        if offsets and not ours:
+            raise KafkaException(KafkaError(KafkaError._STATE, "StoreOffsets failed: the partition is not assigned"))
+        self._stored.update(ours)
+
+    def commit(self, partitions: Collection[Partition] | None = None) -> _Offsets:
+        """Commit the stored offsets, of all or of these partitions, that are ahead of the committed ones."""
+        done = self._cluster.group(self._group).offsets
+        ahead = [
+            (where, Commit(offset, ""))
+            for where, offset in self._stored.items()
+            if (partitions is None or where in partitions) and (where not in done or offset > done[where].offset)
+        ]
+        self._cluster.commit(self._group, ahead)
+        return ahead
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Forget what is stored for partitions that leave."""
+        for where in partitions:
+            self._stored.pop(where, None)
+
+
+def given_offsets(message: Message | None, offsets: Sequence[TopicPartition] | None) -> _Offsets:
+    """Return the offsets in the arguments of `commit` or `store_offsets`."""
+    if message is None:
+        return [((one.topic, one.partition), Commit(one.offset, one.metadata or "")) for one in offsets or ()]
+    if offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")  # the message of confluent-kafka
+    if not isinstance(message, Message):
+        raise TypeError("expected confluent_kafka.cimpl.Message")  # likewise
+    return [((message.topic() or "", message.partition() or 0), Commit((message.offset() or 0) + 1, ""))]
+
+
+def is_true(settings: Mapping[str, Any], name: str, *, default: bool = True) -> bool:
+    """Return a setting as librdkafka reads it."""
+    return str(settings.get(name, default)).lower() not in _FALSE

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -59,7 +60,11 @@ class InMemoryProducer(InMemoryClient, Producer):
         headers: Any = None,
     ) -> None:
         """Write a record, or keep it until the transaction commits."""
-        record = Unwritten(topic, partition, as_bytes(key), as_bytes(value), as_headers(headers), timestamp)
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")  # the message of confluent-kafka
+        record = Unwritten(
+            topic, index(partition), as_bytes(key), as_bytes(value), as_headers(headers), index(timestamp)
+        )
         report = on_delivery or callback
         if self._id is not None and not self._in_transaction:
             raise KafkaException(KafkaError(KafkaError._STATE, "no transaction is open"))
@@ -196,7 +201,13 @@ class InMemoryProducer(InMemoryClient, Producer):
 
 
 def as_bytes(text: str | bytes | None) -> bytes | None:
-    """Encode text as UTF-8, as confluent-kafka does."""
+    """Encode text as UTF-8, as confluent-kafka does.
+
+    Raises:
+        TypeError: neither text nor bytes, with confluent-kafka's words.
+    """
+    if not isinstance(text, str | bytes | None):
+        raise TypeError(f"a bytes-like object is required, not '{type(text).__name__}'")
     return text.encode() if isinstance(text, str) else text
 
 

@@ -201,6 +201,33 @@ def test_commits_and_their_answers(world: World) -> None:
     reader.close()
 
 
+def test_offsets_are_stored_by_the_consumer_or_by_the_program(world: World) -> None:
+    topic = world.topic("stored")
+    world.produce(topic, b"a", b"b")
+    by_itself = consumer_of(world, world.name("stored-by-itself"), enable_auto_offset_store=True)
+    by_itself.subscribe([topic])
+    first, _ = events(world, by_itself, lambda found: len(found) == 2)
+    with pytest.raises(KafkaException) as refused:
+        by_itself.store_offsets(first)
+    assert refused.value.args[0].code() == KafkaError._INVALID_ARG
+    by_itself.close()
+    program = consumer_of(world, world.name("stored-by-program"))
+    program.subscribe([topic])
+    first, _ = events(world, program, lambda found: len(found) == 2)
+
+    def committed() -> list[int] | int:
+        try:
+            return [one.offset for one in program.commit(asynchronous=False)]
+        except KafkaException as error:
+            return int(error.args[0].code())
+
+    assert committed() == KafkaError._NO_OFFSET, "what was only polled is not committed"
+    program.store_offsets(first)
+    assert committed() == [1]
+    assert committed() == KafkaError._NO_OFFSET, "nothing is new"
+    program.close()
+
+
 def test_delivery_reports_and_what_is_written(world: World) -> None:
     topic = world.topic("reports", 5)
     producer = producer_of(world)
