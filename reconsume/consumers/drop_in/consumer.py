@@ -324,9 +324,11 @@ class Consumer(DerivedConsumer):
         return on_assign
 
     def close(self) -> None:
-        """Leave the group and stop."""
-        super().close()
-        self._client.close()
+        """Leave the group and stop, also if a callback of the program raises meanwhile."""
+        try:
+            super().close()
+        finally:
+            self._client.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,0 +1,27 @@
+"""The end of a drop-in, on a Kafka in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconsume.consumers import Consumer
+from reconsume.delay_levels.errors import SendBackFailed
+from reconsume.testing import InMemoryKafka
+
+
+def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
+    def on_revoke(_consumer: Any, _partitions: Any) -> None:
+        raise ValueError("the program's")
+
+    with InMemoryKafka() as kafka:
+        kafka.produce("flights", b"UA1545")
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings)
+        consumer.subscribe(["flights"], on_revoke=on_revoke)
+        polled = consumer.poll(0)
+        with pytest.raises(ValueError, match="the program's"):
+            consumer.close()
+        with pytest.raises(SendBackFailed, match="the consumer is closed"):
+            consumer.send_message_back(polled)
