@@ -158,6 +158,29 @@ def acknowledged_count(status: object, ack_index: object, size: int) -> int:
     return min(index + 1, size)
 
 
+def check_listener(listener: object) -> None:
+    """Refuse objects whose calls can never succeed: each message would wait on all levels and become a dead letter.
+
+    Raises:
+        IllegalSetting: not a function, a generator function, or not a function of two arguments.
+    """
+    if not callable(listener) or isinstance(listener, type):
+        raise IllegalSetting(f"the listener must be a function, not {shown(listener)}")
+    if inspect.isgeneratorfunction(listener) or inspect.isasyncgenfunction(listener):
+        raise IllegalSetting(f"the listener {shown(listener)} has a yield, so a call does not run it; return a status")
+    try:
+        # A decorator may change the arguments, whatever the wrapped function takes.
+        signature = inspect.signature(listener, follow_wrapped=False)
+    except (TypeError, ValueError):  # some functions of C have none
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise IllegalSetting(
+            f"the listener {shown(listener)} must take two arguments, messages and context: {error}"
+        ) from None
+
+
 def is_async(function: Callable[..., object]) -> bool:
     """Return whether a call returns a coroutine; also for objects with an `async def __call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

@@ -21,7 +21,7 @@ from reconsume.consumers.assembly import LoopBuilder, Registration
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import MessageModel, checked_settings
-from reconsume.consumers.listener import Listener, OrderlyListener
+from reconsume.consumers.listener import Listener, OrderlyListener, check_listener
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.observing.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
@@ -159,13 +159,12 @@ class PushConsumer:
             per_key: keep the order of each key only; other keys of the partition do not wait.
 
         Raises:
-            IllegalSetting: not a function, `per_key` without `orderly`, `orderly` with a circuit breaker, or the
-                consumer has started.
+            IllegalSetting: not a function of two arguments, `per_key` without `orderly`, `orderly` with a circuit
+                breaker, or the consumer has started.
         """
         self._must_not_run("register_message_listener")
         check_types(locals(), orderly=bool, per_key=bool)
-        if not callable(listener):
-            raise IllegalSetting(f"the listener must be a function, not {listener!r}")
+        check_listener(listener)
         if per_key and not orderly:
             raise IllegalSetting("per_key=True needs orderly=True")
         if orderly and self._settings.circuit_breaker is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -127,6 +128,7 @@ CONSTRUCTORS: Final[list[tuple[Callable[[], object], str]]] = [
     (breaker(open_for_at_most=60), "open_for_at_most must be a timedelta"),
     (breaker(probes=1.5), "probes must be an int, got float"),
     (breaker(on_change="f"), "on_change must be a function, got str"),
+    (breaker(on_change=asyncio.sleep), "on_change must be a plain function: it is not awaited"),
     (lambda: c.reconsume_times(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]
     (lambda: c.origin("flights"), "message must be a Message, got str"),  # type: ignore[arg-type]
     (lambda: c.polled_from(None), "message must be a Message, got NoneType"),  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Final
 
+from reconsume.consumers.listener import is_async
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types, type_name, whole_number
 
@@ -78,6 +79,8 @@ class CircuitBreaker:
         )
         if self.on_change is not None and not callable(self.on_change):
             raise IllegalSetting(f"on_change must be a function, got {type_name(type(self.on_change))}")
+        if self.on_change is not None and is_async(self.on_change):
+            raise IllegalSetting("on_change must be a plain function: it is not awaited")
         if not 0 < self.failure_share <= 1:
             raise IllegalSetting(f"failure_share must be above 0 and at most 1, not {self.failure_share}")
         for name in ("minimum_calls", "probes"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -149,10 +151,58 @@ def test_an_expression_without_a_tag_is_refused() -> None:
         PushConsumer("departures").subscribe("flights", "||")
 
 
-@pytest.mark.parametrize("wrong", [None, "listener", 3])
-def test_a_listener_must_be_a_function(wrong: Any) -> None:
-    with pytest.raises(IllegalSetting, match="the listener must be a function, not "):
+class Called:
+    def __call__(self, messages: Any, context: Any) -> None: ...
+
+
+def of_one(messages: Any) -> None: ...
+
+
+def adapted(function: Callable[[Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(function)
+    def called(messages: Any, _context: Any) -> None:
+        function(messages)
+
+    return called
+
+
+def generator(_messages: Any, _context: Any) -> Any:
+    yield
+
+
+async def async_generator(_messages: Any, _context: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (None, "the listener must be a function, not None"),
+        ("listener", "the listener must be a function, not 'listener'"),
+        (3, "the listener must be a function, not 3"),
+        (Called, "the listener must be a function, not <class '.*Called'>"),
+        (generator, "generator at .*> has a yield, so a call does not run it; return a status"),
+        (async_generator, "async_generator at .*> has a yield"),
+        (of_one, "of_one at .*> must take two arguments, messages and context: too many positional arguments"),
+        (lambda: None, "must take two arguments, messages and context"),
+        (lambda _a, _b, _c: None, "must take two arguments, .*: missing a required argument: '_c'"),
+        (functools.partial(listener, None, None), "must take two arguments"),
+    ],
+)
+def test_a_listener_must_be_a_function_of_messages_and_context(wrong: Any, told: str) -> None:
+    with pytest.raises(IllegalSetting, match=told):
         PushConsumer("departures").register_message_listener(wrong)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        *(listener, Called(), Called().__call__, adapted(of_one), print, Mock()),
+        *(lambda *_: None, lambda _a, _b, _more=None: None, functools.partial(lambda _a, _b, _c: None, 1)),
+    ],
+)
+def test_any_function_of_two_arguments_is_a_listener(right: Any) -> None:
+    PushConsumer("departures").register_message_listener(right)
 
 
 def test_starting_without_a_listener_is_refused_and_says_how_to_give_one() -> None:
