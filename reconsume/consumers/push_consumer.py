@@ -117,6 +117,7 @@ class PushConsumer:
         self._stop = threading.Event()
         self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
+        self._process: int | None = None
         self._follower: GroupsFollower | None = None
         self._closing = ExitStack()
         self._changing = threading.RLock()
@@ -224,6 +225,7 @@ class PushConsumer:
             raise IllegalSetting(f"the consumer of group {settings.group!r} needs {missing}")
         if settings.own_table is not None:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
+        self._process = os.getpid()
         follower = settings.groups_follower()
         follower.start()
         self._follower = follower
@@ -252,11 +254,14 @@ class PushConsumer:
         """Stop: running listeners may finish, finished messages are committed, the rest is read again.
 
         Any thread may call this, also again. In a listener, a hook or a callback it returns at once, because the end
-        waits for them; `running` is False when the consumer has ended.
+        waits for them; `running` is False when the consumer has ended. In a forked child it does nothing: threads and
+        connections are the parent's.
 
         Raises:
             ReconsumeError: the error that had ended the consumer before.
         """
+        if self._process not in (None, os.getpid()):
+            return
         self._stop.set()
         if in_user_code() and step_driver_of(self._settings.conf) is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -44,6 +45,8 @@ class _Sent(ProducedRecord):
 class AcknowledgedProducer:
     """Safe to use from several threads, but not from callbacks of its settings: its own thread calls them.
 
+    A forked child has neither the thread nor the connections, so it cannot use the producer of its parent.
+
     Guarantees: no exception ends the thread that serves acknowledgements; without it, every `store` would time out.
     Test: tests/unit/consumers/delayed/test_producer_callbacks.py.
 
@@ -60,6 +63,7 @@ class AcknowledgedProducer:
         self._patience_seconds = patience_seconds
         self._closing = threading.Lock()
         self._is_closed = False
+        self._process = os.getpid()
         self.stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="reconsume-delay-producer", daemon=True)
         self._thread.start()
@@ -75,7 +79,7 @@ class AcknowledgedProducer:
         """Produce a record; return its place.
 
         Raises:
-            IllegalSetting: the producer is closed, or a callback of its settings has called.
+            IllegalSetting: as `require_open`.
             KafkaNotReachable: no acknowledgement in time; the record may have been stored.
             KafkaRefused: the cluster refused.
         """
@@ -93,8 +97,18 @@ class AcknowledgedProducer:
         except TimeoutError:
             raise KafkaNotReachable(f"{sent.doing}: no answer in time; it may have been stored") from None
 
+    @property
+    def is_parents(self) -> bool:
+        """Return whether this is a forked child of the process that has created the producer."""
+        return self._process != os.getpid()
+
     def require_open(self) -> None:
-        """Raise `IllegalSetting` if the producer is closed, or in a callback of its settings."""
+        """Raise `IllegalSetting` if the producer is closed, in a forked child, or in a callback of its settings."""
+        if self.is_parents:
+            raise IllegalSetting(
+                "this producer was created before a fork, and its connections are the parent's; create a new one in "
+                "each process"
+            )
         self._require_another_thread()
         if self.stopping.is_set():
             raise IllegalSetting("this producer is closed; create a new one")

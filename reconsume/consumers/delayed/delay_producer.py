@@ -80,7 +80,7 @@ class DelayProducer:
 
     The schedulers deliver delayed messages, and only to topics that match their setting `allowed_real_topics`, which is
     empty by default. They publish it when they start, and this producer refuses a delayed message for any other topic.
-    Safe to use from several threads.
+    Safe to use from several threads. Create one in each process, after a fork.
 
     Args:
         bootstrap_servers: `host:port`, comma-separated.
@@ -213,11 +213,13 @@ class DelayProducer:
         self._produce(topic, -1, msg_id.encode(), None, asking)
 
     def close(self) -> None:
-        """Close the connections; every `send` has returned before.
+        """Close the connections; every `send` has returned before. In a forked child it does nothing.
 
         Raises:
             IllegalSetting: called from a callback of `conf`.
         """
+        if self._producer.is_parents:
+            return
         self._producer.stop()
         with self._lock:
             if self._follower is not None:
