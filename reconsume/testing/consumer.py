@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Member, Unwritten
-from reconsume.testing.positions import AssignedPositions, StoredOffsets, given_offsets, is_true
+from reconsume.testing.positions import AssignedPositions, StoredOffsets, given_offsets, is_cooperative, is_true
 from reconsume.testing.producer import GroupMetadata, as_message
 
 _Callback = Callable[[Consumer, list[TopicPartition]], object]
@@ -62,9 +62,7 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         )
         self._stored = StoredOffsets(cluster, self._group, by_itself=is_true(settings, "enable.auto.offset.store"))
         self._subscription: _Subscription | None = None
-        self._cooperative = str(
-            settings.get("group.protocol", "classic")
-        ).lower() == "consumer" or "cooperative" in str(settings.get("partition.assignment.strategy", ""))
+        self._cooperative = is_cooperative(settings)
         self._generation = 0
         self._assigned_by_callback = False
         self._closed = False
@@ -200,25 +198,25 @@ class InMemoryConsumer(InMemoryClient, Consumer):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Replace the assignment."""
-        self._require_open(partitions)
+        self._require_open(partitions, incremental=False)
         self._assigned_by_callback = True
         self._unassign(self._positions.assigned)
         self._positions.assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add partitions to the assignment."""
-        self._require_open(partitions)
+        self._require_open(partitions, incremental=True)
         self._assigned_by_callback = True
         self._positions.assign(partitions)
 
     def unassign(self) -> None:
         """Clear the assignment."""
-        self._require_open()
+        self._require_open(incremental=False)
         self._unassign(self._positions.assigned)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assignment."""
-        self._require_open(partitions)
+        self._require_open(partitions, incremental=True)
         self._unassign((one.topic, one.partition) for one in partitions)
 
     def assignment(self) -> list[TopicPartition]:
@@ -342,8 +340,11 @@ class InMemoryConsumer(InMemoryClient, Consumer):
                 self._give_back(subscription, set(subscription.member.held))
             self._cluster.leave(self._group, subscription.member)
 
-    def _require_open(self, *lists: object) -> None:
+    def _require_open(self, *lists: object, incremental: bool | None = None) -> None:
         if self._closed:
             raise RuntimeError("Consumer closed")
         if not all(isinstance(one, list) for one in lists):
             raise TypeError("requires list of TopicPartition")  # the message of confluent-kafka
+        if self._subscription is not None and incremental not in (None, self._cooperative):
+            way = "incremental_assign() or incremental_unassign()" if self._cooperative else "assign()"
+            raise KafkaException(KafkaError(KafkaError._STATE, f"change the assignment by {way}"))

@@ -190,3 +190,9 @@ def given_offsets(message: Message | None, offsets: Sequence[TopicPartition] | N
 def is_true(settings: Mapping[str, Any], name: str, *, default: bool = True) -> bool:
     """Return a setting as librdkafka reads it."""
     return str(settings.get(name, default)).lower() not in _FALSE
+
+
+def is_cooperative(settings: Mapping[str, Any]) -> bool:
+    """Return whether the members of a group change their assignments incrementally."""
+    protocol = str(settings.get("group.protocol", "classic")).lower()
+    return protocol == "consumer" or "cooperative" in str(settings.get("partition.assignment.strategy", ""))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Message as KafkaMessage
 
@@ -174,6 +174,27 @@ def test_rebalance_callbacks_see_every_partition_come_and_go(world: World, strat
     world.until(lambda: turn(other) and held("other") == {0, 1}, "the other has both")
     assert held("one") == set()
     other.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_callback_must_assign_as_the_strategy_does(world: World, strategy: str) -> None:
+    group, topic = world.name(f"assigns-{strategy}"), world.topic(f"assigns-{strategy}")
+
+    def wrong(consumer: Any, partitions: list[TopicPartition]) -> None:
+        (consumer.incremental_assign if strategy == "range" else consumer.assign)(partitions)
+
+    def refused() -> bool:
+        try:
+            consumer.poll(0.05)
+        except KafkaException as error:
+            assert error.args[0].code() == KafkaError._STATE
+            return True
+        return False
+
+    consumer = world.drop_in(group, {"partition.assignment.strategy": strategy})
+    consumer.subscribe([topic], on_assign=wrong)
+    world.until(refused, "it is refused")
+    consumer.close()
 
 
 def test_a_table_of_its_own_holds_though_nobody_has_made_its_delay_topics(world: World) -> None:
