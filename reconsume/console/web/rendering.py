@@ -84,18 +84,18 @@ class Links:
         self._path = path
         self._query = dict(query or {})
 
-    def here(self, **query: str | int | None) -> str:
+    def here(self, /, **query: str | int | None) -> str:
         """Return the address of this page with changes to its query; None removes a parameter."""
         return self.to(self._path, **(self._query | query))
 
-    def to(self, path: str, **query: str | int | None) -> str:
+    def to(self, path: str, /, **query: str | int | None) -> str:
         """Return the address of a page; None and empty values are left out."""
         asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
         if self._language is not None:
             asked.setdefault(_COOKIE, self._language)
         return path + ("?" + urlencode(asked) if asked else "")
 
-    def group(self, group: str, *parts: object, **query: str | int | None) -> str:
+    def group(self, group: str, /, *parts: object, **query: str | int | None) -> str:
         """Return the address of a page of a group."""
         path = "/".join(["/groups", quote(group, safe=""), *(quote(str(part), safe="/") for part in parts)])
         return self.to(path, **query)

@@ -217,6 +217,13 @@ def test_places_that_kafka_cannot_have(browser: Browser) -> None:
     assert browser.get(f"{LETTERS}/x/1").status == 404
 
 
+@pytest.mark.parametrize("name", ["path", "self", "group", "here"])
+def test_any_name_may_stand_in_the_query_of_an_address(browser: Browser, name: str) -> None:
+    for path in ("/", "/groups/departures", LETTERS):
+        page = browser.get(f"{path}?{name}=x&lang=zh")
+        assert (page.status, f"{name}=x" in page.text) == (200, True), path
+
+
 def test_strangers_markup_is_text_everywhere(browser: Browser, cluster: FakeCluster) -> None:
     evil = letter(
         7,
