@@ -32,7 +32,7 @@ _SHOWN_JOBS: Final = 200
 _SHOWN_KINDS: Final = 20
 _RATE: Final = 50
 """The offered rate of a resend, which a recovering service should bear."""
-_NUMBER: Final = re.compile("[0-9]{1,6}", re.ASCII)
+_NUMBER: Final = re.compile("[0-9]{1,18}", re.ASCII)
 
 
 class JobPages:

@@ -10,6 +10,7 @@ import pytest
 from reconsume.delay_levels.wire.jobs.job_records import JobProgress
 from reconsume.delay_levels.wire.quarantine import Quarantined
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
 from tests.support.consoles import Browser, basic
@@ -41,6 +42,16 @@ def test_all_that_match_are_shown_before_a_job_is_created(
     page = browser.get(f"{made.headers['location']}?lang={language}").seen
     assert job.name in page.words
     assert "the gateway is back" in page.words
+
+
+def test_a_job_takes_more_than_a_million_dead_letters(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "plan_job", lambda *_: JobPlan(1_234_567, 1_234_567))
+    made = browser.send(browser.get("/groups/departures/job?kind=resend").seen.form("/jobs"), ("rate", "1000000"))
+    assert made.status == 303, made.seen.words
+    [job] = cluster.jobs.values()
+    assert (job.spec.count, job.spec.rate) == (1_234_567, 1_000_000)
 
 
 def test_a_job_is_paused_goes_on_and_is_cancelled(browser: Browser, cluster: FakeCluster) -> None:
