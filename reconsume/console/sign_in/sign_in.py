@@ -30,6 +30,9 @@ OPEN_PATHS: Final = frozenset({BEGIN, CALLBACK})
 _ATTEMPT: Final = "reconsume-sign-in"
 _SESSION: Final = "reconsume-session"
 _ATTEMPT_SECONDS: Final = 600
+_STATE_CHARACTERS: Final = 16
+_LONGEST_PATH: Final = 2_000
+"""Browsers drop a cookie of more than 4,096 bytes."""
 _SHORTEST_KEY: Final = 32
 
 
@@ -99,7 +102,7 @@ class SignIn:
         response = RedirectResponse(address, 303)
         until_ms = self._clock() + _ATTEMPT_SECONDS * 1000
         kept = sign(self._key, _ATTEMPT, asdict(attempt), until_ms)
-        self._set(response, _ATTEMPT, kept, _ATTEMPT_SECONDS)
+        self._set(response, _cookie_of(attempt.state), kept, _ATTEMPT_SECONDS)
         return response
 
     def finish(self, request: Request) -> Response:
@@ -108,7 +111,8 @@ class SignIn:
         Raises:
             SignInFailed: the person cannot be identified.
         """
-        kept = open_signed(self._key, _ATTEMPT, request.cookies.get(self._name(_ATTEMPT), ""), self._clock())
+        cookie = self._name(_cookie_of(request.query_params.get("state", "")))
+        kept = open_signed(self._key, _ATTEMPT, request.cookies.get(cookie, ""), self._clock())
         if kept is None:
             raise SignInFailed("the sign-in took more than ten minutes, or began in another browser: begin again")
         attempt = SignInAttempt(**kept)
@@ -120,7 +124,7 @@ class SignIn:
         content = {"name": identity.name, "teams": sorted(identity.teams & known)}
         session = sign(self._key, _SESSION, content, self._clock() + self._session_ms)
         self._set(response, _SESSION, session, int(self._session_ms / 1000))
-        response.delete_cookie(self._name(_ATTEMPT), secure=self._is_secure, httponly=True, samesite="lax")
+        response.delete_cookie(cookie, secure=self._is_secure, httponly=True, samesite="lax")
         return response
 
     def end(self) -> Response:
@@ -149,9 +153,15 @@ class SignIn:
         )
 
 
+def _cookie_of(state: str) -> str:
+    """Return the name of an attempt's cookie: each has its own, because several tabs may sign in at the same time."""
+    return f"{_ATTEMPT}-{state[:_STATE_CHARACTERS]}"
+
+
 def _is_path(path: str) -> bool:
-    """Return whether it is a path of this console, not an address of another site."""
-    return path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
+    """Return whether it is a path of this console, not an address of another site, and fits into a cookie."""
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\"))
+    return is_ours and path.isascii() and path.isprintable() and len(path) <= _LONGEST_PATH
 
 
 def _read_key(settings: ConsoleSettings) -> bytes | None:

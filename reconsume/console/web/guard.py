@@ -33,7 +33,10 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_CHALLENGE: Final = 'Basic realm="reconsume console", charset="UTF-8"'
+_CHALLENGE: Final = "www-authenticate", 'Basic realm="reconsume console", charset="UTF-8"'
+_RELOAD: Final = "hx-refresh", "true"
+_UPDATE: Final = "hx-request"
+"""The header of requests of htmx, for a part of a page."""
 _UNAUTHORIZED: Final = 401
 _ONLY_LOOK: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -92,8 +95,10 @@ class ConsoleGuard:
                 await self._app(scope, _Limited(receive).receive, with_headers)
             else:
                 response = self._refuse(request, refusal)
-                if refusal.status == _UNAUTHORIZED and not self._sign_in.has_sessions:
-                    response.headers["www-authenticate"] = _CHALLENGE
+                if refusal.status == _UNAUTHORIZED:
+                    # A page that updates itself reloads, and the browser begins a sign-in.
+                    name, value = _RELOAD if self._sign_in.has_sessions else _CHALLENGE
+                    response.headers[name] = value
                 response.headers["connection"] = "close"
                 await response(scope, receive, with_headers)
         except asyncio.CancelledError:
@@ -127,9 +132,9 @@ class ConsoleGuard:
         return self._refusal_of_form(request) if request.method not in _ONLY_LOOK else None
 
     def _can_sign_in(self, request: Request) -> bool:
-        """Return whether a browser can be redirected to a provider."""
+        """Return whether a browser can be redirected to a provider; an update of a part of a page cannot."""
         is_page = request.method == "GET" and not request.scope["path"].startswith(API)
-        return self._sign_in.has_sessions and is_page and "authorization" not in request.headers
+        return self._sign_in.has_sessions and is_page and not {"authorization", _UPDATE} & set(request.headers)
 
     def _refusal_of_form(self, request: Request) -> Refusal | None:
         headers = request.headers

@@ -70,7 +70,7 @@ def ask(url: str, body: bytes | None = None) -> http.client.HTTPResponse:
 
 
 def cookie_of(answer: Answered, name: str) -> str:
-    found = re.search(rf"reconsume-{name}=[^;]+", answer.headers["set-cookie"])
+    found = re.search(rf"reconsume-{name}[^=;]*=[^;]+", answer.headers["set-cookie"])
     assert found, answer.headers
     return found[0]
 
@@ -134,14 +134,30 @@ def test_what_is_not_of_this_attempt_signs_nobody_in(issuer: str) -> None:
             assert "session" not in page.headers.get("set-cookie", "")
         assert browser.get(back, cookie=kept).status == 303
         assert browser.get(back, cookie=kept).status == 401, "a code counts once"
-        refused = browser.get("/sign-in/callback?error=access_denied", cookie=kept)
+        refused = browser.get("/sign-in/callback?error=access_denied&" + back.partition("?")[2], cookie=kept)
         assert "access_denied" in refused.seen.words
         assert signed_in(browser, "4").status == 401, "a name of two lines"
-        for path in ("//evil.example", "https://evil.example", "/\\evil.example"):
+        for path in ("//evil.example", "https://evil.example", "/\\evil.example", "/?q=" + "x" * 3_000):
             begun = browser.get("/sign-in?" + urlencode({"next": path}))
+            assert len(begun.headers["set-cookie"]) < 4_096
             answer = ask(begun.headers["location"], b"sub=1").getheader("location") or ""
             done = browser.get(answer.partition(browser.address)[2], cookie=cookie_of(begun, "sign-in"))
             assert done.headers["location"] == "/"
+
+
+def test_several_tabs_sign_in_at_the_same_time(issuer: str) -> None:
+    with console(issuer, FakeCluster()) as browser:
+        (first, kept), (second, other) = way_back(browser, "1", "/jobs"), way_back(browser, "1")
+        cookies = dict(one.split("=", 1) for one in (kept, other))
+        both = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        done = [browser.get(back, cookie=both) for back in (first, second)]
+        assert [(one.status, one.headers.get("location")) for one in done] == [(303, "/jobs"), (303, "/")]
+
+
+def test_an_update_of_a_page_begins_no_sign_in_but_reloads_the_page(issuer: str) -> None:
+    with console(issuer, FakeCluster()) as browser:
+        update = browser.get("/", hx_request="true")
+        assert (update.status, update.headers.get("hx-refresh"), "set-cookie" in update.headers) == (401, "true", False)
 
 
 def test_a_provider_that_does_not_answer_is_named() -> None:
