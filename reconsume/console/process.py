@@ -114,5 +114,7 @@ def _job_is_at_work() -> bool:
 
 def make_index(settings: ConsoleProcessSettings) -> DeadLetterIndex:
     """Open the index of dead letters; running it fills it."""
-    store = DeadLetterStore(index_file(settings, settings.console.index_folder), settings.console.index_mib)
-    return DeadLetterIndex(Cluster(settings), store, CauseLabels(settings.console.cause_labels))
+    console = settings.console
+    labels = CauseLabels(console.cause_labels)
+    store = DeadLetterStore(index_file(settings, console.index_folder), console.index_mib, labels.fingerprint)
+    return DeadLetterIndex(Cluster(settings), store, labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,6 +13,8 @@ UNKNOWN_CAUSE: Final = "(no cause)"
 _LONGEST: Final = 120
 _READ: Final = 500
 """The number of characters of a cause that count."""
+_LARGEST: Final = 2**31 - 1
+"""The largest number in the header of a SQLite file."""
 _PARTS: Final = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>)\]]+"), "<url>"),
@@ -46,6 +49,12 @@ class CauseLabels:
                 raise IllegalSetting(f"cause_labels: {pattern!r} is not a regular expression: {error}") from None
             if not label.strip():
                 raise IllegalSetting(f"cause_labels: the label of {pattern!r} is blank; give it a name")
+
+    @property
+    def fingerprint(self) -> int:
+        """Return a number that changes with the rules, and so with the labels in an index."""
+        rules = [(pattern.pattern, label) for pattern, label in (*self._rules, *_PARTS)]
+        return zlib.crc32(repr(rules).encode(errors="backslashreplace")) & _LARGEST
 
     def label(self, exception_class: str | None, cause: str | None) -> str:
         """Return the label of a cause, at most 120 characters."""

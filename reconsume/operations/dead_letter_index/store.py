@@ -42,37 +42,41 @@ logger = logging.getLogger(__name__)
 _CACHE_KIB: Final = 65_536
 """Keys and ids are in random order, so their indexes are written all over the file."""
 _HOUR_MS: Final = 3_600_000
+_LABELS: Final = "application_id"
+"""The field in the header of the file that holds the fingerprint of its labels."""
 
 
 class DeadLetterStore:
     """An index file for one process, whose threads take turns; a context manager.
 
-    A file of another version, or a damaged one, is replaced. If another process has the file, or it cannot be written,
-    the store is in memory.
+    A file of another version or with other labels, or a damaged one, is replaced. If another process has the file, or
+    it cannot be written, the store is in memory.
 
     Args:
         file: the path; None keeps the store in memory.
         max_mib: the maximum size.
+        labels: `CauseLabels.fingerprint` of the labels that the store gets.
 
     Attributes:
         is_damaged: whether the file has proved to be damaged; `rebuild` empties it.
     """
 
-    def __init__(self, file: Path | None = None, max_mib: int = 1_024) -> None:
-        self._max_mib = max_mib
+    def __init__(self, file: Path | None = None, max_mib: int = 1_024, labels: int = 0) -> None:
+        self._max_mib, self._labels = max_mib, labels
         self._lock = threading.Lock()
         self._alone: int | None = None
         self._file = file
-        if file is not None:
-            try:
+        try:
+            if file is not None:
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._alone = _lock_file(file)
-            except OSError as error:
-                self._file = None
-                logger.warning("index of dead letters is in memory file=%s: %s", file, error)
+            self._database, self._counts = self._connect()
+        except (OSError, sqlite3.OperationalError) as error:
+            self._file = None
+            logger.warning("index of dead letters is in memory file=%s: %s", file, error)
+            self._database, self._counts = self._connect()
         self.is_damaged = False
         self._counting = threading.Lock() if self._file is not None else self._lock
-        self._database, self._counts = self._connect()
 
     @classmethod
     def reading(cls, file: Path) -> Self | None:
@@ -124,7 +128,8 @@ class DeadLetterStore:
             return self._fresh(sqlite3.connect(":memory:", check_same_thread=False))
         try:
             database = sqlite3.connect(self._file, check_same_thread=False)
-            if database.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            [version], [labels] = (database.execute(f"PRAGMA {one}").fetchone() for one in ("user_version", _LABELS))
+            if (version, labels) == (VERSION, self._labels):
                 return self._tuned(database)
             database.close()
         except sqlite3.DatabaseError:
@@ -142,7 +147,7 @@ class DeadLetterStore:
         return database
 
     def _fresh(self, database: sqlite3.Connection) -> sqlite3.Connection:
-        self._tuned(database).executescript(SCHEMA)
+        self._tuned(database).executescript(f"{SCHEMA} PRAGMA {_LABELS} = {self._labels}")
         return database
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,14 +15,18 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
 from reconsume.console import cluster
 from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.process import make_index
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.letters import LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import Status
+from tests.support.consoles import console_settings
 from tests.support.waiting import wait_until
+from tests.unit.console.pages.test_index import indexed
 
 
 def test_a_change_that_waits_for_another_one_for_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +73,15 @@ def test_an_index_that_fails_leaves_the_last_reading_and_is_tried_again() -> Non
         stop.set()
         snapshots.wake()
         thread.join(60)
+
+
+def test_other_rules_for_causes_have_an_index_of_their_own(tmp_path: Path) -> None:
+    for rules in ({}, {"^Key": "bad"}, {"^Key": "good"}):
+        settings = console_settings(Settings(), index_folder=tmp_path, cause_labels=rules)
+        for known in ([], ["KeyError"]):
+            with make_index(settings).store as store:
+                assert [one.label for one in store.find(LetterFilter())] == known, rules
+                store.add([indexed(0, 1, "KeyError")], {}, {})
 
 
 def test_an_index_whose_file_is_damaged_is_not_asked_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -213,6 +214,16 @@ def test_a_file_is_gone_on_with_and_made_anew_where_it_cannot_be_read(tmp_path: 
     file.write_bytes(b"no database" * 1_000)
     with DeadLetterStore(file) as store:
         assert store.progress() == {}
+
+
+def test_an_index_on_a_full_disk_is_in_memory(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # a stand-in: no file of more than 100 bytes
+    try:
+        with DeadLetterStore(tmp_path / "i") as store:
+            assert offsets(filled(store, letter(0)), LetterFilter()) == [0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(
