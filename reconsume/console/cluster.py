@@ -120,6 +120,10 @@ class ConsoleCluster:
         """Return the number of records that the index has left to read; None before it has begun."""
         return None if self._index is None else self._index.left
 
+    def index_trouble(self) -> str:
+        """Return why the index is not up to date; empty if it is."""
+        return "" if self._index is None else self._index.trouble
+
     def causes(self, group: str) -> list[Counted] | None:
         """Return causes of a group's open dead letters, the most frequent first; None if the index lacks the group."""
         index = self._index_of(group)

@@ -67,6 +67,7 @@ class Pages:
             "found": overview_of(visible_to(caller_of(request), snapshot), wanted),
             "snapshot": snapshot,
             "left": self._cluster.left_to_index(),
+            "index_trouble": self._cluster.index_trouble(),
             "wanted": wanted,
         }
         return self._renderer.page(request, "overview.html", content)

@@ -64,6 +64,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         ),
         "死信索引正在建立，还剩 {left} 条记录。完成前不统计未处理的死信。",
     ),
+    "index_trouble": ("The index cannot be brought up to date:", "索引无法更新："),
     "delay_topics": ("Delay topics", "延时主题"),
     "delay_topics_help": (
         (

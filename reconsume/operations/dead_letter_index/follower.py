@@ -12,12 +12,12 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
-from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
 from reconsume.delay_levels.wire.properties import DLQ_ERRORS, OUR_PROPERTIES
 from reconsume.operations.dead_letter_index.causes import CauseLabels
-from reconsume.operations.dead_letter_index.letters import IndexDamaged, IndexedLetter, Progress
+from reconsume.operations.dead_letter_index.letters import IndexedLetter, Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import record_of
 
@@ -57,14 +57,16 @@ class DeadLetterIndex:
 
     Attributes:
         left: number of records left to read after the last look; None before the first look.
-        is_complete: whether everything was read once; later looks add new records.
+        is_complete: whether everything was read once; later looks add new records. False after a look that failed,
+            except while Kafka does not answer.
+        trouble: why the last look failed; empty if it did not.
     """
 
     def __init__(self, cluster: Cluster, store: DeadLetterStore, labels: CauseLabels) -> None:
         self._cluster = cluster
         self.labels = labels
         self._states = cluster.names.dead_letter_states
-        self._refused = ""
+        self.trouble = ""
         self.store = store
         self.left: int | None = None
         self.is_complete = False
@@ -80,14 +82,22 @@ class DeadLetterIndex:
             try:
                 self.look(stop)
                 looked()
-                self._refused = ""
+                self.trouble = ""
             except (ReconsumeError, sqlite3.Error) as error:
-                if isinstance(error, sqlite3.Error | IndexDamaged):
-                    self.is_complete = False
-                if self._refused != str(error):
-                    self._refused = str(error)
+                if self._note(error):
                     logger.warning("index of dead letters is not up to date: %s", error)
+            except Exception as error:
+                # Without this thread the pages would show an old index as the current one.
+                if self._note(error):
+                    logger.exception("index of dead letters is not up to date")
             stop.wait(_EVERY_SECONDS)
+
+    def _note(self, error: Exception) -> bool:
+        """Note why the last look failed; return whether the one before did not fail so."""
+        if not isinstance(error, KafkaNotReachable):
+            self.is_complete = False  # Kafka has answered, so all other figures are current
+        before, self.trouble = self.trouble, f"{type(error).__name__}: {error}"
+        return before != self.trouble
 
     def look(self, stop: threading.Event | None = None) -> None:
         """Read new records; begin again if the index is damaged.

@@ -87,6 +87,7 @@ class FakeCluster(ConsoleCluster):
         verdicts: by place, where it is not `send`.
         store: the index, if it is complete.
         left: records that the index has still to read.
+        trouble: why the index is not up to date.
         asked: the filters of pages.
     """
 
@@ -99,6 +100,7 @@ class FakeCluster(ConsoleCluster):
     error: Exception | None = None
     store: DeadLetterStore | None = None
     left: int | None = None
+    trouble: str = ""
     asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
 
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -214,6 +216,9 @@ class FakeCluster(ConsoleCluster):
 
     def left_to_index(self) -> int | None:
         return self.left
+
+    def index_trouble(self) -> str:
+        return self.trouble
 
     def causes(self, group: str) -> list[Counted] | None:
         return None if self.store is None else self.store.count_by("label", LetterFilter(group=group, state="OPEN"))

@@ -17,10 +17,10 @@ from reconsume.console import cluster
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.process import make_index
 from reconsume.console.snapshot import Snapshot, Snapshots
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
-from reconsume.operations.dead_letter_index.letters import LetterFilter
+from reconsume.operations.dead_letter_index.letters import IndexFull, LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import Status
@@ -84,18 +84,30 @@ def test_other_rules_for_causes_have_an_index_of_their_own(tmp_path: Path) -> No
                 store.add([indexed(0, 1, "KeyError")], {}, {})
 
 
-def test_an_index_whose_file_is_damaged_is_not_asked_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, looks = threading.Event(), list[bool]()
+@pytest.mark.parametrize(
+    ("error", "is_complete"),
+    [
+        (sqlite3.DatabaseError("malformed"), False),
+        (IndexFull("raise console.index_mib"), False),
+        (KafkaRefused("no right to read"), False),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"), False),
+        (KafkaNotReachable("no answer"), True),
+    ],
+)
+def test_an_index_that_falls_behind_is_not_asked_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, is_complete: bool
+) -> None:
+    stop, looks = threading.Event(), list[tuple[bool, bool]]()
     with DeadLetterStore() as store:
         index = DeadLetterIndex(Cluster(Settings(bootstrap_servers="127.0.0.1:9")), store, CauseLabels())
         index.is_complete = True
 
         def look(_stop: threading.Event | None = None) -> None:
-            looks.append(index.is_complete)
+            looks.append((index.is_complete, str(error) in index.trouble))
             if len(looks) == 1:
-                raise sqlite3.DatabaseError("malformed")
+                raise error
             stop.set()
 
         monkeypatch.setattr(index, "look", look)
         index.run(stop)
-    assert looks == [True, False]
+    assert (looks, index.trouble) == ([(True, False), (is_complete, True)], "")

@@ -52,6 +52,9 @@ def test_the_overview_says_that_the_index_is_being_filled(browser: Browser, clus
     words = browser.get("/").seen.words
     assert "The index of dead letters is being built: 1,234,567 records left." in words
     assert "new in 1 h" not in words
+    cluster.trouble = "IndexFull: raise <console.index_mib>"
+    words = browser.get("/").seen.words
+    assert "The index cannot be brought up to date: IndexFull: raise <console.index_mib>" in words
 
 
 def test_a_group_shows_the_share_of_each_cause_and_since_when(browser: Browser, cluster: FakeCluster) -> None:
