@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
@@ -20,6 +20,7 @@ from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
 from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.groups_file import change_group
 from reconsume.operations.jobs.planning import JobPlan
@@ -62,6 +63,24 @@ class HourCounts(NamedTuple):
 
     first_ms: int
     by_hour: list[int]
+
+
+class CauseCounts(NamedTuple):
+    """The causes of a group's open dead letters.
+
+    Attributes:
+        number: the number of open dead letters.
+        causes: the most frequent causes first, at most 1,000.
+    """
+
+    number: int
+    causes: list[Counted]
+
+    @classmethod
+    def of(cls, store: DeadLetterStore, group: str) -> Self:
+        """Count them in the index."""
+        wanted = LetterFilter(group=group, state=OPEN)
+        return cls(store.count(wanted), store.count_by("label", wanted))
 
 
 class ConsoleCluster:
@@ -124,10 +143,10 @@ class ConsoleCluster:
         """Return why the index is not up to date; empty if it is."""
         return "" if self._index is None else self._index.trouble
 
-    def causes(self, group: str) -> list[Counted] | None:
-        """Return causes of a group's open dead letters, the most frequent first; None if the index lacks the group."""
+    def causes(self, group: str) -> CauseCounts | None:
+        """Return causes of a group's open dead letters; None if the index lacks the group."""
         index = self._index_of(group)
-        return None if index is None else index.store.count_by("label", LetterFilter(group=group, state=OPEN))
+        return None if index is None else CauseCounts.of(index.store, group)
 
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
         """Return dead letters, newest first, from the index or, if it lacks the group, from Kafka."""

@@ -27,11 +27,11 @@ from reconsume.console.api.models import (
     ShownVerdict,
     ShownWaits,
 )
+from reconsume.console.cluster import CauseCounts
 from reconsume.console.pages.views import GroupPage, Overview
 from reconsume.console.snapshot import Snapshot
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.properties import is_ours
-from reconsume.operations.dead_letter_index.letters import Counted
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.decoding.payloads import DecodedPayload, Schemas, decode_payload
@@ -91,20 +91,19 @@ def shown_overview(found: Overview, snapshot: Snapshot, left: int | None) -> Sho
     )
 
 
-def shown_group(view: GroupPage, labels: list[Counted] | None) -> ShownGroupPage:
+def shown_group(view: GroupPage, counts: CauseCounts | None) -> ShownGroupPage:
     """Show a consumer group."""
-    everything = sum(one.number for one in labels or ())
     causes = None
-    if labels is not None:
+    if counts is not None:
         causes = [
             ShownCause(
                 label=one.value,
                 number=one.number,
-                share=one.number / everything,
+                share=one.number / counts.number,
                 first_ms=one.first_ms,
                 last_ms=one.last_ms,
             )
-            for one in labels
+            for one in counts.causes
         ]
     return ShownGroupPage(
         group=view.group,

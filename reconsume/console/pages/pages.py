@@ -83,16 +83,16 @@ class Pages:
             (RETRY_PREFIX + group, self._names.retry(group)),
             (DLQ_PREFIX + group, self._names.dead_letter(group)),
         ]
-        labels = self._cluster.causes(group)
-        newest = self._newest(group) if labels is None else None
+        counts = self._cluster.causes(group)
+        newest = self._newest(group) if counts is None else None
         content = {
             "view": view,
             "snapshot": snapshot,
             "topics": topics,
             "newest": newest,
             "causes": newest and causes_of(newest.records),
-            "labels": labels,
-            "open_letters": sum(one.number for one in labels or ()),
+            "labels": None if counts is None else counts.causes,
+            "open_letters": 0 if counts is None else counts.number,
             "hours": self._cluster.hours(group),
             "waits": None,
             "is_paused": snapshot.groups.is_paused(group),

@@ -129,6 +129,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         "From {number} open dead letters. Causes that differ only in ids, numbers or host names count as one.",
         "统计 {number} 条未处理的死信；仅编号、数字或主机名不同的原因视为同一原因。",
     ),
+    "causes_cut": ("The page shows the first {}.", "仅显示前 {} 个。"),
     "share": ("Share", "占比"),
     "since_when": ("Since", "开始于"),
     "no_open_letters": ("This group has no open dead letters.", "该消费组没有未处理的死信。"),

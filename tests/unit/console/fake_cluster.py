@@ -11,7 +11,7 @@ from typing import Any
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
-from reconsume.console.cluster import ConsoleCluster, HourCounts
+from reconsume.console.cluster import CauseCounts, ConsoleCluster, HourCounts
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
@@ -220,8 +220,8 @@ class FakeCluster(ConsoleCluster):
     def index_trouble(self) -> str:
         return self.trouble
 
-    def causes(self, group: str) -> list[Counted] | None:
-        return None if self.store is None else self.store.count_by("label", LetterFilter(group=group, state="OPEN"))
+    def causes(self, group: str) -> CauseCounts | None:
+        return None if self.store is None else CauseCounts.of(self.store, group)
 
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
         self.asked.append((wanted, before, limit))

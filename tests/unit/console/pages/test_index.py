@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.operations.dead_letter_index.letters import IndexedLetter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
@@ -66,6 +68,23 @@ def test_a_group_shows_the_share_of_each_cause_and_since_when(browser: Browser, 
     letters = browser.get(link).seen
     assert "50 of 52 dead letters match." in letters.words
     assert letters.places == [f"0/{number}" for number in range(49, -1, -1)]
+
+
+def test_a_group_with_very_many_causes_shows_as_many_open_letters_as_the_overview(
+    browser: Browser, cluster: FakeCluster
+) -> None:
+    cluster.report = status_of_groups(departures=1_500)
+    cluster.store = DeadLetterStore()
+    cluster.store.add(
+        [indexed(number, NOW - number, f"KeyError: x{max(0, number - 50)}") for number in range(1_500)], {}, {}
+    )
+    assert "open dead letters 1,500" in browser.get("/").seen.words
+    page = browser.get("/groups/departures").seen.words
+    assert "open dead letters 1,500" in page
+    assert "KeyError: x0 51 3 %" in page
+    assert "The page shows the first 1,000." in page
+    causes = json.loads(browser.get("/api/v1/groups/departures").text)["causes"]
+    assert (causes[0]["number"], causes[0]["share"]) == (51, 51 / 1_500)
 
 
 def test_older_ones_of_the_index_are_a_link_away(browser: Browser, cluster: FakeCluster) -> None:
