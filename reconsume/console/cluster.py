@@ -152,7 +152,11 @@ class ConsoleCluster:
         """Return dead letters, newest first, from the index or, if it lacks the group, from Kafka."""
         index = self._index_of(group)
         if index is None or (before is not None and not is_index_cursor(before)):
-            return read_page(self._cluster, group, wanted, before=before, limit=limit)
+
+            def takes(one: DeadLetterRecord) -> bool:
+                return wanted.label is None or wanted.label == self._label(one)
+
+            return read_page(self._cluster, group, wanted, before=before, limit=limit, takes=takes)
         return indexed_page(index.store, group, self._settings.names.dead_letter(group), wanted, before, limit)
 
     def _index_of(self, group: str) -> DeadLetterIndex | None:
@@ -265,8 +269,11 @@ class ConsoleCluster:
 
     def label(self, group: str, one: DeadLetterRecord) -> str | None:
         """Return the label of a dead letter's cause; None while the index is incomplete."""
-        index = self._index_of(group)
-        return None if index is None else index.labels.label(one.letter.exception_class, one.letter.cause)
+        return None if self._index_of(group) is None else self._label(one)
+
+    def _label(self, one: DeadLetterRecord) -> str | None:
+        letter = one.letter
+        return None if self._index is None else self._index.labels.label(letter.exception_class, letter.cause)
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:
         """Return a dead letter."""

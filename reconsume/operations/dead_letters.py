@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -79,7 +79,7 @@ class Filter:
         since_ms: it became a dead letter then or later.
         until_ms: it became a dead letter earlier.
         state: a key of `STATES`.
-        label: the label of its cause in the index; without an index it is ignored.
+        label: the label of its cause, by the rules of an index; `takes` knows none and ignores it.
     """
 
     text: str | None = None
@@ -122,7 +122,13 @@ class Page:
 
 
 def read_page(
-    cluster: Cluster, group: str, wanted: Filter | None = None, *, before: str | None = None, limit: int = 50
+    cluster: Cluster,
+    group: str,
+    wanted: Filter | None = None,
+    *,
+    before: str | None = None,
+    limit: int = 50,
+    takes: Callable[[DeadLetterRecord], bool] = lambda _one: True,
 ) -> Page:
     """Return the newest dead letters, or those older than a page.
 
@@ -134,6 +140,7 @@ def read_page(
         wanted: the filter; None selects all.
         before: `older` of the previous page.
         limit: the size of the page.
+        takes: a further filter.
 
     Raises:
         IllegalSetting: `before` is not the `older` of a page, or the group's name is illegal.
@@ -157,7 +164,7 @@ def read_page(
             looked_at += 1
             heads[topic, one.place.partition] = one.place.offset
             record = replace(one, state=states.of(one.key_of_state))
-            if wanted.takes(record):
+            if wanted.takes(record) and takes(record):
                 records.append(record)
                 size += record.size
             if len(records) >= limit or looked_at >= _LOOKED_AT or size >= _PAGE_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import IndexFull, LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import Status
 from tests.support.consoles import console_settings
 from tests.support.waiting import wait_until
+from tests.unit.console.fake_cluster import letter
 from tests.unit.console.pages.test_index import indexed
 
 
@@ -73,6 +76,20 @@ def test_an_index_that_fails_leaves_the_last_reading_and_is_tried_again() -> Non
         stop.set()
         snapshots.wake()
         thread.join(60)
+
+
+def test_a_list_from_kafka_shows_the_same_causes_as_one_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, letters = {"(?i)timeout": "slow"}, [letter(1), letter(2, "Timeout after 17 s")]
+
+    def read_page(*_: object, takes: Callable[[DeadLetterRecord], bool], **__: object) -> Page:
+        return Page([one for one in letters if takes(one)], len(letters), None)
+
+    monkeypatch.setattr(cluster, "read_page", read_page)
+    settings = Settings(bootstrap_servers="127.0.0.1:9")
+    with DeadLetterStore() as store:
+        console = ConsoleCluster(settings, DeadLetterIndex(Cluster(settings), store, CauseLabels(rules)))
+        for wanted, found in ((Filter(label="slow"), letters[1:]), (Filter(label="x"), []), (Filter(), letters)):
+            assert console.page("departures", wanted).records == found
 
 
 def test_other_rules_for_causes_have_an_index_of_their_own(tmp_path: Path) -> None:
