@@ -109,6 +109,8 @@ def make_api(
 def fault_of(_request: Request, error: Exception) -> JSONResponse:
     """Return the reason of a refusal as JSON."""
     headers: dict[str, str] = {}
+    if isinstance(error.__cause__, Refusal):
+        error = error.__cause__  # a body that is too large; FastAPI calls it unreadable
     if isinstance(error, Refusal):
         status, detail = error.status, error.detail
     elif isinstance(error, ReconsumeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import json
 import logging
 import secrets
@@ -222,7 +223,7 @@ def _ask(address: str, body: bytes | None = None, headers: Mapping[str, str] | N
         with error:
             told = error.read(500).decode(errors="replace")
         raise SignInFailed(f"{address} answered {error.code}: {printable(told)}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException, RecursionError) as error:
         raise SignInFailed(f"{address} gave no usable answer: {error}") from None
     if not isinstance(found, dict):
         raise SignInFailed(f"{address} answered without a JSON object")

@@ -101,6 +101,12 @@ def test_what_cannot_be_is_refused_with_a_reason(
     assert (refused.status, told["status"], why in told["detail"]) == (status, status, True), told
 
 
+def test_a_body_that_is_too_large_is_refused_as_such(browser: Browser, cluster: FakeCluster) -> None:
+    asked = {"kind": "resend", "group": "departures", "text": "x" * 300_000}
+    refused = send(browser, "/api/v1/jobs", asked)
+    assert (refused.status, "more than 262,144 bytes" in refused.text, cluster.jobs) == (413, True, {})
+
+
 def test_who_comes_at_the_same_time_as_another_person_may_try_again(browser: Browser, cluster: FakeCluster) -> None:
     cluster.error = WriterReplaced("another process has begun to do the same")
     refused = send(browser, DEPARTURES + "/reopen", {"places": ["0/1"]})

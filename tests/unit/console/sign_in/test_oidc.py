@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -164,6 +165,26 @@ def test_a_provider_that_does_not_answer_is_named() -> None:
     with console("http://127.0.0.1:9", FakeCluster()) as browser:
         page = browser.get("/sign-in")
         assert (page.status, "http://127.0.0.1:9" in page.seen.words) == (401, True)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\n{"]
+)
+def test_a_provider_that_breaks_off_or_speaks_no_http_is_named(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as client:
+                client.recv(65_536)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with console(address, FakeCluster()) as browser:
+            page = browser.get("/sign-in")
+        thread.join(60)
+    assert (page.status, f"{address}/.well-known/openid-configuration gave no usable" in page.seen.words) == (401, True)
 
 
 CLAIMS = {"iss": "https://a.example", "aud": "console", "nonce": "n", "preferred_username": "anna"}
