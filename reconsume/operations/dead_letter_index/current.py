@@ -27,7 +27,7 @@ def current_page(
 ) -> tuple[Page, bool]:
     """Return a page of a group's dead letters, and whether it is from the index.
 
-    The page is from the index if that has all of the group's records in Kafka, else from Kafka.
+    The page is from the index if that has exactly the group's records in Kafka, else from Kafka.
 
     Raises:
         IllegalSetting: `before` is not the `older` of a page.
@@ -52,7 +52,10 @@ def _is_current(cluster: Cluster, store: DeadLetterStore, group: str) -> bool:
     if not topics <= counts.keys():
         return False
     ids, ends = admin.topic_ids(counts), admin.end_offsets(all_partitions(counts))
-    return all(
+    has_all = all(
         (read := known.get(where)) is not None and read.topic_id == ids.get(where[0]) and read.next >= end
         for where, end in ends.items()
     )
+    # Nobody removes deleted letters from the index while no console runs.
+    starts = admin.end_offsets([where for where in ends if where[0] in topics], earliest=True) if has_all else {}
+    return has_all and all((first := store.first(*where)) is None or first >= start for where, start in starts.items())

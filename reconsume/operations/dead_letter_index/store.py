@@ -249,6 +249,12 @@ class DeadLetterStore:
         """Return whether the group has a dead letter."""
         return bool(self._rows('SELECT 1 FROM letters WHERE "group" = ? LIMIT 1', (group,)))
 
+    def first(self, topic: str, partition: int) -> int | None:
+        """Return the first offset of a partition's letters; None without a letter."""
+        query = "SELECT min(offset) FROM letters WHERE topic = ? AND partition = ?"
+        found: int | None = self._rows(query, (topic, partition))[0][0]
+        return found
+
     def open_by_group(self, now_ms: float) -> dict[str, OpenLetters]:
         """Count the open dead letters of each group; groups without one are left out."""
         rows = self._counted(

@@ -1,0 +1,50 @@
+"""When a page of dead letters may come from a console's index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.settings import Settings
+from reconsume.operations.dead_letter_index import current
+from reconsume.operations.dead_letter_index.current import current_page, index_file
+from reconsume.operations.dead_letter_index.letters import Progress
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import Filter, Page
+from tests.unit.operations.dead_letter_index.test_store import TOPIC, letter
+
+STATES = "reconsume.DEAD_LETTERS"
+
+
+class _Admin:
+    """A Kafka with dead letters from `start` to 3."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 1)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "id")
+
+    def end_offsets(self, asked: Iterable[tuple[str, int]], *, earliest: bool = False) -> dict[tuple[str, int], int]:
+        return {where: (self._start if earliest else 3) if where[0] == TOPIC else 0 for where in asked}
+
+
+@pytest.mark.parametrize(("start", "from_index"), [(0, True), (2, False)])
+def test_an_index_with_letters_that_kafka_has_deleted_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, from_index: bool
+) -> None:
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(current, "read_page", lambda *_, **__: Page([], 1, None))
+    cluster: Any = Cluster(Settings())
+    cluster.__dict__["admin"] = _Admin(start)
+    with DeadLetterStore(index_file(cluster.settings)) as store:
+        store.add(map(letter, range(3)), {}, {(TOPIC, 0): Progress("id", 3), (STATES, 0): Progress("id", 0)})
+    page, is_from_index = current_page(cluster, "departures", Filter())
+    assert (is_from_index, len(page.records)) == (from_index, 3 if from_index else 0)
