@@ -197,6 +197,7 @@ class ConsoleCluster:
         if (count := index.store.count(filtered)) <= _MOST_PLANNED:
             return plan_job(cluster, draft, told)
         causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))
+        hours.sort(key=lambda one: one.first_ms)
         return JobPlan(count, count, Counter(), causes, hours, origins)
 
     def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from reconsume import __version__
 from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import Clock
-from reconsume.console.api.job_routes import add_job_routes
+from reconsume.console.api.job_routes import add_job_routes, latest
 from reconsume.console.api.models import (
     ApiFault,
     AskedPause,
@@ -53,7 +53,6 @@ from reconsume.console.pages.views import overview_of, visible_to
 from reconsume.console.reports import list_reports
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.access import ConsoleRole
-from reconsume.console.snapshot import Snapshot
 from reconsume.console.web.faults import Refusal, status_of
 from reconsume.console.web.guard import caller_of, require
 from reconsume.delay_levels.errors import ReconsumeError
@@ -125,17 +124,6 @@ def fault_of(_request: Request, error: Exception) -> JSONResponse:
     if status == 503:  # noqa: PLR2004 - not now
         headers["retry-after"] = "5"
     return JSONResponse({"status": status, "detail": detail}, status, headers)
-
-
-def latest(cluster: ConsoleCluster) -> Snapshot:
-    """Return the state of the installation, a few seconds old.
-
-    Raises:
-        Refusal: the first reading has not ended.
-    """
-    if (found := cluster.latest()) is None:
-        raise Refusal(503, "this console has just started and reads the installation for the first time")
-    return found
 
 
 def _add_views(api: FastAPI, settings: ConsoleProcessSettings, cluster: ConsoleCluster) -> None:

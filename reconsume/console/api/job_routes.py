@@ -18,10 +18,23 @@ from reconsume.console.pages.filters import FilterForm, job_draft, place_of
 from reconsume.console.pages.rows import hides_values
 from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import ConsoleRole
+from reconsume.console.snapshot import Snapshot
+from reconsume.console.web.faults import Refusal
 from reconsume.console.web.guard import caller_of, require
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.operations.jobs.selection import JobDraft
+
+
+def latest(cluster: ConsoleCluster) -> Snapshot:
+    """Return the state of the installation, a few seconds old.
+
+    Raises:
+        Refusal: the first reading has not ended.
+    """
+    if (found := cluster.latest()) is None:
+        raise Refusal(503, "this console has just started and reads the installation for the first time")
+    return found
 
 
 def add_job_routes(
@@ -44,9 +57,7 @@ def add_job_routes(
     @api.get("/jobs")
     def jobs(request: Request, group: str | None = None) -> list[ShownJob]:
         """Jobs of the groups that the caller may see, newest first."""
-        caller, found = caller_of(request), cluster.latest()
-        if found is None:
-            return []
+        caller, found = caller_of(request), latest(cluster)
         return [
             shown_job(one, found.now_ms)
             for one in found.jobs

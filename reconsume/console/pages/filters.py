@@ -15,6 +15,8 @@ from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 
 FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
+_MOST_TEXT: Final = 2_000
+"""The index has as much of a cause, and SQLite refuses to search for a text of 50,000 bytes."""
 MOST_PLACES: Final = 1_000
 """Maximum of letters picked in one form; a filter selects any number."""
 
@@ -46,8 +48,10 @@ class FilterForm:
         """Return the filter with checked values.
 
         Raises:
-            IllegalSetting: an invalid moment or state.
+            IllegalSetting: an invalid moment or state, or a very long text.
         """
+        if len(self.text) > _MOST_TEXT:
+            raise IllegalSetting(f"text: {len(self.text):,} characters; search for at most {_MOST_TEXT:,}")
         if self.state and self.state not in STATES:
             raise IllegalSetting(f"state {self.state[:80]!r}: use {', '.join(STATES)}")
         return Filter(

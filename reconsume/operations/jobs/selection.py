@@ -11,6 +11,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import TARGETS, JobFilter, JobSpec, LetterEdit, check_edit
+from reconsume.delay_levels.wire.properties import LARGEST
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans, require_letters
@@ -99,10 +100,12 @@ def check_draft(draft: JobDraft) -> JobDraft:
         raise IllegalSetting(f"state {draft.wanted.state!r}: use one of {', '.join(STATES)}")
     if draft.target not in TARGETS:
         raise IllegalSetting(f"target {draft.target[:80]!r}: use {' or '.join(TARGETS)}")
-    if draft.rate is not None and draft.rate < 1:
-        raise IllegalSetting(f"rate {draft.rate}: use at least 1 record a second, or leave it out for no limit")
-    if draft.max_replays < 1:
-        raise IllegalSetting(f"max_replays {draft.max_replays}: use at least 1")
+    if draft.rate is not None and not 1 <= draft.rate <= LARGEST:
+        raise IllegalSetting(
+            f"rate {draft.rate}: use at least 1 record a second and at most {LARGEST}, or leave it out for no limit"
+        )
+    if not 1 <= draft.max_replays <= LARGEST:
+        raise IllegalSetting(f"max_replays {draft.max_replays}: use at least 1 and at most {LARGEST}")
     if draft.records is not None and not 1 <= len(draft.records) <= MOST_PICKED:
         raise IllegalSetting(
             f"{len(draft.records):,} dead letters are named; name between 1 and {MOST_PICKED:,}, or use a filter"

@@ -90,6 +90,9 @@ def test_the_retries_of_a_group_are_paused_and_resumed(browser: Browser, cluster
         ("/jobs", {"kind": "export", "group": "departures"}, 400, "kind"),
         ("/jobs", {"kind": "resend", "group": "departures", "places": ["0/1"], "text": "x"}, 400, "not both"),
         ("/jobs/plan", {"kind": "resolve", "group": "departures", "places": ["0/1"], "state": "OPEN"}, 400, "not both"),
+        ("/jobs", {"kind": "resend", "group": "departures", "rate": 2**63}, 400, "rate 9223372036854775808"),
+        ("/jobs", {"kind": "resend", "group": "departures", "max_replays": 2**63}, 400, "max_replays"),
+        ("/jobs", {"kind": "resend", "group": "departures", "text": "x" * 60_000}, 400, "60,000 characters"),
         ("/nothing", {}, 404, "Not Found"),
     ],
 )
@@ -111,6 +114,15 @@ def test_who_comes_at_the_same_time_as_another_person_may_try_again(browser: Bro
     cluster.error = WriterReplaced("another process has begun to do the same")
     refused = send(browser, DEPARTURES + "/reopen", {"places": ["0/1"]})
     assert (refused.status, refused.headers["retry-after"]) == (503, "5"), refused.text
+
+
+def test_a_console_that_has_read_nothing_yet_does_not_say_that_nothing_is_there(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "latest", lambda: None)
+    for path in ("overview", "groups/departures", "jobs"):
+        refused = browser.get(f"/api/v1/{path}")
+        assert (refused.status, "has just started" in refused.text) == (503, True), path
 
 
 def test_kafka_that_is_away_is_a_503(browser: Browser, cluster: FakeCluster) -> None:

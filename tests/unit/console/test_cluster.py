@@ -24,6 +24,7 @@ from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import IndexFull, LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import Status
 from tests.support.consoles import console_settings
@@ -90,6 +91,18 @@ def test_a_list_from_kafka_shows_the_same_causes_as_one_from_the_index(monkeypat
         console = ConsoleCluster(settings, DeadLetterIndex(Cluster(settings), store, CauseLabels(rules)))
         for wanted, found in ((Filter(label="slow"), letters[1:]), (Filter(label="x"), []), (Filter(), letters)):
             assert console.page("departures", wanted).records == found
+
+
+def test_a_plan_from_the_index_has_its_hours_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_MOST_PLANNED", 0)
+    monkeypatch.setattr(cluster, "jobs_topic", lambda _cluster: "")
+    settings, hour_ms = Settings(bootstrap_servers="127.0.0.1:9"), 3_600_000
+    with DeadLetterStore() as store:
+        store.add([indexed(number, number % 3 * hour_ms, "KeyError") for number in range(5)], {}, {})
+        index = DeadLetterIndex(Cluster(settings), store, CauseLabels())
+        index.is_complete = True
+        plan = ConsoleCluster(settings, index).plan_job(JobDraft("resend", "departures"))
+    assert [(one.value, one.number) for one in plan.hours] == [("0", 2), (str(hour_ms), 2), (str(2 * hour_ms), 1)]
 
 
 def test_other_rules_for_causes_have_an_index_of_their_own(tmp_path: Path) -> None:
