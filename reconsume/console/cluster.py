@@ -124,6 +124,10 @@ class ConsoleCluster:
             return ()
         return sorted(found.values(), key=lambda one: (one.spec.at_ms, one.name), reverse=True)
 
+    def open_letters(self) -> Mapping[str, OpenLetters] | None:
+        """Return the open dead letters of each group that has some; None while the index is incomplete."""
+        return self._counts()[0]
+
     def _counts(self) -> tuple[Mapping[str, OpenLetters] | None, Mapping[str, Sequence[int]] | None]:
         """Return open letters, and new ones by hour; recounted after a change of the index, or a minute."""
         index = self._complete_index()

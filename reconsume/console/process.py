@@ -100,9 +100,8 @@ class Console:
         """Follow dead letters in a daemon thread, so that the end of the process does not wait for Kafka."""
 
         def looked() -> None:
-            self._metrics.tell_oldest_open(
-                {group: one.oldest_ms for group, one in index.store.open_by_group(self._clock()).items()}
-            )
+            if (letters := self._cluster.open_letters()) is not None:
+                self._metrics.tell_oldest_open({group: one.oldest_ms for group, one in letters.items()})
 
         threading.Thread(target=index.run, args=(stop, looked), name="reconsume-dead-letters", daemon=True).start()
 

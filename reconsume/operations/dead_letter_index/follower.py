@@ -131,9 +131,14 @@ class DeadLetterIndex:
                 self._read(reader.records(ranges, stop=stop), groups, ids)
                 if stop is not None and stop.is_set():
                     return
-                read_to = {where: Progress(one.topic_id, one.end) for where, one in spans.items()}
-                self.store.add((), {}, read_to)
+                self._read_to({where: Progress(one.topic_id, one.end) for where, one in spans.items()})
         self.left, self.is_complete = 0, True
+
+    def _read_to(self, ends: Mapping[Partition, Progress]) -> None:
+        """Note the progress; without news the store stays unchanged, so that nobody counts anew."""
+        known = self.store.progress()
+        if news := {where: end for where, end in ends.items() if known.get(where) != end}:
+            self.store.add((), {}, news)
 
     def _group_of(self, topic: str) -> str | None:
         """Return the group of a dead-letter topic."""
