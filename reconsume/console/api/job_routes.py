@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
@@ -113,6 +112,6 @@ def _edit(asked: AskedEdit) -> LetterEdit:
     if asked.value_base64 is not None:
         try:
             value = base64.b64decode(asked.value_base64, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # of text that is not ASCII it is not a binascii.Error
             raise IllegalSetting(f"value_base64 is not base64: {error}") from None
     return LetterEdit(value, asked.headers)
