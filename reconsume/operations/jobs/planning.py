@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,13 +44,18 @@ class JobPlan:
 
 
 class _Histogram:
-    """Counts values; values beyond a thousand are counted together."""
+    """Counts values; those beyond a thousand are counted together.
 
-    def __init__(self) -> None:
+    Args:
+        most: how many values are counted apart.
+    """
+
+    def __init__(self, most: float = _MOST_VALUES) -> None:
+        self._most = most
         self._found: dict[str, tuple[int, int, int]] = {}
 
     def add(self, value: str, at_ms: int) -> None:
-        name = value if value in self._found or len(self._found) < _MOST_VALUES else OTHERS
+        name = value if value in self._found or len(self._found) < self._most else OTHERS
         number, first, last = self._found.get(name, (0, at_ms, at_ms))
         self._found[name] = number + 1, min(first, at_ms), max(last, at_ms)
 
@@ -77,7 +83,8 @@ def plan(
     """
     spec = fix(cluster, draft)
     selection, found = Selection(spec), JobPlan()
-    causes, hours, origins = _Histogram(), _Histogram(), _Histogram()
+    # The values of hours are numbers, which time limits: ten years have 87,660.
+    causes, hours, origins = _Histogram(), _Histogram(math.inf), _Histogram()
     missing = set(draft.records or ())
     for partition in sorted(spec.spans):
         for start, end in selection.windows(partition, 0):
