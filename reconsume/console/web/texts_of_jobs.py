@@ -86,6 +86,7 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "waiting_of_group": ("waiting, this group", "本消费组等待中"),
     "waiting_of_all": ("waiting, all groups", "全部消费组等待中"),
     "waits_of_group": ("Count the waiting records of this group", "统计本消费组等待中的记录"),
+    "waits_elsewhere": ("Waiting on a topic that the table does not show: {}", "表中未列出的主题中等待：{}"),
     "waits_read": ("Counted from {read} waiting records of all groups.", "从所有消费组的 {read} 条等待记录中统计。"),
     "waits_cut": (
         "More records wait than were read, so the counts are minimums.",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.operations.dead_letter_index.letters import IndexedLetter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.lives.group_waits import GroupWaits
 from tests.support.consoles import Browser
 from tests.unit.console.fake_cluster import LETTERS, NOW, FakeCluster, status_of_groups
 
@@ -125,6 +128,16 @@ def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
     ):
         assert text in life.seen.words, text
     assert "b" not in life.seen.tags
+
+
+def test_what_waits_beside_the_ladder_is_shown_too(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = GroupWaits({"reconsume.DELAY.10s": 2, "reconsume.DELAY.7d": 1_234}, 2_000, is_whole=True)
+    monkeypatch.setattr(cluster, "waits", lambda _group: waits)
+    words = browser.get("/groups/departures/waits").seen.words
+    assert "Waiting on a topic that the table does not show: 1,234 reconsume.DELAY.7d" in words
+    assert words.count("does not show") == 1
 
 
 def test_a_group_shows_its_hours_and_what_of_it_waits(browser: Browser, cluster: FakeCluster) -> None:
