@@ -18,7 +18,8 @@ _SECONDS: Final = 5.0
 _MOST_SCHEMAS: Final = 1_000
 _MOST_REFERENCES: Final = 100
 _FAILED_MS: Final = 30_000.0
-"""Records may name any schema, so a failed request is not repeated for a while."""
+"""Records may name any schema, so a failed request is not repeated for a while, nor are others if it took long."""
+_LONG_MS: Final = 1_000.0
 
 
 class SchemaUnknown(ReconsumeError):
@@ -72,6 +73,7 @@ class SchemaRegistry:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: OrderedDict[int, RegisteredSchema | tuple[float, str]] = OrderedDict()
+        self._silent_until = float("-inf"), ""
 
     def schema(self, number: int) -> RegisteredSchema:
         """Return the schema with this id.
@@ -86,17 +88,24 @@ class SchemaRegistry:
                     raise SchemaUnknown(known[1])
                 known = None
             if known is None:
+                if self._clock() < self._silent_until[0]:
+                    raise SchemaUnknown(self._silent_until[1])
                 known = self._ask(number)
             return known
 
     def _ask(self, number: int) -> RegisteredSchema:
         if len(self._known) >= _MOST_SCHEMAS:
             self._known.popitem(last=False)
+        begun = self._clock()
         try:
             found = self._read(number)
         except Exception as error:  # noqa: BLE001 - whatever the client and its HTTP library raise
-            why = f"schema {number} is unavailable from the registry: {type(error).__name__}: {error}"
-            self._known[number] = self._clock() + _FAILED_MS, why
+            why, now = f"{type(error).__name__}: {error}", self._clock()
+            if now - begun > _LONG_MS:
+                # Another schema would take as long, and its caller would hold up the others.
+                self._silent_until = now + _FAILED_MS, f"the registry gave no answer a moment ago: {why}"
+            why = f"schema {number} is unavailable from the registry: {why}"
+            self._known[number] = now + _FAILED_MS, why
             raise SchemaUnknown(why) from None
         self._known[number] = found
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import itertools
 import json
 import struct
 from collections.abc import Iterator
@@ -159,6 +160,15 @@ def test_what_no_registry_knows_is_hexadecimal_and_asked_for_once_in_a_while(reg
         assert sum("4000000000" in one for one in registry.asked) == times
     assert "name a schema registry" in decode_payload(payload).note
     assert "unavailable" in decode_payload(payload, SchemaRegistry("http://127.0.0.1:9")).note
+
+
+def test_a_registry_that_lets_callers_wait_is_asked_once_in_a_while() -> None:
+    ticks = itertools.count(0, 2_000)  # each look at the clock finds it two seconds later
+    schemas = SchemaRegistry("http://127.0.0.1:9", lambda: next(ticks))
+    notes = [decode_payload(confluent(number, b"x"), schemas).note for number in range(1, 17)]
+    assert "schema 1 is unavailable from the registry" in notes[0]
+    assert all("the registry gave no answer a moment ago" in note for note in notes[1:-1]), notes
+    assert "schema 16 is unavailable from the registry" in notes[-1], notes
 
 
 def test_an_array_of_nothing_does_not_run_for_ever(registry: Registry, schemas: SchemaRegistry) -> None:
