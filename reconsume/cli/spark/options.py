@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ _OLD_KEY: Final = re.compile(r"-----BEGIN (\w+) PRIVATE KEY-----")
 _SHARED: Final = ("security.", "sasl.", "ssl.", "client.", "reconnect.backoff.", "socket.connection.setup.")
 """The beginnings of names that mean the same to librdkafka and Java. One file of settings serves all processes; of the
 others Spark refuses some (`auto.offset.reset`), and Java the values of some (`partition.assignment.strategy`)."""
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)", re.DOTALL)
+"""`dbfs:/x` and `s3a://x` are folders of a file system that only Spark sees."""
 _LOGIN: Final = ("sasl.username", "sasl.password")
 _MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -76,7 +79,10 @@ def absolute(folder: str) -> str:
     """Return the absolute path, because Spark resolves relative ones in its own working folder; refuse an empty one."""
     if not folder.strip():
         raise IllegalSetting("the name of a folder is empty; check the variable that it comes from")
-    return folder if "://" in folder else str(Path(folder).absolute())
+    # As Hadoop does, so that two spellings of a folder are equal.
+    if uri := _URI.fullmatch(folder):
+        return f"{uri[1]}:{posixpath.normpath(uri[2])}"
+    return posixpath.normpath(Path(folder).absolute().as_posix())
 
 
 def check_file(option: str, file: Path) -> None:
@@ -105,7 +111,7 @@ def check_folder(option: str, folder: str, spark: SparkChoice) -> None:
         IllegalSetting: the message names the option.
     """
     path = absolute(folder)
-    if spark.remote is not None or not spark.master.startswith("local") or "://" in path:
+    if spark.remote is not None or not spark.master.startswith("local") or not path.startswith("/"):
         return  # only Spark sees it
     try:
         is_new = not Path(path).exists()

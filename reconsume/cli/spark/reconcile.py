@@ -146,7 +146,9 @@ def _check_folders(options: ReconcileOptions) -> None:
             check_file("--report", file)
     if options.out is not None:
         check_folder("--out", options.out, options.spark)
-    ledger, out = (None if folder is None else absolute(folder) for folder in (options.ledger, options.out))
+    ledger, out = (
+        None if folder is None else absolute(folder).removeprefix("file:") for folder in (options.ledger, options.out)
+    )
     for name in _TABLES if out else ():
         if f"{ledger}/".startswith(f"{out}/{name}/"):
             raise IllegalSetting(

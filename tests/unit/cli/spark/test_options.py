@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.cli.spark.options import spark_kafka_options
+from reconsume.cli.spark.options import absolute, spark_kafka_options
 from reconsume.delay_levels.errors import IllegalSetting
 
 KEY = "-----BEGIN {}PRIVATE KEY-----\nMIIE\n-----END {}PRIVATE KEY-----\n"
@@ -58,3 +58,20 @@ def test_a_file_that_cannot_be_read_is_named_with_its_setting(tmp_path: Path) ->
         IllegalSetting, match=r"kafka\.ssl\.certificate\.location: .*none\.pem cannot be read: .*No such"
     ):
         spark_kafka_options({"ssl.certificate.location": f"{tmp_path}/none.pem"})
+
+
+@pytest.mark.parametrize(
+    ("folder", "read_as"),
+    [
+        ("dbfs:/mnt/ledger", "dbfs:/mnt/ledger"),
+        ("hdfs:/ledger", "hdfs:/ledger"),
+        ("file:///data/ledger", "file:/data/ledger"),
+        ("s3a://audit/", "s3a://audit"),
+        ("s3a://audit//x/../ledger/", "s3a://audit/ledger"),
+        ("abfss://box@account.dfs.core.windows.net/a b%20/", "abfss://box@account.dfs.core.windows.net/a b%20"),
+        ("/data//x/../ledger/", "/data/ledger"),
+        ("a b%20", f"{Path.cwd()}/a b%20"),
+    ],
+)
+def test_a_folder_is_named_as_hadoop_reads_it(folder: str, read_as: str) -> None:
+    assert absolute(folder) == read_as

@@ -82,6 +82,23 @@ def test_a_folder_that_cannot_be_written_is_refused_first(
     assert "name another folder" in said
 
 
+@pytest.mark.parametrize(
+    ("out", "ledger"),
+    [
+        ("s3a://audit/", "s3a://audit/ledger"),
+        ("s3a://audit", "s3a://audit//ledger/2026"),
+        ("/data/x/../audit", "/data/audit/ledger"),
+        ("file:///data/audit", "/data/audit/ledger"),
+    ],
+)
+def test_tables_never_replace_the_ledger_however_its_folder_is_written(
+    out: str, ledger: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--out", out, "--ledger", ledger, "--master", "yarn")
+    said = run(monkeypatch, capsys, "reconcile", *arguments)
+    assert said.startswith(f"error: --out {out} writes its table 'ledger' over the ledger in {ledger}")
+
+
 @pytest.mark.parametrize("rate", ["nan", "0", "-1", "inf"])
 def test_an_impossible_rate_is_refused_before_the_plan_is_made(
     rate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
