@@ -230,13 +230,14 @@ def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> Non
 def _check_retries(spark: SparkSession) -> None:
     """Refuse a Spark that restarts failed tasks: records of the first attempt would be sent twice."""
     once = runs_tasks_once(spark.conf.get("spark.master", "") or "")
-    tries = spark.conf.get("spark.task.maxFailures", "1" if once else "4")
+    tries = (spark.conf.get("spark.task.maxFailures", None) or ("1" if once else "4")).strip()
     if tries != "1":
         raise IllegalSetting(
             f"spark.task.maxFailures is {tries}, so Spark may repeat a task that failed half-way, and send records "
             "twice; start Spark with spark.task.maxFailures=1, or accept duplicates with at_least_once"
         )
-    if spark.conf.get("spark.speculation", "false") == "true":
+    speculation = spark.conf.get("spark.speculation", None) or "false"
+    if speculation.strip().lower() == "true":  # as Spark reads it
         raise IllegalSetting(
             "spark.speculation is on, so Spark may run a task twice at once and send records twice; "
             "start Spark with spark.speculation=false, or accept duplicates with at_least_once"

@@ -29,6 +29,7 @@ def session(**settings: str | None) -> Any:
         {"spark__master": "local[*]"},
         {"spark__master": "local[2]", "spark__speculation": "false"},
         {"spark__master": "k8s://x", "spark__task__maxFailures": "1"},
+        {"spark__master": "yarn", "spark__task__maxFailures": " 1", "spark__speculation": "False"},
     ],
 )
 def test_a_spark_that_runs_no_task_twice_may_replay(settings: dict[str, str]) -> None:
@@ -42,6 +43,7 @@ def test_a_spark_that_runs_no_task_twice_may_replay(settings: dict[str, str]) ->
         ({}, "spark.task.maxFailures is 4"),
         ({"spark__master": "local[2]", "spark__task__maxFailures": "3"}, "spark.task.maxFailures is 3"),
         ({"spark__task__maxFailures": "1", "spark__speculation": "true"}, "spark.speculation is on"),
+        ({"spark__task__maxFailures": "1", "spark__speculation": " TRUE "}, "spark.speculation is on"),
     ],
 )
 def test_a_spark_that_may_run_a_task_twice_is_refused(settings: dict[str, str], message: str) -> None:
