@@ -79,7 +79,8 @@ class TopicSource:
         if topics is not None:
             settings["subscribe"] = ",".join(_checked(topics))
         else:
-            settings["subscribePattern"] = pattern
+            # Spark takes every topic in which it finds the pattern.
+            settings["subscribePattern"] = f"^(?:{pattern})$"
         source = self.spark.readStream if streaming else self.spark.read
         settings |= dict(self.options)
         with newer_reader(self.spark):

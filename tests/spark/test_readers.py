@@ -90,6 +90,18 @@ def test_several_kinds_in_one_pass(spark: SparkSession, history: History) -> Non
         check(row, written)
 
 
+def test_topics_whose_names_only_contain_ours_are_not_read(spark: SparkSession, history: History) -> None:
+    """As MirrorMaker names the topics of another cluster."""
+    one, topic = history.installation, history.installation.settings.names.dead_letter(GROUP)
+    for name in (f"us-east.{topic}", f"us-east.{one.settings.names.quarantine}", f"{one.settings.names.send_back}.old"):
+        one.admin.create(name, 1, -1, {})
+        one.produce(name, b"of another cluster", headers=[("REAL_TOPIC", f"%DLQ%{GROUP}".encode())])
+    assert len(told(read_dead_letters(spark, history.bootstrap_servers, topic_prefix=history.prefix), history, topic))
+    kinds = ["dead_letter", "quarantine", "inbox"]
+    rows = read_kinds(spark, history.bootstrap_servers, kinds, topic_prefix=history.prefix).select("kafka_topic")
+    assert all(row.kafka_topic.startswith(history.prefix) for row in rows.distinct().collect())
+
+
 def test_a_stream_tells_the_same(spark: SparkSession, history: History, tmp_path: Path) -> None:
     frame = read_kinds(spark, history.bootstrap_servers, topic_prefix=history.prefix, streaming=True)
     assert frame.isStreaming
