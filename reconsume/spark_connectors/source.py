@@ -25,6 +25,8 @@ from reconsume.spark_connectors.session import (
 DEFAULT_PREFIX: Final = "reconsume."
 _SPLITS: Final = ("minpartitions", "maxrecordsperpartition")
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+_OF_CLIENTS: Final = ("kafka.", "failondataloss", "groupidprefix")
+"""The beginnings of options that hold for every topic, not only for a range of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class TopicSource:
         return self.with_options(startingTimestamp=at, startingOffsetsByTimestampStrategy="latest")
 
     def of_clients(self) -> Self:
-        """Return the source with only the settings of Kafka's clients, to read whole topics."""
-        kept = {name: value for name, value in self.options.items() if name.lower().startswith("kafka.")}
+        """Return the source with only the options that hold for every topic, to read whole topics."""
+        kept = {name: value for name, value in self.options.items() if name.lower().startswith(_OF_CLIENTS)}
         return replace(self, options=kept)
 
     def raw(self, topics: Iterable[str] | None = None, pattern: str = "", *, streaming: bool = False) -> DataFrame:

@@ -6,6 +6,8 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.source import TopicSource
@@ -44,3 +46,9 @@ def test_topics_of_others_whose_names_only_contain_ours_are_not_read() -> None:
     names = [f"reconsume.{name}" for name in ours]
     others = [f"us-east.{name}" for name in names] + ["reconsume.SEND_BACK.old", "reconsume.QUARANTINE-2", "reconsumed"]
     assert [name for name in [*names, *others] if re.search(pattern, name)] == names
+
+
+@pytest.mark.parametrize("name", ["failOnDataLoss", "failondataloss", "groupIdPrefix", "kafka.security.protocol"])
+def test_a_second_read_of_whole_topics_keeps_what_says_how_to_read(name: str) -> None:
+    here, _ = source(**{name: "x", "startingTimestamp": "5", "minPartitions": "7"})
+    assert here.of_clients().options == {name: "x"}
