@@ -32,6 +32,11 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
         "this Spark session has no Kafka connector that fits it; build it with configure(builder), see docs/spark.md",
     ),
     (
+        r"different topic partitions|_WITH_TRIGGER_AVAILABLENOW|MISMATCHED_TOPIC_PARTITIONS",
+        TopicNotReady,
+        "topics were created or deleted while Spark looked up their offsets; run it again",
+    ),
+    (
         r"UnknownTopicOrPartitionException",
         TopicNotReady,
         "a topic does not exist; a group without dead letters has none, `reconsume topics apply` makes the others",

@@ -31,6 +31,11 @@ PREFIX = "An error occurred while calling o12.count.\n: java.util.concurrent.Exe
         (PREFIX + "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed", KafkaLoginFailed),
         (PREFIX + "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized", KafkaRefused),
         (": org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost", TopicNotReady),
+        (
+            ": java.lang.IllegalStateException: different topic partitions for starting offsets topics[a-0]",
+            TopicNotReady,
+        ),
+        ("[LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW] Some of partitions in", TopicNotReady),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.", IllegalSetting),
         ("java.lang.NoClassDefFoundError: org/apache/spark/internal/Logging", IllegalSetting),
         ("java.lang.OutOfMemoryError: Java heap space", SparkFailed),
