@@ -109,7 +109,7 @@ def _followed_ms(since_ms: int) -> int:
 
 def _wanted(delays: Column, since_ms: Column, level: Column, sent: Column) -> Column:
     # An unknown level lasts -1 ms, so every topic is wrong for it.
-    lasts = F.coalesce(F.get(delays, level - 1), F.lit(-1)).cast("bigint")
+    lasts = F.coalesce(F.get(delays, F.try_subtract(level, F.lit(1))), F.lit(-1)).cast("bigint")
     return F.when(F.unix_millis(sent) >= since_ms, lasts)
 
 

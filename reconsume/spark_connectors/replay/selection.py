@@ -118,7 +118,8 @@ def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:
         p.REAL_TOPIC: F.col("real_topic"),
         p.BORN_TIMESTAMP: F.unix_millis("born").cast("string"),
         p.REPLAY_ID: F.lit(plan_id),
-        p.REPLAY_TIMES: (F.col("replay_times") + 1).cast("string"),
+        # Of records that are not sent it may be the largest number, beyond which ANSI mode raises an error.
+        p.REPLAY_TIMES: F.try_add("replay_times", F.lit(1)).cast("string"),
     }
     if target == "retry":
         maximum = stored.count(p.MAX_RECONSUME_TIMES).cast("string")

@@ -94,8 +94,8 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.col("group"),
         F.when(is_mark, place_of("kafka_topic", "partition", "mark")).otherwise(origin).alias("origin_message_id"),
         F.coalesce("replay_times", F.lit(0)).alias("replay_times"),
-        # The inbox holds the count before the rule is applied.
-        (F.col("attempt") + F.when(taken_in, 1).otherwise(0)).alias("attempt"),
+        # The inbox holds the count before the rule is applied; ANSI mode would raise an error beyond the largest count.
+        F.try_add("attempt", F.when(taken_in, 1).otherwise(0)).alias("attempt"),
         F.when(inbox, "inbox").when(kind == "delay", "sent").otherwise("arrived").alias("side"),
         F.when(is_mark, "released").otherwise(kind).alias("kind"),
         F.col("kafka_topic"),
