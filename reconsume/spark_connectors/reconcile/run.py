@@ -270,9 +270,9 @@ class _Run:
 
 
 def _seen_since(rows: DataFrame, since_ms: int) -> DataFrame:
-    """Drop attempts that ended before then."""
+    """Drop attempts that ended before then; of a lost one the end is unknown, it may have waited in the last window."""
     seen = F.greatest("asked", "appended", "delivered")
-    return rows.where((F.unix_millis(seen) >= since_ms) | (F.col("outcome") == "waiting"))
+    return rows.where((F.unix_millis(seen) >= since_ms) | F.col("outcome").isin("waiting", "lost"))
 
 
 def _nowhere(*, scheduler_is_known: bool) -> Column:

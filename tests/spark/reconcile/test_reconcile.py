@@ -198,6 +198,21 @@ def test_a_window_judges_what_was_sent_back_in_it(spark: SparkSession, lived: Li
         )
 
 
+def test_a_window_tells_a_loss_that_was_sent_back_before_it(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    """It waited when the window before ended, so no other window tells it."""
+    copy = Copy(taken.partitions, list(taken.records))
+    lost = copy.of("RETRY.")[len(copy.of("RETRY.")) // 2]
+    copy.records.remove(lost)
+    prefix = write(lived.bootstrap_servers, copy)
+    sent = copy.one("DELAY.", *lost.attempt)
+    # A copy is an hour earlier.
+    since = dt.datetime.fromtimestamp(sent.timestamp / 1_000 - 3_600, dt.UTC) + dt.timedelta(milliseconds=1)
+    ends = Counter((prefix + one.topic, one.partition) for one in copy.of("DELAY."))
+    committed = {prefix + "scheduler": ends}
+    found = told(spark, lived.bootstrap_servers, prefix, since=since, committed=committed)
+    assert found == {("LOST", *lost.attempt)}
+
+
 def test_a_second_look_takes_only_what_seems_lost_to_all_executors(
     spark: SparkSession, lived: Lived, taken: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
