@@ -205,7 +205,7 @@ class _Run:
         together = spread(records.where(upstream), size, "origin_message_id")
         attempts = self.keep(gather_attempts(together), kept)
         pairs = pair_attempts(attempts.where("NOT many"))
-        if not _has(attempts, F.col("many")):
+        if not _count(attempts, F.col("many")):
             return pairs
         return pairs.unionByName(self.keep(pair_copies(attempts.where("many")), kept))
 
@@ -257,10 +257,10 @@ class _Run:
     def looked_again(self, rows: DataFrame, pairs: DataFrame, deletions: DeletedRecords, *, origins: bool) -> DataFrame:
         """Return the rows after a second look at seemingly lost attempts, and at the origin topics if requested."""
         nowhere = _nowhere(scheduler_is_known=bool(self.committed.get(self.source.names.scheduler_group)))
-        lost = _has(rows, nowhere)
+        lost = _count(rows, nowhere)
         if lost:
             self.progress("looking once more for what seems lost")
-            rows = self.keep(forgive_deliveries_in_flight(self.source, rows, self.now_ms))
+            rows = self.keep(forgive_deliveries_in_flight(self.source, rows, self.now_ms, lost))
         if origins:
             self.progress("looking for the first copies")
             rows = self.keep(note_lost_origins(self.source, rows))
@@ -304,10 +304,10 @@ def _keep_ms(ledger_keep: dt.timedelta | None) -> int:
     return keep_ms
 
 
-def _has(ledger: DataFrame, wanted: Column) -> bool:
-    """Return whether a row matches; this also fills the cache, which a filter alone would not."""
+def _count(ledger: DataFrame, wanted: Column) -> int:
+    """Return how many rows match; this also fills the cache, which a filter alone would not."""
     (row,) = ledger.agg(F.count_if(wanted).alias("found")).collect()
-    return bool(row.found)
+    return int(row.found)
 
 
 def _missed(extents: ExtentsSince, from_ms: int, ends: Mapping[Partition, int] | None) -> Mapping[Partition, Extent]:

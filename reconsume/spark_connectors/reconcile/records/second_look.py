@@ -10,26 +10,34 @@ from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.names import POSITION, place_of
 from reconsume.spark_connectors.reconcile.records.records import IDENTITY, read_records
+from reconsume.spark_connectors.session import broadcast_if_few
 from reconsume.spark_connectors.source import TopicSource
 
 _IN_FLIGHT_MS: Final = 60_000
 """Longer than any transaction of a scheduler (15 s) plus the start of Spark."""
 
 
-def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms: int) -> DataFrame:
+def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms: int, lost_rows: int) -> DataFrame:
     """Turn lost attempts back into waiting ones if an open transaction is writing their delivery.
 
     A reader of committed records stops before the oldest open transaction of a partition. So it misses later
     deliveries of other workers, although they and their offsets are committed. Test:
     tests/spark/reconcile/test_reconcile.py.
+
+    Args:
+        source: the topics.
+        ledger: the result of `as_ledger`.
+        now_ms: the time of the run.
+        lost_rows: the maximum number of lost attempts.
     """
     uncommitted = source.since(now_ms - _IN_FLIGHT_MS).with_options(**{"kafka.isolation.level": "read_uncommitted"})
     lost = ledger.where("outcome = 'lost'").select(*(F.col(name).alias(f"lost_{name}") for name in IDENTITY))
     same = [F.col(name).eqNullSafe(F.col(f"lost_{name}")) for name in IDENTITY]
-    # Deliveries of that time may be millions; missing attempts are few.
-    flying = read_records(uncommitted).where("side = 'arrived'").join(F.broadcast(lost), same, "left_semi")
+    # Deliveries of that time may be millions; missing attempts are few, unless a retry topic was deleted.
+    lost = broadcast_if_few(lost, lost_rows)
+    flying = read_records(uncommitted).where("side = 'arrived'").join(lost, same, "left_semi")
     flying = flying.select(*(F.col(name).alias(f"lost_{name}") for name in IDENTITY)).distinct()
-    joined = ledger.join(F.broadcast(flying.withColumn("flying", F.lit(True))), same, "left")
+    joined = ledger.join(broadcast_if_few(flying.withColumn("flying", F.lit(True)), lost_rows), same, "left")
     forgiven = F.coalesce("flying", F.lit(False)) & (F.col("outcome") == "lost")
     changed = {
         "findings": F.when(forgiven, F.array_remove("findings", "LOST")).otherwise(F.col("findings")),
