@@ -244,7 +244,8 @@ def plan_from(
     known = asdict(which) | {"topic_prefix": source.names.prefix, "since_ms": since_ms, "counts": counts}
     plan = ReplayPlan(folder, plan_id, created_ms, **known)
     facts = {name: value for name, value in asdict(plan).items() if name != "folder"}
-    local_rows(source.spark, [{"value": json.dumps(facts)}], "value STRING").write.text(f"{folder}/plan")
+    told = local_rows(source.spark, [{"value": json.dumps(facts)}], "value STRING")
+    told.write.mode("overwrite").text(f"{folder}/plan")  # a process that died here left a folder without a file
     return plan
 
 

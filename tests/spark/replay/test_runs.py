@@ -209,6 +209,19 @@ def test_a_run_that_was_killed_and_started_again_sends_none_twice(
     assert replayed(one) == expected(120)
 
 
+def test_a_plan_whose_process_died_while_it_was_written_is_made_again(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Spark leaves the folder of the file, and refuses to write where one is."""
+    one = with_dead_letters(bootstrap_servers, 3)
+    (tmp_path / "plan" / "_temporary" / "0").mkdir(parents=True)
+    made = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    assert open_plan(spark, str(tmp_path)) == made
+    assert run_replay(spark, bootstrap_servers, made).sent == 3
+    with pytest.raises(IllegalSetting, match="already has a plan"):
+        plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+
+
 def test_a_stream_takes_what_came_since_its_last_run(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
