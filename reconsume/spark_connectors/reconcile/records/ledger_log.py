@@ -107,7 +107,8 @@ class LedgerLog:
             LoggedRun(run, row.topic_prefix, row.kept_from, row.place) for row in closed.values() for run in row.runs
         ]
         runs = sorted(set(done))
-        kept_from, names = (runs[-1].kept_from if runs else 0), {one.run for one in runs}
+        # A later run that keeps more brings no files back.
+        kept_from, names = max((one.kept_from for one in runs), default=0), {one.run for one in runs}
         others = tuple((row.run, row.host, row.pid) for row in log or () if not row.done and row.run not in names)
         return cls(spark, folder, tuple(one for one in runs if one.run >= kept_from), others)
 
