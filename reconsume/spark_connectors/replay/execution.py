@@ -116,9 +116,10 @@ def run_replay(
     _check_break(plan, events[-1].at if events else None)
     run = uuid.uuid4().hex
     _add_event(spark, plan, run, "started")
-    if any(event.run != run for event in _events(spark, plan)):
-        _settle(source, plan, settle_seconds)
+    resumed = any(event.run != run for event in _events(spark, plan))
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
+        if resumed:
+            _settle(source, plan, settle_seconds)
         left = _left(source, plan, run)
         runs = _runs(left)
     done, ended = 0, -math.inf
@@ -126,7 +127,9 @@ def run_replay(
     progress(ReplayProgress(0, before, plan.to_send))
     for chunk in chunks_of(runs, chunk_size(rate)):
         time.sleep(max(0.0, ended + pause_seconds(rate) - time.monotonic()))
-        if is_overtaken(_events(spark, plan), run):
+        with _interrupted(plan, done):
+            known = _events(spark, plan)
+        if is_overtaken(known, run):
             raise ReplayInterrupted(
                 f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
             )
@@ -162,12 +165,14 @@ def _add_event(spark: SparkSession, plan: ReplayPlan, run: str, what: str) -> No
     # Later than all others, even if the clock of an earlier run was ahead.
     at = max(time.time_ns() // 1_000_000, events[-1].at + 1 if events else 0)
     line = {"at": at, "run": run, "what": what}
-    local_rows(spark, [line], _EVENT).write.mode("append").json(f"{plan.folder}/events")
+    with explained(f"{plan.folder}/events cannot be written"):
+        local_rows(spark, [line], _EVENT).write.mode("append").json(f"{plan.folder}/events")
 
 
 def _events(spark: SparkSession, plan: ReplayPlan) -> list[RunEvent]:
     """Return the events of the plan's runs, from files that are only added to its folder."""
-    rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(literal_path(f"{plan.folder}/events")).dropna())
+    with explained(f"{plan.folder}/events cannot be read"):
+        rows = rows_if_there(lambda: spark.read.schema(_EVENT).json(literal_path(f"{plan.folder}/events")).dropna())
     return sorted(RunEvent(row["at"], row["run"], row["what"]) for row in rows or ())
 
 

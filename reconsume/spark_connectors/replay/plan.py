@@ -273,7 +273,8 @@ def open_plan(spark: SparkSession, folder: str) -> ReplayPlan | None:
     Raises:
         IllegalSetting: another version of reconsume made it, or its file was changed.
     """
-    lines = rows_if_there(lambda: spark.read.text(literal_path(f"{folder}/plan"), wholetext=True))
+    with explained(f"the plan in {folder} cannot be read; check that Spark reaches it and may read it"):
+        lines = rows_if_there(lambda: spark.read.text(literal_path(f"{folder}/plan"), wholetext=True))
     if not lines:
         return None
     try:

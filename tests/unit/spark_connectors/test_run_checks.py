@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.spark_connectors.failures import SparkFailed
 from reconsume.spark_connectors.replay.chunks import check_rate
-from reconsume.spark_connectors.replay.execution import _check_break, _check_retries
-from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS, ReplayPlan
+from reconsume.spark_connectors.replay.execution import _add_event, _check_break, _check_retries, run_replay
+from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS, ReplayPlan, open_plan
 from reconsume.spark_connectors.session import shuffle_partitions
 
 DAY_MS = 86_400_000
@@ -84,3 +87,27 @@ def test_a_run_that_was_interrupted_long_ago_does_not_go_on() -> None:
     _check_break(plan, now - 5 * DAY_MS)
     with pytest.raises(IllegalSetting, match="plan friday was interrupted over 6 days ago"):
         _check_break(plan, now - 7 * DAY_MS)
+
+
+class Gone:
+    """A session whose Spark has ended."""
+
+    @property
+    def read(self) -> object:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda spark, _: open_plan(spark, "folder"),
+        lambda spark, plan: run_replay(spark, "localhost:9092", plan),
+        lambda spark, plan: _add_event(spark, plan, "run", "started"),
+    ],
+    ids=["opening the plan", "reading its events", "adding an event"],
+)
+def test_a_spark_that_has_ended_is_an_error_of_ours_at_each_step(step: Callable[[Any, ReplayPlan], object]) -> None:
+    spark: Any = Gone()
+    spark.conf, spark.createDataFrame = session(spark__master="local[1]").conf, None
+    with pytest.raises(SparkFailed, match="Spark's process ended"):
+        step(spark, ReplayPlan("folder", "friday", 0, "true", "retry", "reconsume.", 2))
