@@ -231,7 +231,8 @@ def load_settings(
     layers = (
         (f"file {file}", _read_file(file) if file is not None else {}),
         ("environment", read_environment(variables)),
-        ("command line", _without_none(overrides or {})),
+        # An empty section would replace one of a wrong type, which must be refused.
+        ("command line", {name: one for name, one in _without_none(overrides or {}).items() if one != {}}),
     )
     merged: dict[str, Any] = {}
     for _, layer in layers:

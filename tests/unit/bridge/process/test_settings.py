@@ -128,6 +128,17 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, said: str) -> None:
         load_settings(Settings, tmp_path / "missing.toml", {})
 
 
+@pytest.mark.parametrize("section", ["kafka", "logging", "scheduler"])
+def test_options_that_are_not_given_hide_no_mistake_below_them(tmp_path: Path, section: str) -> None:
+    file = tmp_path / "reconsume.toml"
+    file.write_text(f'{section} = "abc"')
+    absent = {"kafka": {}, "logging": {"level": None}, "scheduler": {"instance_id": None}}
+    with pytest.raises(IllegalSetting, match=rf"setting {section} \(file .*\): Input should be"):
+        load_settings(Settings, file, {}, absent)
+    with pytest.raises(IllegalSetting, match=rf"setting {section} \(environment\): Input should be"):
+        load_settings(Settings, None, {f"RECONSUME_{section.upper()}": "abc"}, absent)
+
+
 def test_the_variables_of_a_kubernetes_service_are_not_settings() -> None:
     services = {
         "RECONSUME_SERVICE_HOST": "10.0.0.1",
