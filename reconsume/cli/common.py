@@ -271,6 +271,13 @@ def keep_what_is_loaded() -> None:
     gc.set_threshold(_COLLECT_EVERY)
 
 
+def folder_named(text: str) -> Path:
+    """Return a folder of the command line; refuse an empty name, which would mean the current folder."""
+    if not text.strip():
+        raise typer.BadParameter("the name is empty; check the variable that it comes from")
+    return Path(text)
+
+
 def check_number(value: float) -> float:
     """Refuse `nan`, which is within every range for typer."""
     if math.isnan(value):

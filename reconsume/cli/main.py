@@ -28,6 +28,7 @@ from reconsume.cli.common import (
     as_process,
     check_number,
     check_output,
+    folder_named,
     host_and_port,
     ignore_known_warnings,
 )
@@ -104,7 +105,10 @@ def demo(
 @app.command()
 def broker(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="port; 0 picks a free one")] = 9092,
-    data: Annotated[Path | None, typer.Option(help="folder of the data; by default nothing is kept")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", parser=folder_named, help="folder of the data; by default nothing is kept"),
+    ] = None,
     output: Output = "table",
 ) -> None:
     """Run a real Kafka on this machine, in the foreground, for development."""
@@ -180,7 +184,11 @@ def console(
     ] = False,
     index_folder: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="folder of the index of dead letters; default: the user's cache"),
+        typer.Option(
+            metavar="FOLDER",
+            parser=folder_named,
+            help="folder of the index of dead letters; default: the user's cache",
+        ),
     ] = None,
 ) -> None:
     """Serve pages for a browser: waiting messages, dead letters and their causes, resends."""

@@ -37,6 +37,19 @@ def test_numbers_that_chaos_cannot_use_are_refused(
     assert option in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["broker --data", "console --index-folder"])
+def test_a_folder_without_a_name_is_refused_and_not_taken_for_the_current_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr("reconsume.cli.broker.command.run_broker", lambda *_, **__: None)
+    monkeypatch.setattr("reconsume.cli.actions.processes.run_console", lambda *_, **__: None)
+    assert run(monkeypatch, *command.split(), "") == 2
+    said = capsys.readouterr().err
+    assert command.split()[1] in said
+    assert "the name is empty" in said
+    assert run(monkeypatch, *command.split(), ".") == 0
+
+
 def test_an_error_of_ours_is_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
 ) -> None:
