@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,9 @@ def main() -> None:
         needed = ", ".join(missing)
         sys.stderr.write(f"error: the command line needs {needed}: pip install '.[cli]' in the checkout\n")
         sys.exit(2)
-    from reconsume.cli.main import main as run
+    try:
+        from reconsume.cli.main import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # the imports take half a second, and a command of typer catches its own
+        sys.exit(128 + signal.SIGINT)
