@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.schema_registry import SchemaRegistry
 from reconsume.bridge.process.clock import now_ms
 from reconsume.cli.actions.letter_jobs import letter_edit, run_as_job
 from reconsume.cli.commands.dead_letter_rows import cut, decoded, state_row
-from reconsume.cli.common import ExportFile, Here, Yes, confirm, on_kafka, shown_text, user_name
+from reconsume.cli.common import ExportFile, Here, Yes, confirm, exit_at_sigterm, on_kafka, shown_text, user_name
 from reconsume.cli.output import (
     counted,
     opened,
@@ -152,6 +152,7 @@ def export_letters(
     if form not in FORMATS:
         raise IllegalSetting(f"--format {form!r}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     count = 0
+    exit_at_sigterm()  # a killed export would leave a file that looks complete
     with opened(file) as out:
         letters = letter_file(form, out, file)
         for one in _all(here.cluster, group, wanted):

@@ -12,7 +12,7 @@ import typer
 
 from reconsume.bridge.process.clock import now_ms
 from reconsume.cli.commands.dead_letter_rows import state_row
-from reconsume.cli.common import ExportFile, Here, Yes, confirm, on_kafka, shown_text, user_name
+from reconsume.cli.common import ExportFile, Here, Yes, confirm, exit_at_sigterm, on_kafka, shown_text, user_name
 from reconsume.cli.output import (
     counted,
     opened,
@@ -121,6 +121,7 @@ def export_records(
     if form not in ("jsonl", "csv"):
         raise IllegalSetting(f"--format {form!r}: use jsonl or csv")
     count = 0
+    exit_at_sigterm()  # a killed export would leave a file that looks complete
     with opened(file) as out:
         write = csv_writer(out, _COLUMNS) if form == "csv" else json_line_writer(out)
         for one in _matching(here, wanted, state):
