@@ -10,6 +10,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.environment import cache_folder
 from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letter_index.letters import IndexDamaged
 from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
@@ -34,7 +35,7 @@ def current_page(
         TopicNotReady: the group has no dead-letter topic.
         KafkaNotReachable: no answer.
     """
-    store = None if before and not is_index_cursor(before) else DeadLetterStore.reading(index_file(cluster.settings))
+    store = None if before and not is_index_cursor(before) else _index_of(cluster.settings)
     if store is not None:
         with store:
             try:
@@ -44,6 +45,13 @@ def current_page(
             except (sqlite3.DatabaseError, IndexDamaged):
                 pass  # recreated at this moment
     return read_page(cluster, group, wanted, before=before, limit=limit), False
+
+
+def _index_of(settings: Settings) -> DeadLetterStore | None:
+    try:
+        return DeadLetterStore.reading(index_file(settings))
+    except IllegalSetting:  # a user without a home folder, as in some containers, has no index there
+        return None
 
 
 def _is_current(cluster: Cluster, store: DeadLetterStore, group: str) -> bool:

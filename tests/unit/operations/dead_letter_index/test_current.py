@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -48,3 +48,15 @@ def test_an_index_with_letters_that_kafka_has_deleted_is_not_asked(
         store.add(map(letter, range(3)), {}, {(TOPIC, 0): Progress("id", 3), (STATES, 0): Progress("id", 0)})
     page, is_from_index = current_page(cluster, "departures", Filter())
     assert (is_from_index, len(page.records)) == (from_index, 3 if from_index else 0)
+
+
+def test_a_user_without_a_home_folder_reads_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("RECONSUME_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    page = cast("Page", object())
+    monkeypatch.setattr(current, "read_page", lambda *_args, **_options: page)
+    assert current.current_page(Cluster(Settings()), "departures", Filter()) == (page, False)
