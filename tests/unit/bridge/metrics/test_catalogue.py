@@ -22,7 +22,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.sidecar.metrics import PushMetrics, SidecarMetrics
 from tests.support.source import modules
 
-OUTCOMES = ("delivered", "dead_lettered", "sent_back", "rolled", "quarantined", "dropped", "cancelled")
+OUTCOMES = ("delivered", "dead_lettered", "sent_back", "rolled", "quarantined", "parked", "dropped", "cancelled")
 LEVELS = ["SEND_BACK", *(f"DELAY.{text}" for text in ("0s", *DEFAULT_LEVEL_TABLE.split()))]
 
 
@@ -118,7 +118,13 @@ def test_series_stay_few_with_200_groups_and_18_levels_and_the_page_gives_the_fi
     busy_consumer(registry)
     page = metrics_page()
     assert f"one scheduler worker has {sum(counted.values()):,} time\nseries" in page
+    assert f"and {sum(counted.values()) - 340 - 60 - 1_600} others" in page
     assert f"has {sum(series(registry).values())} with every level in use" in page
+
+
+def test_the_outcomes_that_are_counted_are_those_of_the_catalogue() -> None:
+    told = metric("reconsume_scheduler_records").help.split("by outcome: ")[1]
+    assert tuple(part.split(" ")[0] for part in told.split(", ")) == OUTCOMES
 
 
 def test_a_flood_of_group_names_shares_one_label() -> None:
