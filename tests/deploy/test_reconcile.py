@@ -72,6 +72,17 @@ def test_a_quantity_that_is_none_is_refused(value: str, said: str) -> None:
     assert said in run.stderr
 
 
+def test_spark_logs_in_with_the_certificate_of_the_workers() -> None:
+    keys = "keys.cert=user.crt,kafka.security.tls.keys.key=user.key"
+    tls = f"kafka.security.protocol=SSL,kafka.security.tls.existingSecret=user,kafka.security.tls.{keys}"
+    settings = find(render(*PLAIN, tls), "ConfigMap", "rel-reconsume-settings")["data"]["reconsume.toml"]
+    assert '"ssl.key.location" = "/run/reconsume/tls/user.key"' in settings
+    spec = pod(tls)
+    (mount,) = [one for one in spec["containers"][0]["volumeMounts"] if one["mountPath"] == "/run/reconsume/tls"]
+    (volume,) = [one for one in spec["volumes"] if one["name"] == mount["name"]]
+    assert volume["secret"]["secretName"] == "user"
+
+
 def test_findings_end_the_job_and_errors_are_tried_again() -> None:
     job = find(render(*PLAIN, "reconcile.backoffLimit=4"), "CronJob")["spec"]["jobTemplate"]["spec"]
     assert job["backoffLimit"] == 4

@@ -88,9 +88,6 @@
 {{- if and $values.reconcile.enabled (has $security.sasl.mechanism (list "OAUTHBEARER")) -}}
 {{- $wrong = append $wrong "reconcile cannot log in with OAUTHBEARER: set reconcile.enabled to false, or use SCRAM" -}}
 {{- end -}}
-{{- if and $values.reconcile.enabled $security.tls.keys.cert -}}
-{{- $wrong = append $wrong "reconcile reads with Spark, which cannot use a certificate and a key in two files: set reconcile.enabled to false, or use SCRAM" -}}
-{{- end -}}
 {{- with $values.console -}}
 {{- if and (not .enabled) (or .ingress.enabled .httpRoute.enabled) -}}
 {{- $wrong = append $wrong "console.ingress or console.httpRoute is enabled without the console: set console.enabled" -}}
