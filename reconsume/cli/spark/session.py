@@ -88,8 +88,9 @@ def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True)
     """
     logging.getLogger().addFilter(_is_not_of_py4j)
     if chosen.remote is not None:
-        progress(f"connecting to {chosen.remote}")
-        return SparkSession.builder.remote(chosen.remote).getOrCreate()
+        progress("connecting to the Spark Connect server")  # its address may contain a token
+        with explained("--remote"):
+            return SparkSession.builder.remote(chosen.remote).getOrCreate()
     _leave_out_other_sparks(chosen.master)
     java, is_local = use_java(), chosen.master.startswith("local")
     jars = connector_jars(java, progress) if is_local else None
