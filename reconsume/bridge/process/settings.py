@@ -92,7 +92,7 @@ class LoggingSettings(_Strict):
     """Logs of the commands; the library itself configures no logging."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Lowest level that is logged; PUT /loglevel changes it in a running scheduler or sidecar."""
+    """Lowest level that is logged; PUT /loglevel changes it in a running process."""
     format: Literal["console", "json"] = "console"
     """`console` writes lines for people, `json` one JSON object in each line."""
 
