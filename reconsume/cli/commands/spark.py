@@ -28,7 +28,7 @@ def replay(
     to: Annotated[str | None, typer.Option(help="target: retry (default), or origin, where all groups read it")] = None,
     for_group: Annotated[str | None, typer.Option(help="group of dead letters that do not name one")] = None,
     max_replays: Annotated[
-        int | None, typer.Option(help="leave out messages that were replayed this often; default: 2")
+        int | None, typer.Option(min=1, help="leave out messages that were replayed this often; default: 2")
     ] = None,
     plan: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="folder of the plan; an existing plan is continued")

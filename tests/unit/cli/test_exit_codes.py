@@ -22,9 +22,15 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("reconcile", "--since"), ("reconcile", "--no-such-option"), ("topics", "acls", "--role", "nobody")],
+    [
+        ("reconcile", "--since"),
+        ("reconcile", "--no-such-option"),
+        ("topics", "acls", "--role", "nobody"),
+        ("replay", "--max-replays", "0"),
+    ],
 )
 def test_a_wrong_command_line_is_an_error(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+    monkeypatch.setattr("reconsume.cli.spark.replay.replay", lambda *_, **__: None)
     assert run(monkeypatch, *arguments) == 2
 
 
