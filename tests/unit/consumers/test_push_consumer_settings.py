@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -186,7 +186,7 @@ async def async_generator(_messages: Any, _context: Any) -> Any:
         (of_one, "of_one at .*> must take two arguments, messages and context: too many positional arguments"),
         (lambda: None, "must take two arguments, messages and context"),
         (lambda _a, _b, _c: None, "must take two arguments, .*: missing a required argument: '_c'"),
-        (functools.partial(listener, None, None), "must take two arguments"),
+        (functools.partial(cast("Any", listener), None, None), "must take two arguments"),
     ],
 )
 def test_a_listener_must_be_a_function_of_messages_and_context(wrong: Any, told: str) -> None:

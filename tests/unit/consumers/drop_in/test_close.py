@@ -21,6 +21,7 @@ def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
         consumer = Consumer(settings)
         consumer.subscribe(["flights"], on_revoke=on_revoke)
         polled = consumer.poll(0)
+        assert polled is not None
         with pytest.raises(ValueError, match="the program's"):
             consumer.close()
         with pytest.raises(SendBackFailed, match="the consumer is closed"):
