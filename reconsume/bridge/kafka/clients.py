@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, __version__, libversion
 from confluent_kafka.admin import AdminClient
 
+from reconsume.bridge.librdkafka.callback_errors import with_catchable
 from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
@@ -32,7 +33,7 @@ _FULL_SECONDS: Final = 0.05
 def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M:
     """Make a client; report settings that librdkafka refuses as errors of the user's setting."""
     try:
-        return kind(dict(settings))
+        return kind(with_catchable(settings))
     except KafkaException as error:
         cause = error.args[0]
         if isinstance(cause, KafkaError) and cause.code() == KafkaError._INVALID_ARG:

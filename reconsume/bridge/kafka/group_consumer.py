@@ -21,6 +21,7 @@ from confluent_kafka import (
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import is_rebalance, translate, translated
+from reconsume.bridge.librdkafka.callback_errors import catchable
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST, watermark
 from reconsume.delay_levels.errors import ReconsumeError
@@ -78,9 +79,9 @@ class GroupConsumer:
         """Join the group with these topics."""
         self._consumer.subscribe(
             list(topics),
-            on_assign=lambda _consumer, given: self.owner.assigned(_places(given)),
-            on_revoke=lambda _consumer, given: self.owner.revoked(_places(given)),
-            on_lost=lambda _consumer, given: self.owner.lost(_places(given)),
+            on_assign=catchable(lambda _consumer, given: self.owner.assigned(_places(given))),
+            on_revoke=catchable(lambda _consumer, given: self.owner.revoked(_places(given))),
+            on_lost=catchable(lambda _consumer, given: self.owner.lost(_places(given))),
         )
 
     def follow(self) -> None:

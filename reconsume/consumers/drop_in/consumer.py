@@ -12,6 +12,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.clients import DerivedConsumer
+from reconsume.bridge.librdkafka.callback_errors import catchable, with_catchable
 from reconsume.bridge.librdkafka.undecodable import mend_headers
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.reading.stale_records import StaleRecords
@@ -70,7 +71,7 @@ class Consumer(DerivedConsumer):
         **kwargs: Any,
     ) -> None:
         settings = DropInSettings.of(args, kwargs, locals())
-        super().__init__(dict(settings.conf))
+        super().__init__(with_catchable(settings.conf))
         self._settings = settings
         self._retry_topic = settings.retry_topic
         self._client = SendBackClient(settings)
@@ -113,7 +114,8 @@ class Consumer(DerivedConsumer):
                 topics = [*topics, self._retry_topic]
             if self._settings.exactly_once or not self._settings.starts_at_beginning:
                 callbacks["on_assign"] = self._on_assign(on_assign)
-        super().subscribe(topics, **{name: one for name, one in callbacks.items() if one is not None})  # type: ignore[arg-type]
+        given: Any = {name: catchable(one) for name, one in callbacks.items() if one is not None}
+        super().subscribe(topics, **given)
 
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
         """Poll as in `confluent_kafka`; a retry is a `RetryMessage`."""
