@@ -91,6 +91,7 @@ class ConsumeLoop:
         busy, limits = any(queue.size for queue in queues.values()), self._limits
         rooms = (queue.room(limits.queue_records, limits.max_span) for queue in queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS, min(rooms, default=_FEW_RECORDS))
+        self.partitions.restart()
         self._begin_fresh()
         self._service.tick()
         self._sender.serve()

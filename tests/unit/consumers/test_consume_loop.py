@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers.consume_loop import ConsumeLoop
@@ -26,6 +26,7 @@ class Polled:
         rebalance: called before `consume` returns, as librdkafka calls back.
         asked: how many messages `consume` was called for.
         paused: partitions that were paused.
+        generation: of the group, as librdkafka knows it.
     """
 
     first: KafkaMessage
@@ -34,6 +35,7 @@ class Polled:
     reset: list[TopicPartition] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     paused: list[TopicPartition] = field(default_factory=list)
+    generation: bytes = b"1"
 
     def poll(self, _timeout: float) -> KafkaMessage:
         return self.first
@@ -49,8 +51,17 @@ class Polled:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         self.reset += partitions
 
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.reset += partitions
+
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         return partitions
+
+    def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        return [TopicPartition(one.topic, one.partition, 7) for one in partitions]
+
+    def consumer_group_metadata(self) -> bytes:
+        return self.generation
 
 
 def assigned(polled: Polled) -> tuple[ConsumeLoop, Begun]:
@@ -85,6 +96,48 @@ def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     loop._read(0, 0)
     loop._begin_fresh()
     assert polled.reset == []
+
+
+NO_OFFSET = KafkaMessage(topic="flights", partition=0, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+
+
+def test_a_partition_starts_anew_after_a_rebalance_that_waits_for_a_poll() -> None:
+    """An unassignment before that is the end of the rebalance for librdkafka."""
+    polled = Polled(NO_OFFSET, [])
+    loop, _ = assigned(polled)
+    polled.generation = b"2"
+    loop.run_once()
+    assert polled.reset == []
+    polled.first, polled.rest = record(7), []
+    polled.rebalance = lambda: loop.partitions.assigned([])
+    loop.run_once()
+    assert [one.offset for one in polled.reset] == [OFFSET_INVALID, 7]
+
+
+def test_a_partition_that_the_rebalance_takes_is_not_started_anew() -> None:
+    polled = Polled(NO_OFFSET, [])
+    loop, _ = assigned(polled)
+    polled.generation = b"2"
+    loop.run_once()
+    polled.first = record(7)
+    polled.rebalance = lambda: loop.partitions.revoked([FLIGHTS])
+    loop.run_once()
+    assert polled.reset == []
+
+
+def test_a_generation_that_comes_without_a_rebalance_delays_a_start_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in the new group protocol."""
+    monkeypatch.setattr("reconsume.consumers.assigned_partitions._REBALANCE_SECONDS", 0)
+    polled = Polled(NO_OFFSET, [])
+    loop, _ = assigned(polled)
+    polled.generation = b"2"
+    loop.run_once()
+    polled.first = record(7)
+    assert polled.reset == []
+    loop.run_once()
+    assert [one.offset for one in polled.reset] == [OFFSET_INVALID, 7]
 
 
 def test_the_end_of_a_partition_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:

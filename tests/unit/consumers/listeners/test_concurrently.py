@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence, Sequence
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -132,7 +133,7 @@ def test_every_call_gets_a_new_context() -> None:
 def test_the_context_shows_where_the_batch_was_read() -> None:
     contexts: list[ConsumeConcurrentlyContext] = []
     service = service_of(returning(SUCCESS, contexts.append), RecordingWriter(), Clock())
-    loop, _ = loop_on(object())
+    loop, _ = loop_on(SimpleNamespace(consumer_group_metadata=lambda: None))
     loop.partitions.assigned([("flights", 0), (RETRY_TOPIC, 2)])
     for queue in loop.partitions.queues.values():
         service.consume(chunk_of(1, queue=queue))

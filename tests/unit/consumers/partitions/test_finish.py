@@ -47,6 +47,8 @@ class Group:
         self.on_poll()
         return self.record
 
+    def consumer_group_metadata(self) -> None: ...
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self.events += [f"pause {one.topic}-{one.partition}" for one in partitions]
 

@@ -36,6 +36,8 @@ class Coordinator:
         # An error of one partition says nothing of the others.
         return [Answer(one.topic, one.partition, refusal if one is partitions[0] else None) for one in partitions]
 
+    def consumer_group_metadata(self) -> None: ...
+
     def pause(self, partitions: list[TopicPartition]) -> None:
         self.paused |= {one.partition for one in partitions}
 
