@@ -223,7 +223,7 @@ class Cluster(KafkaAdmin):
         return ClusterFacts(brokers=3, default_replication_factor=3, message_max_bytes=1_048_588)
 
 
-@pytest.mark.parametrize("levels", ["", "1s 60s 1m 90s 24h 2d", "10d"])
+@pytest.mark.parametrize("levels", ["", "1s 60s 1m 90s 24h 2d", "10d", "30d 10d 20d"])
 def test_strimzi_makes_the_topics_that_reconsume_would_make(levels: str) -> None:
     topics = [one for one in render("strimzi", f"delayLevels={levels}") if one["kind"] == "KafkaTopic"]
     made = {
@@ -231,7 +231,7 @@ def test_strimzi_makes_the_topics_that_reconsume_would_make(levels: str) -> None
         for one in topics
     }
     groups = Groups(own_table=DelayLevels.parse(levels)) if levels else Groups()
-    wanted = wanted_topics(TopicMaker(Cluster(), TopicNames(), TopicSettings()), groups)
+    wanted = wanted_topics(TopicMaker(Cluster(), TopicNames(), TopicSettings(), lambda: groups), groups)
     assert made.keys() == {one.name for one in wanted}
     for one in wanted:
         partitions, replicas, config = made[one.name]

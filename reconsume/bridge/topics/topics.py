@@ -191,9 +191,10 @@ class TopicMaker:
     def delay_topic(self, delay_ms: int) -> WantedTopic:
         """Return a delay topic, kept for at least twice its delay, so an outage of the schedulers loses nothing.
 
-        Its last partitions are for floods: see `LanePartitions`.
+        `DELAY.0s` holds delayed messages up to the shortest level. Bulk partitions are for floods: `LanePartitions`.
         """
-        retention = max(self._retention_ms(), 2 * delay_ms)
+        longest_ms = delay_ms or min(filter(None, self._groups().table.delays_ms), default=0)
+        retention = max(self._retention_ms(), 2 * longest_ms)
         partitions = self._settings.delay_partitions + self._settings.bulk_partitions
         return replace(self._wanted(self._names.delay(delay_ms), partitions, retention), may_grow=True)
 
@@ -297,7 +298,8 @@ def make_parked_topics(cluster: Cluster, groups: Groups) -> None:
 
 def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:
     """Create missing topics and publish the settings for all groups; return the maker of further topics."""
-    maker, groups = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics), Groups(system)
+    groups = Groups(system)
+    maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: groups)
     for topic in wanted_topics(maker, groups):
         maker.make(topic)
     write_system(cluster, system)

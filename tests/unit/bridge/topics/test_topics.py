@@ -48,6 +48,15 @@ def test_one_clock_and_a_retention_of_twice_the_delay(monkeypatch: pytest.Monkey
         assert int(topic.settings["max.message.bytes"]) > 1_048_588
 
 
+def test_the_last_stretch_of_delayed_messages_is_kept_for_twice_the_shortest_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = maker(monkeypatch)
+    assert make.delay_topic(0).settings["retention.ms"] == str(7 * DAY_MS)
+    make._groups = lambda: Groups().with_record(b"%SYS%", b'{"messageDelayLevel": "30d 0s 10d"}')
+    assert make.delay_topic(0).settings["retention.ms"] == str(20 * DAY_MS)
+
+
 def test_no_limit_of_bytes_deletes_a_record_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     make = maker(monkeypatch)
     for topic in (*wanted_topics(make, Groups()), make.dead_letter_topic("g"), make.parked_topic("g")):
