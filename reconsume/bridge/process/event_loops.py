@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ def future_of(begin: Callable[[Callable[[T | Exception], None]], object]) -> asy
             future.set_result(result)
 
     def tell(result: T | Exception) -> None:
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result)
 
     begin(tell)
