@@ -263,7 +263,7 @@ class SchedulerService:
     def _see_topics(self) -> None:
         names, topics, worker = self._settings.names, self._admin.topics(), self._at_work
         self._listed.topics = topics
-        for topic in filter(names.is_scheduled, topics):
+        for topic in filter(names.is_ours, topics):
             self._deletions.saw(topic)
         if names.positions not in topics and worker is not None and not self._admin.partitions([names.positions]):
             # No transaction can be committed without it; the next worker creates it. A starting broker may list none.

@@ -50,3 +50,13 @@ def test_a_list_without_the_topic_of_positions_is_looked_up_before_a_worker_give
     service._at_work = cast("Any", SimpleNamespace(give_up=given_up.append))
     service._see_topics()
     assert given_up == ([] if is_there else ["topic reconsume.POSITIONS is gone"])
+
+
+@pytest.mark.parametrize("topic", ["reconsume.DELAY.10s", "reconsume.RETRY.g", "reconsume.PARKED.g"])
+def test_a_deleted_topic_that_only_other_workers_wrote_to_is_not_created_again_at_once(topic: str) -> None:
+    service = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9"))
+    service._admin = cast("Any", SimpleNamespace(topics=lambda: {topic: 1, "reconsume.POSITIONS": 1}))
+    service._see_topics()
+    with pytest.raises(KafkaNotReachable, match="was deleted; it is created again in 20 s"):
+        service._deletions.missed(topic)
+    service._deletions.missed("reconsume.RETRY.new")
