@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import zlib
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
-from reconsume.sidecar.push.requests.requests import AppRequest, HttpHeaders
-from reconsume.sidecar.push.settings import Profile, PushSettings
+from reconsume.sidecar.push.credentials import ClientTls, Token
+from reconsume.sidecar.push.requests.requests import AppRequest
+from reconsume.sidecar.push.settings import PushSettings
 
 _CONNECT_SECONDS: Final = 5.0
 """At most half of the time for an answer; otherwise a dead host would look like a slow app."""
@@ -46,7 +44,7 @@ class AppClient:
         host = self._url.netloc.encode("idna").decode()
         self._every = f"host: {host}\r\nuser-agent: reconsume\r\naccept-encoding: identity\r\n"
         self._unix_socket = settings.unix_socket
-        self._tls = _tls_of(settings)
+        self._tls = ClientTls(settings) if self._url.scheme == "https" else None
         self._token = None if settings.token_file is None else Token(settings.token_file, settings.profile)
         self._idle: deque[Http1Connection] = deque()
 
@@ -94,16 +92,16 @@ class AppClient:
     async def _connect(self, seconds: float) -> Http1Connection:
         loop, within = asyncio.get_running_loop(), min(_CONNECT_SECONDS, seconds / 2)
         host, port = self._url.hostname or "", self._url.port or (80 if self._tls is None else 443)
-        name = None if self._tls is None else host
+        tls, name = (None, None) if self._tls is None else (self._tls.context(), host)
         try:
             async with asyncio.timeout(within):
                 if self._unix_socket is not None:
                     _, connection = await loop.create_unix_connection(
-                        Http1Connection, str(self._unix_socket), ssl=self._tls, server_hostname=name
+                        Http1Connection, str(self._unix_socket), ssl=tls, server_hostname=name
                     )
                 else:
                     _, connection = await loop.create_connection(
-                        Http1Connection, host, port, ssl=self._tls, server_hostname=name
+                        Http1Connection, host, port, ssl=tls, server_hostname=name
                     )
         except TimeoutError:
             raise ConnectionEnded(f"no connection within {within:g} s", asked=False) from None
@@ -288,54 +286,3 @@ def _object(text: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return cast("Mapping[str, Any]", value)
-
-
-class Token:
-    """The text of a file, read again when the file changes; if that fails, the old text stays.
-
-    Raises:
-        IllegalSetting: the file cannot be read, or its text is illegal in an HTTP header.
-    """
-
-    def __init__(self, file: Path, profile: Profile) -> None:
-        self._file = file
-        self._dapr = profile is Profile.DAPR
-        self._stamp: tuple[int, int] | None = None
-        self._headers: HttpHeaders = []
-        try:
-            self._read()
-        except (OSError, ValueError) as error:
-            raise IllegalSetting(f"token_file {file}: {error}") from None
-
-    def headers(self) -> HttpHeaders:
-        """Return the headers with the current token."""
-        with suppress(OSError, ValueError):  # a file that is being replaced is read at the next request
-            self._read()
-        return self._headers
-
-    def _read(self) -> None:
-        stat = self._file.stat()
-        if (stat.st_mtime_ns, stat.st_size) == self._stamp:
-            return
-        token = self._file.read_text(encoding="ascii").strip()
-        if not token or not all("!" <= one <= "~" for one in token):
-            raise ValueError("must hold one token of printable ASCII")
-        self._headers = [("dapr-api-token", token)] if self._dapr else [("authorization", f"Bearer {token}")]
-        self._stamp = (stat.st_mtime_ns, stat.st_size)
-
-
-def _tls_of(settings: PushSettings) -> ssl.SSLContext | None:
-    """Return the TLS context for https URLs, None for others.
-
-    Raises:
-        IllegalSetting: a file cannot be used.
-    """
-    if urlsplit(settings.url).scheme != "https":
-        return None
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-        if settings.cert_file is not None:
-            context.load_cert_chain(settings.cert_file, settings.key_file)
-    except OSError as error:
-        raise IllegalSetting(f"ca_file, cert_file, key_file: {error}") from None
-    return context

@@ -16,8 +16,8 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers import AppAnswer
+from reconsume.sidecar.push.credentials import Token
 from reconsume.sidecar.push.dapr import routes_of
-from reconsume.sidecar.push.http_client import Token
 from reconsume.sidecar.push.requests.requests import DaprRoute
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 from reconsume.sidecar.push.subscription import PushSubscription

@@ -1,0 +1,90 @@
+"""The token and the certificates that the sidecar shows to an app. Changed files are read again."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.sidecar.push.requests.requests import HttpHeaders
+from reconsume.sidecar.push.settings import Profile, PushSettings
+
+_Stamp = tuple[int, int]
+
+
+def _stamp_of(file: Path) -> _Stamp:
+    stat = file.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+class Token:
+    """The text of a file, read again when the file changes; if that fails, the old text stays.
+
+    Raises:
+        IllegalSetting: the file cannot be read, or its text is illegal in an HTTP header.
+    """
+
+    def __init__(self, file: Path, profile: Profile) -> None:
+        self._file = file
+        self._dapr = profile is Profile.DAPR
+        self._stamp: _Stamp | None = None
+        self._headers: HttpHeaders = []
+        try:
+            self._read()
+        except (OSError, ValueError) as error:
+            raise IllegalSetting(f"token_file {file}: {error}") from None
+
+    def headers(self) -> HttpHeaders:
+        """Return the headers with the current token."""
+        with suppress(OSError, ValueError):  # a file that is being replaced is read at the next request
+            self._read()
+        return self._headers
+
+    def _read(self) -> None:
+        if (stamp := _stamp_of(self._file)) == self._stamp:
+            return
+        token = self._file.read_text(encoding="ascii").strip()
+        if not token or not all("!" <= one <= "~" for one in token):
+            raise ValueError("must hold one token of printable ASCII")
+        self._headers = [("dapr-api-token", token)] if self._dapr else [("authorization", f"Bearer {token}")]
+        self._stamp = stamp
+
+
+class ClientTls:
+    """The TLS context for an `https://` app, made again when a file changes; if that fails, the old one stays.
+
+    Certificates of clients often live for a day. With an old one, the app would refuse each connection, and its
+    messages would be held until the sidecar restarts.
+
+    Raises:
+        IllegalSetting: a file cannot be used.
+    """
+
+    def __init__(self, settings: PushSettings) -> None:
+        self._settings = settings
+        self._stamps: Sequence[_Stamp] = ()
+        try:
+            self._context = self._made()
+        except OSError as error:
+            raise IllegalSetting(f"ca_file, cert_file, key_file: {error}") from None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the current context."""
+        with suppress(OSError):  # files that are being replaced are read at the next connection
+            if self._found() != self._stamps:
+                self._context = self._made()
+        return self._context
+
+    def _made(self) -> ssl.SSLContext:
+        settings, stamps = self._settings, self._found()
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.cert_file is not None:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+        self._stamps = stamps
+        return context
+
+    def _found(self) -> Sequence[_Stamp]:
+        files = (self._settings.ca_file, self._settings.cert_file, self._settings.key_file)
+        return [_stamp_of(one) for one in files if one is not None]
