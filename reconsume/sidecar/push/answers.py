@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from reconsume.consumers.listeners.concurrently import TIMEOUT_LEVEL
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
+from reconsume.delay_levels.foreign_values import plain_text
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.push.requests.cloud_events import decoded
@@ -203,18 +204,20 @@ def _app_spoke(answer: AppAnswer) -> bool:
 
 
 def _acknowledged(verdict: PushVerdict, answer: AppAnswer, size: int) -> PushVerdict:
-    """Apply the `ackIndex` of a batch (RocketMQ: CC-06 to CC-09)."""
+    """Apply the `ackIndex` of a batch (RocketMQ: CC-06 to CC-09). An invalid one acknowledges nothing."""
     index = _number(answer, "reconsume-ack-index", "ackIndex")
-    if index is None or index >= size - 1:
+    said = answer.headers.get("reconsume-ack-index", (answer.json or {}).get("ackIndex"))
+    if (index is None and said is None) or (index is not None and index >= size - 1):
         return verdict
     level = _level(answer) or 0
-    if index < -1:
-        cause = Cause(f"ackIndex {index}: -1 sends the whole batch back, {size - 1} acknowledges it", "ackIndex")
+    if index is None or index < -1:
+        shown = plain_text(lambda: str(said), _TEXT) if index is None else index
+        cause = Cause(f"ackIndex {shown}: -1 sends the whole batch back, {size - 1} acknowledges it", "ackIndex")
     else:
-        said = _cause(answer, verdict.row)
-        cause = replace(said, message=f"ackIndex {index}: {said.message}")
+        told = _cause(answer, verdict.row)
+        cause = replace(told, message=f"ackIndex {index}: {told.message}")
     meaning = Meaning.DEAD_LETTER if level < 0 else Meaning.RETRY
-    return PushVerdict(verdict.row, meaning, level, acknowledged=max(0, index + 1), cause=cause)
+    return PushVerdict(verdict.row, meaning, level, acknowledged=0 if index is None else max(0, index + 1), cause=cause)
 
 
 def _qualified(
@@ -276,12 +279,17 @@ def _number(answer: AppAnswer, header: str, key: str | None = None) -> int | Non
 
 
 def _whole(said: object) -> int | None:
-    """Return a whole number, limited to its range; None for anything else."""
+    """Return a whole number, limited to its range; None for anything else.
+
+    Some JSON libraries write 1.0 for 1.
+    """
     if isinstance(said, str):
         text = said.strip()
         if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 11):  # noqa: PLR2004 - 2^31
             return None
         said = int(text)
+    if isinstance(said, float) and said.is_integer() and abs(said) <= _LARGEST:
+        said = int(said)
     return max(-_LARGEST, min(said, _LARGEST)) if isinstance(said, int) and not isinstance(said, bool) else None
 
 
