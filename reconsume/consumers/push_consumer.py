@@ -321,8 +321,8 @@ class PushConsumer:
             finally:
                 self._close()  # a shutdown in a listener cannot
         except BaseException as error:
+            self._failure = error  # first: a log handler may raise
             logger.exception("consumer of group %s ended", self._settings.group)
-            self._failure = error
 
     def _consume(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:
         """Run the loop, and restart it if it asks for that; the new loop reads unfinished messages again."""

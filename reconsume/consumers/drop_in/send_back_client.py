@@ -87,9 +87,9 @@ class SendBackClient:
                 make_retry_topic(self._settings, follower.groups, self._stop)
         except Exception as error:
             own = isinstance(error, ReconsumeError)  # its text is complete
+            self._prepared.set_exception(error)
             # It is raised in `prepare` too, if that still waits.
             logger.error("group %s: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
-            self._prepared.set_exception(error)
         else:
             self._prepared.set_result(None)
             if self._settings.exactly_once:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -137,7 +138,8 @@ class ConcurrentlyService(ListenerService[Chunk]):
         try:
             self._settle_judged(chunk, context, called)
         except BaseException as error:
-            logger.exception("error after the listener of %r, sending it back", chunk)
+            with suppress(BaseException):  # a log handler may raise too
+                logger.exception("error after the listener of %r, sending it back", chunk)
             self._room.cancel(chunk)
             cause = Cause.of(error)
             for message in chunk if chunk.queue.take(chunk) else ():
@@ -157,7 +159,8 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.succeed(chunk)
             return
         if one_by_one:
-            logger.info("one of %r is not worth a retry: delivering each alone", chunk)
+            with suppress(BaseException):  # see above
+                logger.info("one of %r is not worth a retry: delivering each alone", chunk)
         if not queue.take(chunk):
             return
         if succeeded:
@@ -195,7 +198,8 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.finish(message)
         elif not queue.dropped:
             self._room.wait([Chunk(queue, (message.failed_again_locally(),))], REFUSED_MS)
-            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+            with suppress(BaseException):  # the thread is the writer's
+                logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

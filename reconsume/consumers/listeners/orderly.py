@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -188,7 +189,8 @@ class OrderlyService(ListenerService[Lane]):
             else:
                 self._settle_judged(lane, batch, context, called)
         except BaseException as error:
-            logger.exception("error after the listener of %r, delivering it again", batch)
+            with suppress(BaseException):  # a log handler may raise too
+                logger.exception("error after the listener of %r, delivering it again", batch)
             self._failed(lane, batch, suspend_ms(), Cause.of(error))
 
     def _settle_judged(
@@ -240,7 +242,8 @@ class OrderlyService(ListenerService[Lane]):
         if not one_by_one:
             self._send_back(lane, batch, level, cause, self.max_reconsume_times)
             return
-        logger.info("one of %r is not worth a retry: delivering each alone", batch)
+        with suppress(BaseException):  # see above
+            logger.info("one of %r is not worth a retry: delivering each alone", batch)
         with self._changed:
             lane.one_by_one_to = batch[-1].offset
             self._put_back(lane, batch, 0)
@@ -281,7 +284,8 @@ class OrderlyService(ListenerService[Lane]):
         if is_idle:
             self._end(lane)
         if error is not None:
-            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+            with suppress(BaseException):  # the thread is the writer's
+                logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
     def _count(self, lane: Lane, message: Message) -> Message:
         lane.queue.failed(message)

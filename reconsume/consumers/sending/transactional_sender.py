@@ -151,8 +151,8 @@ class TransactionalSender(Sender):
                     with self._changed:
                         self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
         except BaseException as error:
+            self._failure = error  # first: a log handler may raise
             logger.exception("thread of transactions ended")
-            self._failure = error
 
     def _wait(self) -> bool:
         with self._changed:

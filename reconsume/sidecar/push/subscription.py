@@ -135,8 +135,8 @@ class PushSubscription:
             self._wrong = None
         except Exception as error:
             own = isinstance(error, ReconsumeError)  # its text is complete
-            logger.error("group %s: push cannot start: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
             self._wrong, self._cannot_start = str(error) if own else repr(error), True
+            logger.error("group %s: push cannot start: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
 
     def _register(self) -> None:
         for topic, tags in (self._settings.topics or dict.fromkeys(self._routes, "*")).items():

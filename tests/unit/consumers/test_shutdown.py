@@ -141,3 +141,18 @@ def test_a_shutdown_waits_until_a_start_in_another_thread_has_given_up(monkeypat
     consumer.shutdown()
     starting.join()
     assert steps == ["given up", "closed"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_error_that_ended_a_consumer_is_told_though_a_log_handler_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends() -> None:
+        raise KafkaRefused("not allowed")
+
+    def raises(*_: object) -> None:
+        raise OSError("a log handler")
+
+    monkeypatch.setattr("reconsume.consumers.push_consumer.logger.exception", raises)
+    consumer = PushConsumer("departures")
+    begun(consumer, Loop(ends))
+    with pytest.raises(KafkaRefused, match="not allowed"):
+        consumer.shutdown()
