@@ -121,6 +121,7 @@ class LoopBuilder:
         conf = consumer_settings(of_user, self.settings.client_id) | {
             "group.id": self.settings.group,
             "enable.auto.commit": False,
+            "enable.partition.eof": False,  # each end would be logged as an error
             "auto.offset.reset": "error",
         }
         if conf.get("group.protocol") != "consumer":

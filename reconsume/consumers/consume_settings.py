@@ -172,7 +172,7 @@ def kafka_settings(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> tu
     strategy = checked.get("partition.assignment.strategy", "cooperative-sticky")
     if strategy != "cooperative-sticky":
         raise IllegalSetting(f"partition.assignment.strategy {strategy!r}: only cooperative-sticky, or group.protocol")
-    for forbidden in ("group.id", "enable.auto.commit"):
+    for forbidden in ("group.id", "enable.auto.commit", "on_commit"):
         if forbidden in checked:
             raise IllegalSetting(f"{forbidden} is set by the consumer itself; leave it out of conf")
     return checked, None if reset is None else reset in _BEGINNING

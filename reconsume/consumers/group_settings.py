@@ -10,7 +10,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.process.settings import SERVERS, check_servers
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import shown, type_name
+from reconsume.delay_levels.foreign_values import of_type, shown, type_name
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -53,10 +53,15 @@ def is_off(value: Any) -> bool:
 def client_conf(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> dict[str, Any]:
     """Return a copy of a program's librdkafka settings, with the address of Kafka.
 
+    confluent-kafka (2.16) lets `default.topic.config` win over all other settings, so it is merged before they are
+    checked.
+
     Raises:
         IllegalSetting: as `checked_conf`, or the address is illegal or differs from one in `conf`.
     """
     checked = checked_conf(conf)
+    of_topics = of_type(checked.pop("default.topic.config", None), "default.topic.config", Mapping, type(None))
+    checked = checked_conf(checked | dict(of_topics or {}))
     for name in SERVERS & checked.keys():
         if checked.pop(name) != bootstrap_servers:
             raise IllegalSetting(f"conf has {name}, which has no effect there; use the argument bootstrap_servers")

@@ -14,6 +14,7 @@ import pytest
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.testing import InMemoryKafka
 
 
 def listener(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
@@ -116,6 +117,13 @@ def test_a_bad_level_table_is_refused(table: str) -> None:
         ({"partition.assignment.strategy": "range"}, r"'range': only cooperative-sticky, or group\.protocol"),
         ({"group.id": "other"}, r"group\.id is set by the consumer itself"),
         ({"enable.auto.commit": True}, r"enable\.auto\.commit is set by the consumer itself"),
+        ({"on_commit": print}, r"on_commit is set by the consumer itself"),
+        ({"default.topic.config": {"enable.auto.commit": True}}, r"enable\.auto\.commit is set by the consumer itself"),
+        (
+            {"default.topic.config": {"auto.offset.reset": "none"}},
+            r"auto\.offset\.reset 'none': use earliest or latest",
+        ),
+        ({"default.topic.config": "smallest"}, r"default\.topic\.config must be a Mapping or None, got str"),
         ({"transactional.id": "mine"}, r"transactional\.id is set by reconsume itself"),
         ({"enable.idempotence": "0"}, r"enable\.idempotence must be on"),
         ({"stats_cb": "print"}, r"stats_cb must be a function, got str"),
@@ -125,6 +133,18 @@ def test_a_bad_level_table_is_refused(table: str) -> None:
 def test_a_kafka_setting_that_would_break_a_guarantee_is_refused(conf: dict[Any, Any], why: str) -> None:
     with pytest.raises(IllegalSetting, match=why):
         PushConsumer("departures", conf=conf)
+
+
+def test_a_start_in_default_topic_config_is_the_consumers(caplog: pytest.LogCaptureFixture) -> None:
+    """confluent-kafka would let it win over the `auto.offset.reset` that the consumer needs."""
+    conf = {"default.topic.config": {"auto.offset.reset": "smallest"}, "enable.partition.eof": True}
+    with InMemoryKafka() as kafka:
+        kafka.produce("flights", b"UA1545")
+        consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, conf=conf)
+        assert not {"default.topic.config", "auto.offset.reset"} & consumer._settings.conf.keys()
+        consumer.subscribe("flights").register_message_listener(listener).start()
+        assert [call.message.body for call in kafka.settle()] == [b"UA1545"]
+    assert "consuming flights" not in caplog.text, "the end of a partition is no error"
 
 
 @pytest.mark.rule("TN-01")
