@@ -92,7 +92,8 @@ class AppClient:
     async def _connect(self, seconds: float) -> Http1Connection:
         loop, within = asyncio.get_running_loop(), min(_CONNECT_SECONDS, seconds / 2)
         host, port = self._url.hostname or "", self._url.port or (80 if self._tls is None else 443)
-        tls, name = (None, None) if self._tls is None else (self._tls.context(), host)
+        tls = None if self._tls is None else self._tls.context()
+        name = None if tls is None else host
         try:
             async with asyncio.timeout(within):
                 if self._unix_socket is not None:

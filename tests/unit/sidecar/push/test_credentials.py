@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_a_certificate_that_is_replaced_is_shown_to_the_app(tmp_path: Path) -> N
     async def run() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=trusted)
         url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
-        files = {"ca_file": tmp_path / "app.pem", "cert_file": certificate, "key_file": key}
+        files: dict[str, Any] = {"ca_file": tmp_path / "app.pem", "cert_file": certificate, "key_file": key}
         client = AppClient(PushSettings(group="g", topics={"t": "*"}, url=url, **files))
         assert not isinstance(await client.send("POST", REQUEST, 5), AppAnswer), "the app does not know the old one"
         replace("new", "pem")
