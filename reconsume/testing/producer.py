@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from operator import index
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -18,6 +18,8 @@ from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Unw
 
 _Report = Callable[[KafkaError | None, Message], object]
 _SLICE_SECONDS: Final = 0.05
+_CLOSED: Final = "Producer has been closed"
+"""The message of confluent-kafka."""
 
 
 class GroupMetadata(NamedTuple):
@@ -41,6 +43,13 @@ class InMemoryProducer(InMemoryClient, Producer):
         self._transaction: list[tuple[Unwritten, _Report | None]] = []
         self._offsets: list[tuple[GroupMetadata, list[tuple[Partition, Commit]]]] = []
         self._refused: KafkaError | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __len__(self) -> int:
         return self._unreported
@@ -60,6 +69,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         headers: Any = None,
     ) -> None:
         """Write a record, or keep it until the transaction commits."""
+        self._require_open()
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")  # the message of confluent-kafka
         record = Unwritten(
@@ -91,6 +101,7 @@ class InMemoryProducer(InMemoryClient, Producer):
 
     def poll(self, timeout: float = -1) -> int:
         """Call the delivery callbacks; outside the test's thread, wait for something to report."""
+        self._require_open()
         with self._cluster.changed:
             if not self._reports and self._cluster.driver != threading.get_ident():
                 self._cluster.changed.wait(LONGEST_WAIT_SECONDS if timeout < 0 else min(timeout, LONGEST_WAIT_SECONDS))
@@ -122,19 +133,21 @@ class InMemoryProducer(InMemoryClient, Producer):
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Do nothing: every produced record is stored already."""
+        del in_queue, in_flight, blocking
+        self._require_open()
 
     def close(self) -> bool:
-        """Call the remaining delivery callbacks."""
-        self.flush(0)
+        """Call the remaining delivery callbacks; the producer refuses every further call."""
+        if not self._closed:
+            self.flush(0)
+            self._closed = True
         return True
 
     def init_transactions(self, timeout: float = -1) -> None:  # noqa: ARG002
         """Take over the transactional id from its previous owner."""
-        assert self._id is not None
+        identity, ids = self._require_transactional(), self._cluster.transactional_ids
         with self._cluster.changed:
-            self._epoch = self._cluster.transactional_ids[self._id] = (
-                self._cluster.transactional_ids.get(self._id, 0) + 1
-            )
+            self._epoch = ids[identity] = ids.get(identity, 0) + 1
 
     def begin_transaction(self) -> None:
         """Begin a transaction; its records are invisible until the commit."""
@@ -149,6 +162,7 @@ class InMemoryProducer(InMemoryClient, Producer):
         timeout: float = -1,  # noqa: ARG002
     ) -> None:
         """Commit these offsets with the records."""
+        self._require_transactional()
         offsets = [((one.topic, one.partition), Commit(one.offset, one.metadata or "")) for one in positions]
         self._offsets.append((group_metadata, offsets))
 
@@ -170,6 +184,7 @@ class InMemoryProducer(InMemoryClient, Producer):
 
     def abort_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
         """Discard the transaction."""
+        self._require_transactional()
         for record, report in self._transaction:
             self._report(report, KafkaError(KafkaError._PURGE_QUEUE, "the transaction was aborted"), as_message(record))
         self._end()
@@ -179,8 +194,19 @@ class InMemoryProducer(InMemoryClient, Producer):
         self._offsets.clear()
         self._in_transaction = False
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+
+    def _require_transactional(self) -> str:
+        self._require_open()
+        if self._id is None:
+            code = KafkaError._NOT_CONFIGURED  # noqa: SLF001 - confluent-kafka names it so
+            raise KafkaException(KafkaError(code, "transactions need a transactional.id"))
+        return self._id
+
     def _require_latest(self) -> None:
-        if self._id is not None and self._cluster.transactional_ids.get(self._id) != self._epoch:
+        if self._cluster.transactional_ids.get(self._require_transactional()) != self._epoch:
             raise KafkaException(
                 KafkaError(KafkaError._FENCED, "another producer has the transactional id", fatal=True)
             )
