@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
@@ -11,7 +11,7 @@ from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
 from reconsume.operations.dead_letters import Filter
 from reconsume.operations.jobs.selection import JobDraft, check_draft, job_filter
-from reconsume.operations.points_in_time import parse_point_in_time
+from reconsume.operations.points_in_time import parse_point_in_time, point_in_time
 from reconsume.operations.record_address import RecordAddress
 
 FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
@@ -44,6 +44,15 @@ class FilterForm:
         """Return the query of an address with the same filter."""
         return {name: getattr(self, name) for name in FIELDS if getattr(self, name)}
 
+    def at(self, now_ms: float) -> Self:
+        """Return the same filter with moments in place of ages, so that it means the same later.
+
+        Raises:
+            IllegalSetting: an invalid moment.
+        """
+        texts = {name: text for name in ("since", "until") if (text := getattr(self, name))}
+        return replace(self, **{name: _moment(name, text, now_ms) for name, text in texts.items()})
+
     def wanted(self, now_ms: float) -> Filter:
         """Return the filter with checked values.
 
@@ -63,6 +72,14 @@ class FilterForm:
             state=self.state or None,
             label=self.label or None,
         )
+
+
+def _moment(name: str, text: str, now_ms: float) -> str:
+    milliseconds = parse_point_in_time(name, text, now_ms)
+    try:
+        return point_in_time(milliseconds)
+    except OverflowError:
+        return text  # the last hours of the year 9999, west of Greenwich
 
 
 def job_draft(

@@ -67,7 +67,9 @@ class JobPages:
         """Show the plan of a job on all dead letters that match a filter; changes nothing."""
         group = group_of(request)
         require(request, ConsoleRole.OPERATOR, group)
-        form, kind = FilterForm.of(request.query_params), _kind(request.query_params.get("kind", "resend"))
+        # The form to create the job may be sent much later, and is about the same dead letters.
+        form = FilterForm.of(request.query_params).at(self._clock())
+        kind = _kind(request.query_params.get("kind", "resend"))
         plan = self._cluster.plan_job(self._draft(kind, group, form))
         content = self._content(group, kind, plan) | {"form": form}
         return self._renderer.page(request, "job_plan.html", content)

@@ -25,8 +25,8 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     "all_resend": ("Resend all that match…", "重发全部匹配的死信…"),
     "all_resolve": ("Resolve all that match…", "关闭全部匹配的死信…"),
     "dry_run": (
-        "This is a dry run: nothing has changed. The job will not include later dead letters.",
-        "这是试运行，尚未作任何更改。此后产生的死信不计入任务。",
+        "This is a dry run: nothing has changed. The job takes the dead letters of its creation, and no later ones.",
+        "这是试运行，尚未作任何更改。任务只处理创建时已有的死信，不计入之后产生的死信。",
     ),
     "plan_count": ("match", "匹配"),
     "plan_of_index": (

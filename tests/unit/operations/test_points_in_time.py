@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.points_in_time import parse_point_in_time
+from reconsume.operations.points_in_time import parse_point_in_time, point_in_time
 
 NOW = 1_795_377_600_000.5
 """2026-11-22 20:00 UTC."""
@@ -22,6 +24,11 @@ NOW = 1_795_377_600_000.5
 )
 def test_a_time_or_how_long_ago(text: str, before_now_ms: int) -> None:
     assert parse_point_in_time("--since", text, NOW) == int(NOW) - before_now_ms
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_a_moment_is_read_as_it_is_written(milliseconds: int) -> None:
+    assert parse_point_in_time("--since", point_in_time(milliseconds), NOW) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["1960-01-01", "1969-12-31 23:59:59.999"])

@@ -44,6 +44,16 @@ def test_all_that_match_are_shown_before_a_job_is_created(
     assert "the gateway is back" in page.words
 
 
+def test_a_job_takes_the_time_of_its_dry_run_whenever_the_form_is_sent(browser: Browser, cluster: FakeCluster) -> None:
+    form = browser.get("/groups/departures/job?kind=resend&since=2h&until=2026-11-22+19:59").seen.form("/jobs")
+    moments = {"since": "2026-11-22T18:00:00.000+00:00", "until": "2026-11-22T19:59:00.000+00:00"}
+    assert moments.items() <= dict(form.fields).items()
+    browser.send(form)
+    [job] = cluster.jobs.values()
+    assert (job.spec.wanted.since_ms, job.spec.wanted.until_ms) == (NOW - 7_200_000, NOW - 60_000)
+    assert browser.get("/groups/departures/job?kind=resend&until=9999-12-31T23:59:59-23:59").status == 200
+
+
 def test_a_job_takes_more_than_a_million_dead_letters(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
