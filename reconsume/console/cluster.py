@@ -212,6 +212,10 @@ class ConsoleCluster:
         """Return the current state of a job."""
         return show_job(self._cluster, name)
 
+    def now_ms(self) -> float:
+        """Return the time by the brokers' clock, which the progress of jobs carries."""
+        return self._cluster.clock()
+
     def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:
         """Pause, resume or cancel a job; `wish` is a key of `WISHES`."""
         return self._changed(WISHES[wish](self._cluster, name, by=by, why=why))

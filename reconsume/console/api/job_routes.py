@@ -73,20 +73,20 @@ def add_job_routes(
     def job_create(request: Request, asked: AskedJob) -> ShownJob:
         """Create a job; a console or `reconsume jobs run` runs it."""
         caller = require(request, ConsoleRole.OPERATOR, asked.group)
-        return shown_job(changes.create_job(caller.name, draft(request, asked), asked.why), clock())
+        return shown_job(changes.create_job(caller.name, draft(request, asked), asked.why), cluster.now_ms())
 
     @api.get("/jobs/{name}")
     def job(request: Request, name: str) -> ShownJob:
         """A job with its current progress."""
         found = cluster.job(name)
         require(request, ConsoleRole.VIEWER, found.spec.group)
-        return shown_job(found, clock())
+        return shown_job(found, cluster.now_ms())
 
     @api.post("/jobs/{name}/wish")
     def job_wish(request: Request, name: str, asked: AskedWish) -> ShownJob:
         """Pause, resume or cancel a job."""
         caller = require(request, ConsoleRole.OPERATOR, cluster.job(name).spec.group)
-        return shown_job(changes.steer_job(caller.name, name, asked.wish, asked.why), clock())
+        return shown_job(changes.steer_job(caller.name, name, asked.wish, asked.why), cluster.now_ms())
 
 
 def _draft(asked: AskedJob, now_ms: float, label_rules: Mapping[str, str]) -> JobDraft:

@@ -166,7 +166,7 @@ class JobPages:
         """Show a job with its progress."""
         job = self._cluster.job(request.path_params["name"])
         require(request, ConsoleRole.VIEWER, job.spec.group)
-        content = {"job": job, "status": job.status(self._clock()), "group": job.spec.group}
+        content = {"job": job, "status": job.status(self._cluster.now_ms()), "group": job.spec.group}
         return self._renderer.page(request, "job.html", content)
 
     async def wish(self, request: Request) -> Response:

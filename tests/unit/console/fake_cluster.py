@@ -164,6 +164,9 @@ class FakeCluster(ConsoleCluster):
             raise IllegalSetting(f"job {name!r} does not exist")
         return self.jobs[name]
 
+    def now_ms(self) -> float:
+        return NOW
+
     def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:
         job = self.job(name)
         event = JobEvent(NOW, by, "run" if wish == "resume" else wish, why)

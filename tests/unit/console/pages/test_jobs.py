@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.wire.jobs.job_records import JobProgress
 from reconsume.delay_levels.wire.quarantine import Quarantined
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
-from tests.support.consoles import Browser, basic
+from tests.support.consoles import Browser, basic, console_settings, running_console
 from tests.unit.console.fake_cluster import LETTERS, NOW, FakeCluster, letter, running_over
 
 XSS = '"><script>alert(1)</script>'
@@ -82,6 +84,16 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(browser: Browser, cluster: Fak
     ended = browser.get(f"/jobs/{name}").seen
     assert ("cancelled" in ended.words, [one for one in ended.forms if "wish" in one.action]) == (True, [])
     assert [one.wish for one in cluster.jobs[name].events] == ["pause", "run", "cancel"]
+
+
+def test_a_clock_that_is_ahead_of_the_brokers_does_not_stop_a_job(cluster: FakeCluster) -> None:
+    with running_console(console_settings(Settings()), cluster, clock=lambda: NOW + 60_000) as browser:
+        browser.send(browser.get("/groups/departures/job?kind=resend").seen.form("/jobs"))
+        [name] = cluster.jobs
+        cluster.jobs[name] = replace(cluster.jobs[name], progress=JobProgress("here"), beat_ms=NOW)
+        assert "running" in browser.get("/jobs").seen.words
+        assert "running" in browser.get(f"/jobs/{name}").seen.words
+        assert json.loads(browser.get(f"/api/v1/jobs/{name}").text)["status"] == "RUNNING"
 
 
 @pytest.mark.parametrize(
