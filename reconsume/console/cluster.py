@@ -19,7 +19,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, Recon
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
-from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
+from reconsume.operations.dead_letter_index.pages import cursor_in_kafka, indexed_page, is_index_cursor
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.groups_file import change_group
@@ -155,6 +155,8 @@ class ConsoleCluster:
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
         """Return dead letters, newest first, from the index or, if it lacks the group, from Kafka."""
         index = self._index_of(group)
+        if index is None and before is not None and is_index_cursor(before):
+            before = cursor_in_kafka(self._cluster, group, before)
         if index is None or (before is not None and not is_index_cursor(before)):
 
             def takes(one: DeadLetterRecord) -> bool:

@@ -12,7 +12,7 @@ from reconsume.bridge.process.environment import cache_folder
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.dead_letter_index.letters import IndexDamaged
-from reconsume.operations.dead_letter_index.pages import indexed_page, is_index_cursor
+from reconsume.operations.dead_letter_index.pages import cursor_in_kafka, indexed_page, is_index_cursor
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import Filter, Page, read_page
 
@@ -44,6 +44,8 @@ def current_page(
                     return indexed_page(store, group, topic, wanted, before, limit), True
             except (sqlite3.DatabaseError, IndexDamaged):
                 pass  # recreated at this moment
+    if before and is_index_cursor(before):
+        before = cursor_in_kafka(cluster, group, before)
     return read_page(cluster, group, wanted, before=before, limit=limit), False
 
 

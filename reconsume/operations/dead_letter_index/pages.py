@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.operations.dead_letter_index.letters import IndexedLetter, LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, find_partitions
 from reconsume.operations.record_address import RecordAddress
 
 _CURSOR: Final = re.compile(r"i([0-9]{1,18}):([0-9]{1,10}):([0-9]{1,18})", re.ASCII)
@@ -37,13 +38,7 @@ def indexed_page(
     Raises:
         IllegalSetting: `before` is not the `older` of a page.
     """
-    key = None
-    if before is not None:
-        match = _CURSOR.fullmatch(before)
-        if match is None:
-            raise IllegalSetting(f"{before[:80]!r} is not the end of a page; leave it out to start with the newest")
-        stored_ms, partition, offset = map(int, match.groups())
-        key = DeadLetterKey(topic, partition, offset, stored_ms)
+    key = None if before is None else _parse_cursor(topic, before)
     conditions = LetterFilter.of(group, wanted)
     found = store.find(conditions, limit=limit + 1, before=key)
     records = [_record(one) for one in found[:limit]]
@@ -52,6 +47,29 @@ def indexed_page(
     is_all = before is None and older is None
     matching = len(records) if is_all else store.count(conditions)
     return Page(records, store.count(LetterFilter(group=group)), older, matching)
+
+
+def cursor_in_kafka(cluster: Cluster, group: str, before: str) -> str:
+    """Return the cursor with which `read_page` continues behind a page of the index; both have the same order.
+
+    Raises:
+        IllegalSetting: `before` is not the `older` of a page of the index.
+        TopicNotReady: the group has no dead-letter topic.
+    """
+    last, admin = _parse_cursor(cluster.names.dead_letter(group), before), cluster.admin
+    partitions = find_partitions(cluster, group)
+    # Of letters of the same millisecond, those of lower partitions are older.
+    until, behind = (admin.offsets_at(partitions, last.stored_ms + more) for more in (0, 1))
+    heads = {where[1]: (behind if where[1] < last.partition else until)[where] for where in partitions}
+    return ",".join(f"{number}:{head}" for number, head in (heads | {last.partition: last.offset}).items())
+
+
+def _parse_cursor(topic: str, before: str) -> DeadLetterKey:
+    match = _CURSOR.fullmatch(before)
+    if match is None:
+        raise IllegalSetting(f"{before[:80]!r} is not the end of a page; leave it out to start with the newest")
+    stored_ms, partition, offset = map(int, match.groups())
+    return DeadLetterKey(topic, partition, offset, stored_ms)
 
 
 def _record(one: IndexedLetter) -> DeadLetterRecord:

@@ -200,6 +200,8 @@ def test_a_page_comes_from_a_consoles_index_while_that_has_everything(
         assert ([one.place for one in older.records], from_index) == (everything[2:], True)
         resolve(here.cluster, group, [FIRST], by="bob", why="no such flight")
         assert shown() == (everything, False)
+        older, from_index = current_page(here.cluster, group, Filter(), before=page.older, limit=2)
+        assert ([one.place for one in older.records], from_index) == (everything[2:], False)
         index.look()
         assert shown() == (everything, True)
         lane = TopicPartition(here.settings.names.dead_letter(group), 0, 1)

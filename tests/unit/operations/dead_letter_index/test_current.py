@@ -36,6 +36,34 @@ class _Admin:
         return {where: (self._start if earliest else 3) if where[0] == TOPIC else 0 for where in asked}
 
 
+class _Letters(_Admin):
+    """Three partitions with a letter in each millisecond from 1,000 on."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 3)
+
+    def offsets_at(self, asked: Iterable[tuple[str, int]], stored_ms: int) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(asked, stored_ms - 1_000)
+
+
+def test_a_page_of_the_index_is_gone_on_with_in_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    asked: list[str] = []
+
+    def read_page(*_: object, before: str, **__: object) -> Page:
+        asked.append(before)
+        return Page([], 0, None)
+
+    monkeypatch.setattr(current, "read_page", read_page)
+    cluster: Any = Cluster(Settings())
+    cluster.__dict__["admin"] = _Letters()
+    found = current_page(cluster, "departures", Filter(), before="i1002:1:2")
+    assert (found, asked) == ((Page([], 0, None), False), ["0:3,1:2,2:2"])
+
+
 @pytest.mark.parametrize(("start", "from_index"), [(0, True), (2, False)])
 def test_an_index_with_letters_that_kafka_has_deleted_is_not_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, from_index: bool
