@@ -28,14 +28,16 @@ def current_page(
 ) -> tuple[Page, bool]:
     """Return a page of a group's dead letters, and whether it is from the index.
 
-    The page is from the index if that has exactly the group's records in Kafka, else from Kafka.
+    The page is from the index if that has exactly the group's records in Kafka, else from Kafka. A text is searched in
+    Kafka, because the index has no stack traces.
 
     Raises:
         IllegalSetting: `before` is not the `older` of a page.
         TopicNotReady: the group has no dead-letter topic.
         KafkaNotReachable: no answer.
     """
-    store = None if before and not is_index_cursor(before) else _index_of(cluster.settings)
+    may_be_indexed = wanted.text is None and (not before or is_index_cursor(before))
+    store = _index_of(cluster.settings) if may_be_indexed else None
     if store is not None:
         with store:
             try:
