@@ -30,8 +30,11 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "plan_count": ("match", "匹配"),
     "plan_of_index": (
-        "Counted by the index. The job leaves out messages that have a newer dead letter or were resent before.",
-        "由索引统计；任务会排除已有更新死信或已重发过的消息。",
+        (
+            "Counted by the index, which has causes and no stack traces. The job searches both, and leaves out "
+            "messages that have a newer dead letter or were resent before."
+        ),
+        "由索引统计，索引只含原因、不含堆栈；任务两者都查，并排除已有更新死信或已重发过的消息。",
     ),
     "plan_acted": ("would be changed", "将被处理"),
     "hour": ("Hour", "小时"),
