@@ -32,7 +32,7 @@ from reconsume.console.web.assets import htmx, icon, style
 from reconsume.console.web.faults import Refusal, status_of
 from reconsume.console.web.guard import API, ConsoleGuard
 from reconsume.console.web.rendering import Renderer
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed
 
 _TOLD: Final = frozenset({400, 401, 403, 404, 405, 413, 421, 500, 503})
 """Statuses with their own text."""
@@ -141,6 +141,8 @@ def _text(error: Exception, status: int, method: str, path: str) -> str:
         return "error_job"
     if status == _NOT_NOW and isinstance(error, Refusal):
         return "error_ending"
+    if status == _NOT_NOW and not isinstance(error, KafkaNotReachable | SendBackFailed):
+        return "error_busy"  # Kafka has answered: another process was quicker, or the index is damaged
     return f"error_{status if status in _TOLD else 500}"
 
 

@@ -84,7 +84,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "reload_on": ("Reload every 5 s", "每 5 秒重新加载"),
     "quarantine": ("Quarantine", "隔离区"),
     "as_of": ("As of", "截至"),
-    "trouble": ("Kafka does not answer. These figures are old:", "Kafka 没有响应，以下为旧数据："),
+    "trouble": ("The last reading failed, so these figures are old:", "最近一次读取失败，以下为旧数据："),
     "pending_title": ("Just started", "刚刚启动"),
     "pending": ("The console reads the installation for the first time.", "控制台正在首次读取部署状态。"),
     "spark": ("New dead letters by hour, last 24 h", "最近 24 小时每小时新增死信"),
@@ -246,6 +246,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "error_421": ("This console does not answer to this name.", "本控制台不接受以该主机名访问。"),
     "error_500": ("Unexpected error. The console's log has the details.", "意外错误，详情见控制台日志。"),
     "error_503": ("Kafka did not answer. Wait, then reload this page.", "Kafka 没有响应，请稍候再刷新本页。"),
+    "error_busy": ("This is not possible at the moment. Try again.", "目前无法完成，请重试。"),
     "error_ending": ("The console is stopping. Try again when it is back.", "控制台正在停止，请稍后再试。"),
     "error_back": ("To the overview", "返回概览"),
 }

@@ -17,7 +17,9 @@ from reconsume.delay_levels.errors import (
     KafkaRefused,
     SubscriptionGroupNotExist,
     TopicNotReady,
+    WriterReplaced,
 )
+from reconsume.operations.dead_letter_index.letters import IndexDamaged
 from reconsume.operations.dead_letters import Filter
 from tests.support.consoles import Browser, basic
 from tests.support.schema_registry import running_registry
@@ -287,6 +289,8 @@ def test_with_hidden_values_pages_show_sizes_alone(cluster: FakeCluster) -> None
     ("error", "status", "why"),
     [
         (KafkaNotReachable("listing the topics: no answer from Kafka"), 503, "Kafka did not answer"),
+        (WriterReplaced("another process has begun to do the same"), 503, "not possible at the moment"),
+        (IndexDamaged("the index is filled again"), 503, "not possible at the moment"),
         (KafkaRefused("reading: no right to use the topic"), 403, "You may not do this"),
         (TopicNotReady("no topic that starts with reconsume."), 404, "This does not exist"),
         (SubscriptionGroupNotExist("not registered"), 404, "This does not exist"),

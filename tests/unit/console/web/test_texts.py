@@ -20,7 +20,7 @@ from reconsume.operations.lives.message_life import DELIVERED, DIED, WAITED
 HERE = Path(console.__path__[0])
 TEMPLATES = sorted(HERE.glob("templates/*.html"))
 BY_NUMBER = {f"error_{status}" for status in (400, 401, 403, 404, 405, 413, 421, 500, 503)}
-IN_CODE = {"from_now", "ago", "units", "error_job", "error_ending"}
+IN_CODE = {"from_now", "ago", "units", "error_job", "error_ending", "error_busy"}
 DECODED = {"as_json", "as_text", "as_avro", "as_protobuf", "as_json_schema", "as_hex"}
 
 
