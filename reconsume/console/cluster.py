@@ -148,8 +148,8 @@ class ConsoleCluster:
         return "" if self._index is None else self._index.trouble
 
     def causes(self, group: str) -> CauseCounts | None:
-        """Return causes of a group's open dead letters; None if the index lacks the group."""
-        index = self._index_of(group)
+        """Return causes of a group's open dead letters; None while the index is incomplete."""
+        index = self._complete_index()
         return None if index is None else CauseCounts.of(index.store, group)
 
     def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:

@@ -93,6 +93,16 @@ def test_a_list_from_kafka_shows_the_same_causes_as_one_from_the_index(monkeypat
             assert console.page("departures", wanted).records == found
 
 
+def test_a_group_without_dead_letters_is_shown_without_asking_kafka() -> None:
+    settings = Settings(bootstrap_servers="127.0.0.1:9")
+    with DeadLetterStore() as store:
+        index = DeadLetterIndex(Cluster(settings), store, CauseLabels())
+        console = ConsoleCluster(settings, index)
+        assert console.causes("departures") is None, "the page asks Kafka"
+        index.is_complete = True
+        assert console.causes("departures") == (0, [])
+
+
 def test_a_plan_from_the_index_has_its_hours_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_MOST_PLANNED", 0)
     monkeypatch.setattr(cluster, "jobs_topic", lambda _cluster: "")

@@ -104,6 +104,8 @@ def test_older_ones_of_the_index_are_a_link_away(browser: Browser, cluster: Fake
 def test_a_group_without_open_letters(browser: Browser, cluster: FakeCluster) -> None:
     cluster.store = DeadLetterStore()
     assert "This group has no open dead letters." in browser.get("/groups/departures").seen.words
+    cluster.report = status_of_groups(departures=0)
+    assert "This group has no dead letters." in browser.get("/groups/departures").seen.words
 
 
 def test_a_letter_shows_the_life_of_its_message_and_letters_of_its_cause(
