@@ -34,11 +34,11 @@ LETTER: Final = (
 )
 STATE: Final = "state, at_ms, by, why, job, newer"
 SUPERSEDE: Final = (
-    'UPDATE letters INDEXED BY by_message SET state = ? WHERE message_id = ? AND "group" = ? AND state = ? AND EXISTS ('
-    "SELECT 1 FROM letters AS newer INDEXED BY by_message "
-    'WHERE newer.message_id = letters.message_id AND newer."group" = letters."group" AND '
-    "(newer.stored_ms, newer.partition, newer.offset) > (letters.stored_ms, letters.partition, letters.offset))"
+    'UPDATE letters INDEXED BY by_message SET state = ?1 WHERE message_id = ?2 AND "group" = ?3 AND state = ?4 AND '
+    "(stored_ms, partition, offset) < (SELECT stored_ms, partition, offset FROM letters INDEXED BY by_message "
+    'WHERE message_id = ?2 AND "group" = ?3 ORDER BY stored_ms DESC, partition DESC, offset DESC LIMIT 1)'
 )
+"""The newest is looked for once, because a program may give the same id to all its messages."""
 ALL_GROUPS: Final = """
     SELECT min("group") FROM letters
     UNION ALL

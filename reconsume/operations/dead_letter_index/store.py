@@ -204,7 +204,8 @@ class DeadLetterStore:
             map(letter_row, added),
         )
         # The newest dead letter of a message counts, however it was resent.
-        database.executemany(SUPERSEDE, ((SUPERSEDED, one.message_id, one.group, OPEN) for one in added))
+        messages = {(one.message_id, one.group) for one in added}
+        database.executemany(SUPERSEDE, ((SUPERSEDED, *message, OPEN) for message in messages))
         database.executemany(
             f"UPDATE letters SET ({STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
             "WHERE topic = ? AND partition = ? AND offset = ? AND stored_ms = ?",

@@ -216,6 +216,23 @@ def test_a_file_is_gone_on_with_and_made_anew_where_it_cannot_be_read(tmp_path: 
         assert store.progress() == {}
 
 
+def test_many_letters_with_the_id_of_one_message_hold_up_no_others() -> None:
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with DeadLetterStore() as store:
+        store._database.set_progress_handler(count, 10_000)
+        for first in (0, 1_000):
+            filled(store, *(letter(first + number, message_id="same") for number in range(1_000)))
+        store._database.set_progress_handler(None, 0)
+        assert steps < 100, "ten thousand steps each: a look at every letter for each of them takes thousands"
+        assert offsets(store, LetterFilter(state="OPEN")) == [1_999]
+
+
 def test_an_index_on_a_full_disk_is_in_memory(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # a stand-in: no file of more than 100 bytes
