@@ -23,7 +23,7 @@ _FIELDS: Final = (
 
 
 class IndexDamaged(ReconsumeError):
-    """The file of the index is damaged; the process that fills it begins again."""
+    """The index cannot be read: its file is damaged, and the process that fills it begins again, or its disk fails."""
 
 
 class IndexFull(ReconsumeError):

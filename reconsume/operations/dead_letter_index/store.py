@@ -308,12 +308,20 @@ class DeadLetterStore:
         return [Counted(str(value), *numbers) for value, *numbers in rows]
 
     def _counted(self, query: str, values: Iterable[Any]) -> list[Any]:
-        with self._locked(self._counting):
+        with _translated(), self._locked(self._counting):
             return self._counts.execute(query, tuple(values)).fetchall()
 
     def _rows(self, query: str, values: Iterable[Any]) -> list[Any]:
-        with self._locked(self._lock):
+        with _translated(), self._locked(self._lock):
             return self._database.execute(query, tuple(values)).fetchall()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise IndexDamaged(f"the index of dead letters cannot be read ({error}); look at its disk") from error
 
 
 def _lock_file(file: Path) -> int | None:

@@ -267,6 +267,17 @@ def test_a_file_that_is_damaged_inside_says_so_and_is_emptied(
         assert (offsets(filled(store, letter(7)), LetterFilter()), store.is_damaged) == ([7], False)
 
 
+def test_an_index_that_cannot_be_read_says_so_and_stays() -> None:
+    with DeadLetterStore() as store:
+        filled(store, letter(0))
+        store._database.set_progress_handler(lambda: 1, 1)  # a stand-in for a disk: SQLite gives the query up
+        for ask in (lambda: store.find(LetterFilter()), lambda: store.open_by_group(0)):
+            with pytest.raises(IndexDamaged, match="cannot be read"):
+                ask()
+        store._database.set_progress_handler(None, 0)
+        assert (offsets(store, LetterFilter()), store.is_damaged) == ([0], False)
+
+
 def test_a_full_index_says_so_and_stays_as_it_is(tmp_path: Path) -> None:
     with DeadLetterStore(tmp_path / "i", max_mib=1) as store:
         first = filled(store, letter(0))
