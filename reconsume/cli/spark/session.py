@@ -35,12 +35,12 @@ _MODULES: Final = """<ivy-module version="2.0">
 </ivy-module>
 """
 """The connector's dependencies beyond the jars of pyspark."""
+_EVERYWHERE: Final = {"spark.sql.session.timeZone": "UTC"}
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
     # Spark's default of 200 is for clusters: on one machine most partitions would be empty, at a cost.
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",
@@ -96,7 +96,8 @@ def open_session(progress: Progress, chosen: SparkChoice, *, sends: bool = True)
     jars = connector_jars(java, progress) if is_local else None
     progress("starting Spark" if is_local else f"starting Spark on {chosen.master}")
     once = {"spark.task.maxFailures": "1", "spark.speculation": "false"}
-    ours = (_LOCAL | _places() if is_local else {}) | (once if sends and not runs_tasks_once(chosen.master) else {})
+    ours = _EVERYWHERE | (_LOCAL | _places() if is_local else {})
+    ours |= once if sends and not runs_tasks_once(chosen.master) else {}
     settings: dict[str, Any] = ours | chosen.settings
     builder = SparkSession.builder.master(chosen.master).appName("reconsume").config(map=settings)
     # Spark creates a folder named artifacts in the current folder, which may not be writable.

@@ -1,0 +1,31 @@
+"""The session that a command asks Spark for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reconsume.cli.spark import session
+from reconsume.cli.spark.options import SparkChoice
+
+ZONE = "spark.sql.session.timeZone"
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, master: str, settings: dict[str, str]) -> dict[str, Any]:
+    """The settings of a session for this master."""
+    monkeypatch.setattr(SparkSession.builder, "_options", {})
+    monkeypatch.setattr(session, "use_java", lambda: Path("java"))
+    monkeypatch.setattr(session, "connector_jars", lambda *_: None)
+    monkeypatch.setattr(session, "configure", lambda builder, **_: SimpleNamespace(getOrCreate=lambda: builder))
+    builder: Any = session.open_session(lambda _: None, SparkChoice(master, None, settings, {}))
+    return dict(builder._options)
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://cluster"])
+def test_times_without_an_offset_are_in_utc_on_each_master(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    assert asked(monkeypatch, master, {})[ZONE] == "UTC"
+    assert asked(monkeypatch, master, {ZONE: "Europe/Paris"})[ZONE] == "Europe/Paris"
