@@ -48,18 +48,34 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     ),
     # Py4j names a call and no cause in Java if no answer comes.
     (r"\AAn error occurred while calling [\w.$]+\Z", SparkFailed, _ENDED),
+    # S3 and Azure also say "not authorized", of a folder.
+    (
+        r"AccessDenied\b|not authorized to perform|AccessControlException",
+        IllegalSetting,
+        "the storage refused; Spark and its executors must be allowed to read and to write the folder",
+    ),
+    (
+        r"No space left on device|Disk quota exceeded",
+        SparkFailed,
+        "a disk is full: that of the output, or of spark.local.dir (TMPDIR) on a machine of Spark",
+    ),
+    (
+        r"OutOfMemoryError|spark\.driver\.maxResultSize",
+        SparkFailed,
+        "Spark needs more memory, such as --spark-option spark.driver.memory=4g, on a cluster also its executors",
+    ),
     (
         r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",
         IllegalSetting,
         "the checkpoint in the stream's folder cannot be read; {checkpoint}",
     ),
     (
-        r"AuthenticationException|SSL handshake failed",
+        r"kafka\.common\.errors\.\w*AuthenticationException|SSL handshake failed",
         KafkaLoginFailed,
         "the brokers do not accept the login, or Spark not their certificate; check [kafka] and -X, else kafka.sasl.*",
     ),
     (
-        r"AuthorizationException|not authorized",
+        r"kafka\.common\.errors\.\w*AuthorizationException|Not authorized to access",
         KafkaRefused,
         "Kafka refused; needed are Read on the topics and on groups spark-kafka-*, for a replay Write on DELAY.0s",
     ),
