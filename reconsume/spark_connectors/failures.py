@@ -27,6 +27,11 @@ _ENDED: Final = (
 )
 _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     (
+        r"No FileSystem for scheme|hadoop\.fs\.\S+ not found|NoClassDefFoundError: (?:software|com)/a(?:maz|zure)",
+        IllegalSetting,
+        "this Spark has no jars for the storage of the folder; add them to spark.jars.packages, see docs/spark.md",
+    ),
+    (
         r"Failed to find data source: kafka|DATA_SOURCE_NOT_FOUND|NoClassDefFoundError|NoSuchMethodError",
         IllegalSetting,
         "this Spark session has no Kafka connector that fits it; build it with configure(builder), see docs/spark.md",

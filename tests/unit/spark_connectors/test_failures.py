@@ -59,6 +59,20 @@ def test_a_failure_of_spark_is_one_of_ours_and_keeps_what_java_said(text: str, k
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        ': org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "abfss"',
+        ": java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+        "java.lang.NoClassDefFoundError: software/amazon/awssdk/core/exception/SdkException",
+        "java.lang.NoClassDefFoundError: com/azure/storage/blob/BlobClient",
+    ],
+)
+def test_a_storage_whose_jars_are_missing_is_not_a_missing_connector(text: str) -> None:
+    with pytest.raises(IllegalSetting, match="has no jars for the storage"), explained("the ledger cannot be read"):
+        raise Py4JError(text)
+
+
+@pytest.mark.parametrize(
     "error",
     [
         ConnectionRefusedError(111, "Connection refused"),
