@@ -49,6 +49,9 @@ REFUSED = {
     "config.management.port=1": "config.management has a value of its own: set scheduler.managementPort",
     "config.scheduler.instance_id=a": "config.scheduler.instance_id would be the same for all workers",
     "existingConfigMap=mine,config.topic_prefix=a.": "existingConfigMap replaces config",
+    "kafka.bootstrapServers=,existingConfigMap=mine,sidecar.inject.policy.enabled=true": (
+        "sidecars do not read existingConfigMap: set kafka.bootstrapServers, and kafka.security where it needs a login"
+    ),
     "kafka.security.protocol=SASL_SSL": "name the Secret with the login in kafka.security.sasl.existingSecret",
     "kafka.security.tls.keys.cert=a": "kafka.security.tls.keys.cert and key go together",
     "scheduler.terminationGracePeriodSeconds=29": "a worker may need 30 s to finish its transaction",

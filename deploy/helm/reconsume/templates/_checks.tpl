@@ -6,6 +6,9 @@
 {{- if and (not $values.kafka.bootstrapServers) (not $values.existingConfigMap) -}}
 {{- $wrong = append $wrong "kafka.bootstrapServers is empty: set it to host:port of your brokers, or name a settings file with existingConfigMap" -}}
 {{- end -}}
+{{- if and $values.sidecar.inject.policy.enabled (not $values.kafka.bootstrapServers) -}}
+{{- $wrong = append $wrong "sidecars do not read existingConfigMap: set kafka.bootstrapServers, and kafka.security where it needs a login" -}}
+{{- end -}}
 {{- if and $values.kafka.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]+(,[^\\s,]+:[0-9]+)*$" $values.kafka.bootstrapServers)) -}}
 {{- $wrong = append $wrong (printf "kafka.bootstrapServers is %q: write host:port, comma-separated" $values.kafka.bootstrapServers) -}}
 {{- end -}}
