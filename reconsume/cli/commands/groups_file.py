@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.admin import WantedTopic
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm
-from reconsume.cli.output import print_json, print_line
+from reconsume.cli.output import print_json, print_line, tell
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.levels import DelayLevels
@@ -48,6 +48,9 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
     changes_nothing = plan.is_empty(delete=delete) and not topics
     if changes_nothing or not as_json:
         _show(plan, topics, delete=delete, as_json=as_json)
+    elif not yes:
+        for line in _lines(plan, topics, delete=delete):
+            tell(line)  # for the person who is asked; standard output has the JSON alone
     if changes_nothing:
         return
     if not confirm("Apply this?", yes=yes):
@@ -86,6 +89,11 @@ def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_j
     if as_json:
         print_json(_as_json(plan, topics, delete=delete))
         return
+    for line in _lines(plan, topics, delete=delete):
+        print_line(line)
+
+
+def _lines(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool) -> list[str]:
     lines = [f"+ topic {one.name}, {one.partitions} partitions" for one in topics]
     lines += [changed_line("for all", plan.system)] if plan.system else []
     lines += going_down(plan.wanted.system) if plan.system else []
@@ -95,8 +103,7 @@ def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_j
     lines += [f"{'-' if delete else ' '} group {name}{unlisted}" for name in plan.unlisted]
     if plan.is_empty(delete=delete) and not topics:
         lines.append("nothing changes")
-    for line in lines:
-        print_line(line)
+    return lines
 
 
 def changed_line(what: str, changes: Iterable[Change]) -> str:
