@@ -27,7 +27,8 @@ _ROLES: Final = {
     "scheduler": "Scheduler workers, on `/metrics` of their management address, with `process_*` of the process",
     "consumer": "Consumers, where the program serves its registry (see [hooks](hooks.md))",
     "sidecar": "Sidecars, on `/metrics` of their management address",
-    "console": "Consoles, on `/metrics` of their management address, with `process_*` of the process",
+    "console": "Consoles, on `/metrics` of their management address, with `reconsume_build_info`, and `process_*` of "
+    "the process",
 }
 _CARDINALITY: Final = f"""\
 ## How many time series
