@@ -64,6 +64,12 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return settings
 
 
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a process that must not read its user's settings, such as those of the demo."""
+    kept = {_PREFIX + name for name in _OTHER_USES - {"CONFIG"}}
+    return {name: value for name, value in environment.items() if not name.startswith(_PREFIX) or name in kept}
+
+
 def _is_kubernetes_service(name: str, value: str) -> bool:
     return (
         bool(_KUBERNETES_SERVICE.fullmatch(name))

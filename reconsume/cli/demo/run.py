@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any, Final
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.kafka.clients import make_producer, produce_patiently
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.environment import without_settings
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.topics.topics import install
@@ -112,7 +114,13 @@ def _scheduler(bootstrap_servers: str, number: int) -> Iterator[None]:
     ]
     with (
         tempfile.TemporaryFile() as log,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT) as worker,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=without_settings(os.environ),
+        ) as worker,
     ):
         try:
             _wait_until_ready(f"http://{management}/readyz", worker)
@@ -211,7 +219,12 @@ def _reconcile_into(report: Path, bootstrap_servers: str) -> dict[str, Any]:
     with (
         working("reconciling with Spark"),
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=without_settings(os.environ),
         ) as run,
     ):
         try:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from reconsume.bridge.process.environment import without_settings
+
 _END_SECONDS: Final = 60.0
 
 
@@ -50,7 +52,11 @@ class UnderTest:
         guard = (sys.executable, "-P", "-m", "reconsume.cli.broker.guard", "--exec", str(os.getpid()))
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*guard, *self.command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                [*guard, *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=without_settings(os.environ),
             )
 
     def kill(self) -> None:

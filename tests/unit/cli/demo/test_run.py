@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -45,3 +46,26 @@ def test_a_reconcile_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: py
     with pytest.raises(ReconsumeError, match="the reconciliation failed"):
         run._reconcile_in_spark("127.0.0.1:9")
     assert list(tmp_path.iterdir()) == []
+
+
+def scheduler(_folder: Path) -> None:
+    with run._scheduler("127.0.0.1:9", 1):
+        pass
+
+
+def reconcile(folder: Path) -> None:
+    run._reconcile_into(folder / "report.html", "127.0.0.1:9")
+
+
+@pytest.mark.parametrize("start", [scheduler, reconcile])
+def test_the_demo_does_not_read_the_settings_of_the_users_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[[Path], None]
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nenv > "{tmp_path}/environment"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("RECONSUME_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(ReconsumeError):
+        start(tmp_path)
+    assert "RECONSUME_KAFKA_SECURITY_PROTOCOL" not in (tmp_path / "environment").read_text()

@@ -43,3 +43,17 @@ def test_it_is_the_program_itself_that_is_killed_and_its_log_that_stays(tmp_path
         assert one.log.read_text().startswith(f"{one.pid}\n")
     finally:
         one.kill()
+
+
+def test_a_process_does_not_read_the_settings_of_the_users_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONSUME_BOOTSTRAP_SERVERS", "production:9092")
+    monkeypatch.setenv("RECONSUME_CONFIG", "/etc/reconsume.toml")
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    program = "import os; print(*sorted(name for name in os.environ if name.startswith('RECONSUME_')))"
+    one = UnderTest("one", [sys.executable, "-c", program], tmp_path)
+    one.start()
+    wait_until(lambda: one.has_ended, 30, "the process has ended")
+    one.kill()
+    assert one.log.read_text() == "RECONSUME_CACHE_DIR\n"
