@@ -138,6 +138,13 @@ def test_a_link_to_a_runbook_is_one_that_a_browser_opens(folder: str) -> None:
     assert 'metrics.prometheusRule.runbookUrl is "docs/runbooks/": write an address' in wrong.stderr
 
 
+def test_a_release_without_workers_does_not_page_for_their_absence() -> None:
+    rules = from_chart("scheduler.enabled=false")["groups"][0]["rules"]
+    assert {one["alert"] for one in rules} == set(NAMES) - {"ReconsumeSchedulerAbsent"}
+    overrides = "metrics.prometheusRule.overrides.ReconsumeSchedulerAbsent.for=10m"
+    assert from_chart("scheduler.enabled=false", overrides)["groups"][0]["rules"] == rules
+
+
 def test_an_override_of_no_alert_is_refused() -> None:
     wrong = "metrics.prometheusRule.overrides.ReconsumeOverDue.threshold=5"
     run = helm_template("minimal", "metrics.prometheusRule.enabled=true", wrong)
