@@ -21,6 +21,8 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 
 _GRACE_SECONDS: Final = 2.0
 """Extra time, because librdkafka's own timeouts may be a little late."""
+_TRIES: Final = 2
+"""The group may have been created, or loaded, between the two requests."""
 _MEMBER_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -30,21 +32,22 @@ def listed_members(client: Any, group: str, seconds: float, doing: str) -> set[s
     Args:
         client: the `AdminClient`, which must live until this returns.
         group: the group; without one on any broker the set is empty.
-        seconds: the limit of each of up to two requests.
+        seconds: the limit of each of up to four requests.
         doing: the beginning of error messages.
 
     Raises:
-        KafkaNotReachable: no answer, or the coordinator has loaded the group only now.
+        KafkaNotReachable: no answer, or answers that contradict each other.
         KafkaException: a request failed.
     """
-    for one in client.list_groups(group, timeout=seconds):
-        if one.id == group:
-            names = (_MEMBER_ID.fullmatch(member.id or "") for member in one.members)
-            return one.error or {name[1] for name in names if name}
-    try:
-        listed = client.list_consumer_groups(request_timeout=seconds).result(seconds + _GRACE_SECONDS)
-    except TimeoutError:
-        raise KafkaNotReachable(f"{doing}: librdkafka has not answered") from None
-    if any(one.group_id == group for one in listed.valid):
-        raise KafkaNotReachable(f"{doing}: the coordinator has just loaded the group")
-    return listed.errors[0] if listed.errors else set()
+    for _ in range(_TRIES):
+        for one in client.list_groups(group, timeout=seconds):
+            if one.id == group:
+                names = (_MEMBER_ID.fullmatch(member.id or "") for member in one.members)
+                return one.error or {name[1] for name in names if name}
+        try:
+            listed = client.list_consumer_groups(request_timeout=seconds).result(seconds + _GRACE_SECONDS)
+        except TimeoutError:
+            raise KafkaNotReachable(f"{doing}: librdkafka has not answered") from None
+        if not any(one.group_id == group for one in listed.valid):
+            return listed.errors[0] if listed.errors else set()
+    raise KafkaNotReachable(f"{doing}: the brokers do not agree whether it exists")

@@ -104,7 +104,7 @@ class Offsets(Protocol):
     """Looks offsets up."""
 
     def leaderless(self, topics: Iterable[str], /) -> set[Partition]:
-        """Return the partitions with unknown offsets."""
+        """Return the partitions without a leader."""
 
     def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
         """Return the offset after the last committed record."""

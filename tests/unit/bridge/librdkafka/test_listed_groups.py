@@ -86,7 +86,7 @@ def test_members_are_those_that_the_coordinator_tells(
         Listing([], listed=(GROUP,)),
         Listing([], errors=None),
     ],
-    ids=["it describes no group", "it lists no group", "it has just loaded it", "no answer"],
+    ids=["it describes no group", "it lists no group", "the answers differ", "no answer"],
 )
 def test_a_coordinator_that_does_not_tell_them_is_no_group_without_members(
     monkeypatch: pytest.MonkeyPatch, client: Listing
@@ -94,6 +94,12 @@ def test_a_coordinator_that_does_not_tell_them_is_no_group_without_members(
     monkeypatch.setattr(listed_groups, "_GRACE_SECONDS", -admin._ANSWER_SECONDS)
     with pytest.raises(KafkaNotReachable, match="looking at the members of group flights"):
         admin_of(monkeypatch, client).member_names(GROUP)
+
+
+def test_a_group_that_is_created_meanwhile_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, answers = Listing([], listed=(GROUP,)), [[], described("one")]
+    monkeypatch.setattr(client, "list_groups", lambda *_, **__: answers.pop(0))
+    assert admin_of(monkeypatch, client).member_names(GROUP) == {"one"}
 
 
 def test_a_missing_right_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
