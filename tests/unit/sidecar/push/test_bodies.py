@@ -55,7 +55,7 @@ def test_an_app_that_asks_for_a_retry_is_heard_however_it_writes_it(body: bytes,
     assert judge(answer, Profile.NATIVE, size=1, now_ms=0, policy=lambda: TABLE).meaning is Meaning.RETRY
 
 
-@pytest.mark.parametrize("body", [b"<html>" + b"x" * BODY_LIMIT, b"", b"{ok}", gzip.compress(b"ok")])
+@pytest.mark.parametrize("body", [b"<html>" + b"x" * BODY_LIMIT, b"", b"{ok}", gzip.compress(b"ok")], ids=range(4))
 def test_any_other_answer_with_200_is_a_success(body: bytes) -> None:
     answer = answer_of(200, {"content-encoding": "gzip"}, body[:BODY_LIMIT])
     assert judge(answer, Profile.NATIVE, size=1, now_ms=0, policy=lambda: TABLE).meaning is Meaning.ACK
