@@ -33,5 +33,5 @@ def catchable(callback: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_catchable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings with such callbacks."""
-    return {name: catchable(one) if callable(one) else one for name, one in settings.items()}
+    """Return a client's settings with such callbacks; its logger is an object."""
+    return {name: catchable(one) if callable(one) and name != "logger" else one for name, one in settings.items()}
