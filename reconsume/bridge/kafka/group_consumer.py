@@ -160,10 +160,7 @@ class GroupConsumer:
             if error.args[0].code() != KafkaError._NO_OFFSET:
                 logger.warning("%s", translate(error, "committing offsets"))
             return points.keys()
-        refused = {(one.topic, one.partition): one.error for one in answers if one.error is not None}
-        for where, refusal in refused.items():
-            logger.warning("%s", translate(refusal, f"committing offsets of {names_of([where])}"))
-        return refused.keys()
+        return _refused(answers, "committing offsets")
 
     def restore(self, points: Mapping[Partition, Commit]) -> None:
         """Commit offsets again that the group's coordinator has lost.
@@ -173,15 +170,16 @@ class GroupConsumer:
         Raises:
             ReconsumeError: it failed otherwise.
         """
+        offsets = [TopicPartition(*where, *point) for where, point in points.items()]
         try:
-            self._consumer.commit(
-                offsets=[TopicPartition(*where, *point) for where, point in points.items()], asynchronous=False
-            )
+            answers = self._consumer.commit(offsets=offsets, asynchronous=False) or ()
         except KafkaException as error:
             failure = translate(error, f"restoring offsets of {names_of(points)}")
             if not is_rebalance(error.args[0]):
                 raise failure from error
             logger.warning("%s", failure)
+        else:
+            _refused(answers, "restoring offsets")
 
     def first_and_end(self, where: Partition, seconds: float) -> tuple[int, int]:
         """Return the first kept offset of a partition, and its end.
@@ -247,6 +245,14 @@ class GroupConsumer:
 def names_of(partitions: Iterable[Partition]) -> str:
     """Return partitions as text for the log."""
     return ", ".join(f"{topic}-{partition}" for topic, partition in partitions) or "none"
+
+
+def _refused(answers: Iterable[TopicPartition], doing: str) -> Collection[Partition]:
+    """Log and return the partitions that were refused, although Kafka took others."""
+    refused = {(one.topic, one.partition): one.error for one in answers if one.error is not None}
+    for where, refusal in refused.items():
+        logger.warning("%s", translate(refusal, f"{doing} of {names_of([where])}"))
+    return refused.keys()
 
 
 def _places(given: Iterable[TopicPartition]) -> list[Partition]:
