@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
@@ -75,6 +77,9 @@ class Consumer(DerivedConsumer):
         self._settings = settings
         self._retry_topic = settings.retry_topic
         self._client = SendBackClient(settings)
+        # confluent-kafka's consumer ends with its last reference, and so must ours.
+        self._at_last = weakref.finalize(self, _end, self._client)
+        self._at_last.atexit = False
         self._changed_assignment = False
         self._ownership = Ownership()
         self._stale_records = StaleRecords(super().seek, from_end=not settings.starts_at_beginning)
@@ -330,7 +335,13 @@ class Consumer(DerivedConsumer):
         try:
             super().close()
         finally:
+            self._at_last.detach()
             self._client.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _end(client: SendBackClient) -> None:
+    """Close the client in a thread of its own: this runs in a garbage collection, which must not wait."""
+    threading.Thread(target=client.close, name="reconsume-end", daemon=True).start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from reconsume.consumers import Consumer
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.testing import InMemoryKafka
+from tests.support.waiting import wait_until
 
 
 def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
@@ -26,3 +29,19 @@ def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
             consumer.close()
         with pytest.raises(SendBackFailed, match="the consumer is closed"):
             consumer.send_message_back(polled)
+
+
+def followers() -> int:
+    return sum(one.name == "reconsume-groups" for one in threading.enumerate())
+
+
+def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_of_ours() -> None:
+    """As confluent-kafka's does; a program may make another one after each error."""
+    with InMemoryKafka() as kafka:
+        before = followers()
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"})
+        consumer.subscribe(["flights"])
+        assert followers() == before + 1
+        del consumer
+        gc.collect()
+        wait_until(lambda: followers() == before, 30, "its thread has ended")
