@@ -33,7 +33,7 @@ class SignInPages:
     def begin(self, request: Request) -> Response:
         """Redirect to the provider."""
         try:
-            return self._sign_in.begin(request.query_params.get("next", "/"))
+            return self._sign_in.begin(request)
         except SignInFailed as error:
             raise Refusal(_UNAUTHORIZED, str(error)) from None
 

@@ -31,8 +31,9 @@ _ATTEMPT: Final = "reconsume-sign-in"
 _SESSION: Final = "reconsume-session"
 _ATTEMPT_SECONDS: Final = 600
 _STATE_CHARACTERS: Final = 16
-_LONGEST_PATH: Final = 2_000
-"""Browsers drop a cookie of more than 4,096 bytes."""
+_LONGEST_PATH: Final = 600
+_MOST_ATTEMPTS: Final = 5
+"""Further attempts replace them: proxies refuse requests whose cookies have more than 8 KiB together."""
 _SHORTEST_KEY: Final = 32
 
 
@@ -92,14 +93,18 @@ class SignIn:
         """Return the token in a person's forms, which another site cannot know."""
         return hmac.digest(self._forms_key, f"forms\n{caller.name}".encode(), "sha256").hex()
 
-    def begin(self, path: str) -> Response:
-        """Send a browser to the provider.
+    def begin(self, request: Request) -> Response:
+        """Send a browser to the provider; it returns to the path in `next`.
 
         Raises:
             SignInFailed: the provider does not answer, or none is set.
         """
+        path = request.query_params.get("next", "/")
         address, attempt = self._must_have_provider().begin(path if _is_path(path) else "/")
         response = RedirectResponse(address, 303)
+        others = [one for one in request.cookies if one.startswith(self._name(_ATTEMPT))]
+        for one in others if len(others) >= _MOST_ATTEMPTS else ():
+            self._forget(response, one)
         until_ms = self._clock() + _ATTEMPT_SECONDS * 1000
         kept = sign(self._key, _ATTEMPT, asdict(attempt), until_ms)
         self._set(response, _cookie_of(attempt.state), kept, _ATTEMPT_SECONDS)
@@ -124,13 +129,13 @@ class SignIn:
         content = {"name": identity.name, "teams": sorted(identity.teams & known)}
         session = sign(self._key, _SESSION, content, self._clock() + self._session_ms)
         self._set(response, _SESSION, session, int(self._session_ms / 1000))
-        response.delete_cookie(cookie, secure=self._is_secure, httponly=True, samesite="lax")
+        self._forget(response, cookie)
         return response
 
     def end(self) -> Response:
         """Forget a session."""
         response = RedirectResponse(SIGNED_OUT, 303)
-        response.delete_cookie(self._name(_SESSION), secure=self._is_secure, httponly=True, samesite="lax")
+        self._forget(response, self._name(_SESSION))
         return response
 
     def _must_have_provider(self) -> OidcProvider:
@@ -145,6 +150,9 @@ class SignIn:
     def _name(self, cookie: str) -> str:
         """Return the cookie's name; browsers accept this prefix only over TLS from this host."""
         return f"__Host-{cookie}" if self._is_secure else cookie
+
+    def _forget(self, response: Response, name: str) -> None:
+        response.delete_cookie(name, secure=self._is_secure, httponly=True, samesite="lax")
 
     def _set(self, response: Response, cookie: str, value: str, seconds: int) -> None:
         # Lax: the return from the provider begins on another site.
