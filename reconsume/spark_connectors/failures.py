@@ -90,6 +90,8 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
         "no broker answered Spark; check the bootstrap servers, which its executors must reach too",
     ),
 )
+_OWN: Final = re.compile(r"^reconsume(?:\.\w+)*\.(\w+): (.+)", re.MULTILINE)
+"""The end of a traceback in the text of a stream's error: a batch of the stream runs in Python."""
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?((?:[\w$]+\.)+[\w$]+(?:Exception|Error)[^\n]*)", re.MULTILINE)
 
 
@@ -118,6 +120,9 @@ def explained(what: str, checkpoint: str = "go on with a new folder, what was re
 
 
 def _meaning(what: str, checkpoint: str, text: str) -> ReconsumeError:
+    if own := _OWN.findall(text):
+        kinds = {kind.__name__: kind for _, kind, _ in _KNOWN}
+        return kinds.get(own[-1][0], SparkFailed)(f"{what}: {own[-1][1]}")
     causes = list(dict.fromkeys(match[1][:300] for match in _CAUSE.finditer(text)))
     told = "\n  ".join(causes[-3:] or [text.strip()[:600]])
     for pattern, kind, meaning in _KNOWN:

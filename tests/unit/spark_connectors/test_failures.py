@@ -91,6 +91,21 @@ def test_a_lost_connection_means_that_spark_ended(error: Exception) -> None:
         raise error
 
 
+def test_what_a_batch_of_a_stream_says_of_itself_is_told() -> None:
+    """Py4j hands an error of Python on as the text of its traceback, and Spark puts its own around it."""
+    why = "spark.task.maxFailures is 4; start Spark with spark.task.maxFailures=1"
+    text = (
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. "
+        "Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+        '  File "/x/pyspark/sql/utils.py", line 165, in call\n    raise e\n'
+        '  File "/x/checkpoint/reconsume/spark_connectors/replay/stream.py", line 78, in replay_batch\n'
+        f"reconsume.delay_levels.errors.IllegalSetting: {why}\n\nSQLSTATE: 39000"
+    )
+    with pytest.raises(IllegalSetting) as raised, explained("the stream nightly stopped; run it again"):
+        raise PySparkException(text)
+    assert str(raised.value) == f"the stream nightly stopped; run it again: {why}"
+
+
 def test_other_errors_pass() -> None:
     with pytest.raises(KeyError), explained("x"):
         raise KeyError("mine")
