@@ -164,7 +164,7 @@ class TopicMaker:
                 refused[one.topic] = error
         outcomes = self._admin.create_all(topics) if topics else {}
         refused |= {topic: told for topic, told in outcomes.items() if isinstance(told, ReconsumeError)}
-        if refused:
+        if any(isinstance(one, KafkaRefused) for one in refused.values()):
             self._facts = None
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}

@@ -147,9 +147,13 @@ def test_an_unregistered_group_keeps_no_other_group_from_its_topic() -> None:
             return dict.fromkeys(topics, 1)
 
     named = [NamedTopic(TopicNames().retry(group), "retry", group) for group in ("known", "gone")]
-    outcomes = Making().maker.make_for_groups(named, groups)
+    cluster = Making()
+    cluster.brokers = 3
+    outcomes = cluster.maker.make_for_groups(named, groups)
     assert (made, outcomes[named[0].topic]) == ([named[0].topic], 1)
     assert isinstance(outcomes[named[1].topic], SubscriptionGroupNotExist)
+    cluster.brokers, cluster.now = 2, 60_000.0
+    assert cluster.replicas == 3, "the cluster has refused nothing"
 
 
 def test_an_explicit_replication_factor_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
