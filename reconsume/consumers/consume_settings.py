@@ -12,6 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final
 
+from reconsume.bridge.kafka.clients import clock_of
 from reconsume.consumers.group_settings import GroupSettings, client_conf
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
@@ -109,11 +110,12 @@ def checked_settings(given: Mapping[str, Any]) -> ConsumeSettings:
         if hopeless:
             raise IllegalSetting("dead_letter_on needs CLUSTERING, because a broadcasting consumer has no dead letters")
     maximum, store, table = given["max_reconsume_times"], given["offset_store"], given["delay_levels"]
+    where, timestamp = given["consume_from_where"], given["consume_timestamp"]
     return ConsumeSettings(
         group=group,
         names=names,
         conf=conf,
-        consume_from=ConsumeFrom.of(given["consume_from_where"], given["consume_timestamp"], from_beginning),
+        consume_from=ConsumeFrom.of(where, timestamp, from_beginning, clock_of(conf)),
         namespace=namespace,
         message_model=given["message_model"],
         offset_store=None if store is None else Path(store),

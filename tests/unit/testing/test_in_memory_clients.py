@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.bridge.kafka.clients import make_consumer
+from reconsume.consumers import ConsumeFromWhere, PushConsumer
 from reconsume.testing import InMemoryKafka
 
 FIRST = [TopicPartition("flights", 0, 0)]
@@ -157,3 +159,23 @@ def test_a_producer_reports_at_the_end_of_its_block(kafka: InMemoryKafka) -> Non
     with kafka.producer() as producer:
         producer.produce("flights", b"UA1545", on_delivery=lambda error, one: told.append((error, one.offset())))
     assert told == [(None, 0)]
+
+
+@pytest.mark.parametrize(
+    ("minutes_ago", "bodies"), [(None, [b"20", b"now"]), (50, [b"40", b"20", b"now"]), (10, [b"now"])]
+)
+def test_a_start_by_timestamp_is_by_the_clock_of_the_test(
+    kafka: InMemoryKafka, minutes_ago: int | None, bodies: list[bytes]
+) -> None:
+    for age in (60, 40, 20):
+        kafka.produce("flights", str(age))
+        kafka.advance(timedelta(minutes=20))
+    consumer = PushConsumer(
+        "departures",
+        bootstrap_servers=kafka.bootstrap_servers,
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+        consume_timestamp=None if minutes_ago is None else kafka.now - timedelta(minutes=minutes_ago),
+    )
+    consumer.subscribe("flights").register_message_listener(lambda _messages, _context: None).start()
+    kafka.produce("flights", "now")
+    assert [call.message.body for call in kafka.settle()] == bodies
