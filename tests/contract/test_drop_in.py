@@ -183,19 +183,16 @@ def test_a_callback_must_assign_as_the_strategy_does(world: World, strategy: str
     def wrong(consumer: Any, partitions: list[TopicPartition]) -> None:
         (consumer.incremental_assign if strategy == "range" else consumer.assign)(partitions)
 
-    codes = list[int]()
-
-    def refused() -> bool:
+    def refusal() -> int | None:
         try:
             consumer.poll(0.05)
         except KafkaException as error:
-            codes.append(error.args[0].code())
-        return bool(codes)
+            return int(error.args[0].code())
+        return None
 
     consumer = world.drop_in(group, {"partition.assignment.strategy": strategy})
     consumer.subscribe([topic], on_assign=wrong)
-    world.until(refused, "it is refused")
-    assert codes == [KafkaError._STATE]
+    assert world.until(refusal, "it is refused") == KafkaError._STATE
     consumer.close()
 
 

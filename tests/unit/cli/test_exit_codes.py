@@ -158,6 +158,9 @@ def test_standard_streams_may_be_closed() -> None:
 
 def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from reconsume.cli.entry import main; main()"
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"sys.path.insert(0, {str(tmp_path)!r}); from reconsume.cli.entry import main; main()"
+    )
     ended = subprocess.run([sys.executable, "-c", program, "status"], capture_output=True, check=False, timeout=60)
     assert (ended.returncode, ended.stderr) == (130, b"")

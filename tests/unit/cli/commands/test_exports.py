@@ -12,7 +12,7 @@ import pytest
 from tests.support.waiting import wait_until
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from reconsume.cli.commands import dlq, quarantine
 from reconsume.cli.main import main
@@ -24,6 +24,8 @@ def never_ending(*_args, **_options):
     yield
 
 
+# A shell starts commands in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 dlq._all = quarantine._matching = never_ending
 main()
 """
@@ -37,9 +39,12 @@ def test_an_export_that_is_ended_by_a_signal_leaves_no_file(
     file = tmp_path / "letters.jsonl"
     arguments = [sys.executable, "-c", PROGRAM, *command.split(), "--file", str(file)]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE) as export:
-        wait_until(file.with_suffix(".begun").exists, 60, "the export has begun")
-        assert file.exists()
-        export.send_signal(number)
-        _, told = export.communicate(timeout=60)
+        try:
+            wait_until(file.with_suffix(".begun").exists, 60, "the export has begun")
+            assert file.exists()
+            export.send_signal(number)
+            _, told = export.communicate(timeout=60)
+        finally:
+            export.kill()
     assert (export.returncode, told) == (128 + number, b"")
     assert not file.exists()
