@@ -194,14 +194,14 @@ class _Run:
         return None if self.since_ms is None else self.since_ms - _LOOK_BACK_MS - self.tables.longest_ms
 
     def pairs(self, kept: ExitStack) -> DataFrame:
-        """Return send-backs before `now_ms` and all deliveries in pairs, cached until `kept` is closed."""
+        """Return send-backs and deliveries in pairs, cached until `kept` is closed, and the inbox before `now_ms`."""
         source = self.source if self._from_ms is None else self.source.since(self._from_ms)
         records = read_records(source)
         size = records_to_read(source)
         if self.grown is not None:
             records = self.grown.with_open(records)
-        # The time of a producer's clock does not order records.
-        upstream = (F.col("side") == "arrived") | F.col("by_producer") | (F.unix_millis("appended") < self.now_ms)
+        # The time of a producer's clock does not order records. What the inbox held before then may be sent back later.
+        upstream = (F.col("side") != "inbox") | F.col("by_producer") | (F.unix_millis("appended") < self.now_ms)
         together = spread(records.where(upstream), size, "origin_message_id")
         attempts = self.keep(gather_attempts(together), kept)
         pairs = pair_attempts(attempts.where("NOT many"))

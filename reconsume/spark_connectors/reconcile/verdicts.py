@@ -50,10 +50,13 @@ class AttemptJudge:
         A quarantined record may be written again before the mark of its release is visible: `is_held` is whether an
         attempt has key and value of a record there.
 
-        A delivery after `now_ms` without a send-back belongs to a later send-back.
+        A send-back after `now_ms` is left for the next run, unless the inbox had it before. A delivery after `now_ms`
+        without a send-back belongs to a later send-back.
         """
         now = F.timestamp_millis(F.lit(self.now_ms))
-        later = _delivered() & ~_has("sent") & (F.col("arrived_appended") >= now)
+        later = F.when(_has("sent"), (F.col("sent_appended") >= now) & ~_has("inbox")).otherwise(
+            _delivered() & (F.col("arrived_appended") >= now)
+        )
         lateness = F.when(~_untimed(), _ms("arrived_appended") - _ms("sent_due"))
         judged = self.tables.with_policies(pairs.where(~F.coalesce(later, F.lit(False)) | _untimed()))
         judged = judged.withColumns({"outcome": self._outcome(), "lateness_ms": lateness})

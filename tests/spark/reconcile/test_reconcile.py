@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,23 @@ def test_a_window_tells_a_loss_that_was_sent_back_before_it(spark: SparkSession,
     committed = {prefix + "scheduler": ends}
     found = told(spark, lived.bootstrap_servers, prefix, since=since, committed=committed)
     assert found == {("LOST", *lost.attempt)}
+
+
+def test_what_left_the_inbox_when_the_run_ended_is_not_lost(spark: SparkSession, lived: Lived, taken: Copy) -> None:
+    """The schedulers' offsets are of later: they have passed the inbox, and the record waits on its delay topic."""
+    copy = Copy(taken.partitions, list(taken.records))
+    back = copy.of("RETRY.")[len(copy.of("RETRY.")) // 2]
+    copy.records.remove(back)
+    sent = copy.one("DELAY.", *back.attempt)
+    asked = sent.changed(topic="SEND_BACK", later_ms=-10, RECONSUME_TIME=b"%d" % (sent.attempt[2] - 1))
+    copy.records.append(replace(asked, partition=0))
+    prefix = write(lived.bootstrap_servers, copy)
+    # A copy is an hour earlier.
+    until = dt.datetime.fromtimestamp(sent.timestamp / 1_000 - 3_600, dt.UTC)
+    handled = [one for one in copy.records if one.topic.startswith("DELAY.") or one.topic == "SEND_BACK"]
+    ends = Counter((prefix + one.topic, one.partition) for one in handled)
+    committed = {prefix + "scheduler": ends}
+    assert told(spark, lived.bootstrap_servers, prefix, until=until, committed=committed) == set()
 
 
 def test_a_second_look_takes_only_what_seems_lost_to_all_executors(
