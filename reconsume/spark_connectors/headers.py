@@ -6,7 +6,7 @@ Everything is an expression that Spark compiles. Malformed headers give null, ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -21,47 +21,41 @@ class HeaderColumns:
     """The headers of a record by name; of duplicates the last counts.
 
     Args:
-        names: the names of all headers, the last first.
-        values: their values, in the same order.
-        places: columns with the known 1-based index of some names, 0 if missing. They save a search for each use.
+        headers: an array of (key string, value binary), or null.
+        names: a column with the names of all headers, the last first; by default it is part of each use.
+        places: columns with the known results of `place` for some names. They save a search for each use.
         numbers: columns with the known results of `count` or `integer` for some names.
         raws: columns with the known results of `raw` for some names.
     """
 
     def __init__(
         self,
-        names: Column,
-        values: Column,
+        headers: Column,
+        names: Column | None = None,
         places: Mapping[str, Column] | None = None,
         numbers: Mapping[str, Column] | None = None,
         raws: Mapping[str, Column] | None = None,
     ) -> None:
-        self._names = names
-        self._values = values
+        self._headers = headers
+        self._names = names_of(headers) if names is None else names
         self._places = dict(places or {})
         self._numbers = dict(numbers or {})
         self._raws = dict(raws or {})
 
-    @classmethod
-    def of(cls, headers: Column) -> Self:
-        """Read an array of (key string, value binary), or null."""
-        last_first = F.reverse(headers)
-        return cls(last_first["key"], last_first["value"])
-
     def has(self, name: str) -> Column:
         """Return whether a header of this name exists; a null value counts."""
-        return F.coalesce(self._place(name) > 0, F.lit(False))
+        return F.coalesce(self.place(name) > 0, F.lit(False))
 
     def place_from_end(self, name: str) -> Column:
         """Return 1 for the last header of the record, 2 for the one before it; null if the name is missing."""
-        return F.nullif(self._place(name), F.lit(0))
+        return F.nullif(self.place(name), F.lit(0))
 
     def raw(self, name: str) -> Column:
         """Return its bytes; null if it is missing or has no value."""
         if name in self._raws:
             return self._raws[name]
-        # Position 0 means missing, and `get` returns null for -1.
-        return F.get(self._values, (self._place(name) - 1).cast("int"))
+        # Of a missing header the place is 0, so the index is beyond the last one, for which `get` returns null.
+        return F.get(self._headers, (F.size(self._headers) - self.place(name)).cast("int"))["value"]
 
     def text(self, name: str) -> Column:
         """Return its text; bytes that are not UTF-8 become U+FFFD."""
@@ -87,7 +81,8 @@ class HeaderColumns:
         """Return its milliseconds since the epoch as a timestamp, else null."""
         return moment(self.integer(name))
 
-    def _place(self, name: str) -> Column:
+    def place(self, name: str) -> Column:
+        """Return 1 for the last header of the record, 2 for the one before it; 0 if the name is missing."""
         return self._places.get(name, F.array_position(self._names, name))
 
     def spoiled(self, name: str, wanted: Column) -> Column:
@@ -97,6 +92,14 @@ class HeaderColumns:
     def spoiled_text(self, name: str) -> Column:
         """Return the name, if the header exists and its value is null or not UTF-8; else null."""
         return F.when(self.has(name) & is_missing_text(self.raw(name)), F.lit(name))
+
+
+def names_of(headers: Column) -> Column:
+    """Return the names of an array of headers, the last first.
+
+    The names alone are reversed: with the whole array Spark would make a row object for each header, twice.
+    """
+    return F.reverse(headers["key"])
 
 
 def _is_written_so(number: Column, text: Column) -> Column:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from reconsume.delay_levels.wire import properties as p
 from reconsume.spark_connectors.dialects import dialect_of, foreign_columns
-from reconsume.spark_connectors.headers import HeaderColumns, moment, present_texts
+from reconsume.spark_connectors.headers import HeaderColumns, moment, names_of, present_texts
 from reconsume.spark_connectors.names import (
     decoded_name,
     delay_ms,
@@ -73,7 +73,6 @@ SCHEMA: Final = StructType([StructField(name, of_type) for name, of_type in _COL
 
 _POSITION: Final = r"\A[^/]+/[0-9]{1,10}/[0-9]{1,19}\z"
 _NAMES: Final = "_names"
-_VALUES: Final = "_values"
 _KIND: Final = "_kind"
 _NUMBER: Final = "_number"
 _UNIT: Final = "_unit"
@@ -131,38 +130,33 @@ def typed(
 def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[DataFrame, HeaderColumns]:
     """Return columns that several others need, and the headers that use them.
 
-    They are separate steps: as parts of each column they would be computed again each time.
+    They are one step of their own. In one step Spark computes equal parts once, such as the names of all headers and
+    each place; as parts of later columns they would be computed again each time, and each further step would copy what
+    it passes on.
     """
-    topic, last_first = F.col("topic"), F.reverse(F.col("headers"))
+    topic, headers = F.col("topic"), HeaderColumns(F.col("headers"))
     number, unit = duration_of(topic, topic_prefix)
-    raw = raw.withColumns(
-        {
-            _NAMES: last_first["key"],
-            _VALUES: last_first["value"],
-            _KIND: kind_of(topic, topic_prefix) if kind is None else F.lit(kind),
-            _NUMBER: number,
-            _UNIT: unit,
-            _GROUP_PART: F.coalesce(rest_of(topic, topic_prefix + "RETRY."), rest_of(topic, topic_prefix + "DLQ.")),
-        }
-    )
+    group_part = F.coalesce(rest_of(topic, topic_prefix + "RETRY."), rest_of(topic, topic_prefix + "DLQ."))
     places = {name: f"_at_{name}".replace(".", "_") for name in _TOLD}
-    found = {column: F.array_position(_NAMES, name) for name, column in places.items()}
-    # Spark pushes a filter below these steps, and computes each needed column again for every use; it pushes none below
-    # a nondeterministic column. (Spark 4 optimises `rand() >= 0` away.)
-    found[_VALUES] = F.when(F.spark_partition_id() >= 0, F.col(_VALUES))
-    raw = raw.withColumns(found)
-    names, values, at = F.col(_NAMES), F.col(_VALUES), {name: F.col(column) for name, column in places.items()}
-    headers = HeaderColumns(names, values, at)
     numbers = {name: f"_number_{name}" for name in _NUMBERS}
-    # So no later step needs the arrays, which each further step would copy for each record.
     raws = {name: f"_raw_{name}".replace(".", "_") for name in _TOLD}
     counts = (*_COUNTS, p.REPLAY_TIMES)
     raw = raw.withColumns(
-        {column: headers.count(name) if name in counts else headers.integer(name) for name, column in numbers.items()}
+        {
+            _KIND: kind_of(topic, topic_prefix) if kind is None else F.lit(kind),
+            _NAMES: names_of(F.col("headers")),
+            _NUMBER: number,
+            _UNIT: unit,
+            # Spark pushes a filter below this step, and computes each needed column again for every use; it pushes none
+            # below a nondeterministic column. (Spark 4 optimises `rand() >= 0` away.)
+            _GROUP_PART: F.when(F.spark_partition_id() >= 0, group_part),
+        }
+        | {column: headers.place(name) for name, column in places.items()}
         | {column: headers.raw(name) for name, column in raws.items()}
+        | {column: headers.count(name) if name in counts else headers.integer(name) for name, column in numbers.items()}
     )
-    found_numbers, found_raws = ({name: F.col(column) for name, column in made.items()} for made in (numbers, raws))
-    return raw, HeaderColumns(names, values, at, found_numbers, found_raws)
+    found = ({name: F.col(column) for name, column in made.items()} for made in (places, numbers, raws))
+    return raw, HeaderColumns(F.col("headers"), F.col(_NAMES), *found)
 
 
 def _with_foreign(columns: dict[str, Column], headers: HeaderColumns) -> dict[str, Column]:

@@ -69,9 +69,9 @@ def test_a_filter_stays_above_the_headers_that_are_taken_apart(
     delays = read_delays(spark, lived.bootstrap_servers, topic_prefix=lived.prefix)
     delays.where("target = '%RETRY%a' and attempt > 1").select("group").explain(extended=True)
     optimized = capsys.readouterr().out.split("== Optimized Logical Plan ==")[1].split("== Physical Plan ==")[0]
-    apart = optimized.index(" AS _names#")
+    apart = optimized.index(" AS _raw_REAL_TOPIC#")
     assert "Filter (" in optimized[:apart]
-    assert "_at_REAL_TOPIC" in optimized[optimized.index("Filter (") : apart]
+    assert "_raw_REAL_TOPIC" in optimized[optimized.index("Filter (") : apart]
     assert "Filter (" not in optimized[apart:]
 
 

@@ -65,7 +65,7 @@ def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     if plan.target == "origin" and (topics := _targets(source.spark, plan)):
         # There the copy is a message of its own; its headers have the identity from the plan.
         copies = read_messages(*at, topics, options=more)
-        given = HeaderColumns.of(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
+        given = HeaderColumns(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
         found = found.unionByName(copies.select("kind", "replay_id", given, F.col("topic").alias("real_topic")))
     return (
         found.where(F.col("replay_id") == plan.plan_id)

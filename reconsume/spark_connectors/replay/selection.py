@@ -105,7 +105,7 @@ def with_status(
 
 def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:
     """Replace `headers` by those to send: the user's unchanged, then reconsume's."""
-    stored = HeaderColumns.of(F.col("headers"))
+    stored = HeaderColumns(F.col("headers"))
 
     def is_ours(header: Column) -> Column:
         # A null key has unknown headers, which would be lost.

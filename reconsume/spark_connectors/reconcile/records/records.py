@@ -37,7 +37,7 @@ def read_records(source: TopicSource) -> DataFrame:
     A mark that closes a quarantined record is a row of the kind `released`: its `origin_message_id` is the position
     of that record, its `cause` the position that it went to, or `RESOLVED`.
     """
-    in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns.of(F.col("headers"))
+    in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns(F.col("headers"))
     resolved, went_to = headers.integer(QUARANTINE_RESOLVED), F.make_valid_utf8(F.col("value").cast("string"))
     # Computed first, or key, value and all headers would be copied from step to step. For records that are not in the
     # quarantine, which are nearly all, the last three are not computed.
