@@ -57,12 +57,7 @@ def read_records(source: TopicSource) -> DataFrame:
     # A record for an ordinary topic is a delayed message.
     goes_back = target.startswith(RETRY_PREFIX) | target.startswith(DLQ_PREFIX) | target.contains(_BROKEN)
     ours = ~upstream | target.isNull() | goes_back
-    return (
-        frame.where(ours)
-        .withColumn("damage", damage)
-        .withColumn("damage", F.when(_nowhere(), "REAL_TOPIC").otherwise(F.col("damage")))
-        .select(*_columns(source.names.prefix))
-    )
+    return frame.where(ours).withColumn("damage", damage).select(*_columns(source.names.prefix))
 
 
 def records_to_read(source: TopicSource) -> int | None:
@@ -81,7 +76,7 @@ def _nowhere() -> Column:
 
 
 def _columns(topic_prefix: str) -> list[Column]:
-    kind, damage = F.col("kind"), F.col("damage")
+    kind = F.col("kind")
     inbox = kind == "inbox"
     taken_in = inbox | ((kind == "quarantine") & F.col("source").startswith(topic_prefix + "SEND_BACK/"))
     # A record without an identity stays alone, and is paired by its contents.
@@ -108,7 +103,7 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.when(kind == "delay", F.col("target").startswith(DLQ_PREFIX)).otherwise(kind == "dead_letter").alias("dead"),
         _astray().alias("astray"),
         F.col("replay_id").isNotNull().alias("replayed"),
-        F.when(damage != "", damage).alias("damage"),
+        F.when(_nowhere(), "REAL_TOPIC").when(F.col("damage") != "", F.col("damage")).alias("damage"),
         F.col("stamp"),
         F.col("deliveries"),
         F.when(is_mark, F.col("went_to")).otherwise(cause).alias("cause"),
