@@ -67,7 +67,7 @@ class HeaderColumns:
             return self._numbers[name]
         text = self.raw(name).cast("string")
         number = text.try_cast("bigint")
-        return F.when(_is_written_so(number, text) | text.rlike(_INTEGER), number)
+        return F.when(is_written_so(number, text) | text.rlike(_INTEGER), number)
 
     def count(self, name: str) -> Column:
         """Return its number from 0 to 2147483647 as an int, else null."""
@@ -75,7 +75,7 @@ class HeaderColumns:
             return self._numbers[name]
         text = self.raw(name).cast("string")
         number = text.try_cast("int")
-        return F.when((_is_written_so(number, text) & (number >= 0)) | text.rlike(_COUNT), number)
+        return F.when(is_written_so(number, text) | text.rlike(_COUNT), number)
 
     def moment(self, name: str) -> Column:
         """Return its milliseconds since the epoch as a timestamp, else null."""
@@ -102,9 +102,16 @@ def names_of(headers: Column) -> Column:
     return F.reverse(headers["key"])
 
 
-def _is_written_so(number: Column, text: Column) -> Column:
-    """Return whether a text is the number as we write it; other spellings need a slower regular expression."""
-    return number.cast("string") == text
+def is_written_so(number: Column, text: Column) -> Column:
+    """Return whether a text is the number as we write it; other spellings need a slower regular expression.
+
+    A text as long as the number has digits holds nothing else: signs, zeros, spaces and fractions, which Spark reads
+    too, are longer. This makes no text of the number. It is not true for negative numbers and those of 19 digits.
+    """
+    powers = F.array(*(F.lit(10**exponent).cast("bigint") for exponent in range(19)))
+    digits = F.octet_length(text)
+    has_digits = (number >= F.get(powers, digits - 1)) & (number < F.get(powers, digits))
+    return F.coalesce((text == "0") | has_digits, F.lit(False))
 
 
 def is_missing_text(raw: Column) -> Column:
