@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.rules.durations import LONGEST_MS
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.spark_connectors.headers import is_written_so
 
 KINDS: Final = {
     "delay": r"DELAY\..*",
@@ -26,7 +27,8 @@ POSITION: Final = r"\A[A-Za-z0-9._-]{1,249}/[0-9]{1,9}/[0-9]{1,18}\z"
 
 _PLAIN: Final = r"\A[A-Za-z0-9-]*\z"
 _WRONG_UNDERSCORE: Final = r"_[0-9A-F]{2}|\.5F(?![0-9A-F]{2})"
-_DURATION: Final = r"\A(0|[1-9][0-9]{0,10})(ms|s|m|h|d)\z"
+_NUMBERS_END: Final = 10**11
+"""Durations have at most eleven digits."""
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NEXT_UNIT: Final = {"ms": 1_000, "s": 60, "m": 60, "h": 24}
 
@@ -76,9 +78,12 @@ def group_of_name(name: Column) -> Column:
 
 
 def duration_of(topic: Column, prefix: str) -> tuple[Column, Column]:
-    """Return number and unit of a delay topic's duration, for `delay_ms`."""
+    """Return number and unit of a delay topic's duration, for `delay_ms`; an unknown unit is returned as it is."""
     duration = rest_of(topic, prefix + "DELAY.")
-    return F.regexp_extract(duration, _DURATION, 1).try_cast("bigint"), F.regexp_extract(duration, _DURATION, 2)
+    unit = F.when(duration.endswith("ms"), "ms").otherwise(F.substring(duration, -1, 1))
+    digits = F.substr(duration, F.lit(1), F.octet_length(duration) - F.octet_length(unit))
+    number = digits.try_cast("bigint")
+    return F.when(is_written_so(number, digits) & (number < _NUMBERS_END), number), unit
 
 
 def delay_ms(topic: Column, prefix: str, duration: tuple[Column, Column] | None = None) -> Column:
