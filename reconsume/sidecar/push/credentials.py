@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.push.requests.requests import HttpHeaders
 from reconsume.sidecar.push.settings import Profile, PushSettings
+
+logger = logging.getLogger(__name__)
 
 _Stamp = tuple[int, int]
 
@@ -17,6 +19,24 @@ _Stamp = tuple[int, int]
 def _stamp_of(file: Path) -> _Stamp:
     stat = file.stat()
     return stat.st_mtime_ns, stat.st_size
+
+
+class _Files:
+    """Reads files again; what cannot be used is logged once, and the former content stays."""
+
+    def __init__(self, names: str) -> None:
+        self._names = names
+        self._trouble = ""
+
+    def read_again(self, read: Callable[[], object]) -> None:
+        """Call `read`, which may find files that are just being replaced."""
+        try:
+            read()
+            self._trouble = ""
+        except (OSError, ValueError) as error:
+            if self._trouble != (trouble := f"{self._names}: {error}"):
+                self._trouble = trouble
+                logger.warning("%s; the former one is used until the file changes", trouble)
 
 
 class Token:
@@ -31,6 +51,7 @@ class Token:
         self._dapr = profile is Profile.DAPR
         self._stamp: _Stamp | None = None
         self._headers: HttpHeaders = []
+        self._files = _Files(f"token_file {file}")
         try:
             self._read()
         except (OSError, ValueError) as error:
@@ -38,8 +59,7 @@ class Token:
 
     def headers(self) -> HttpHeaders:
         """Return the headers with the current token."""
-        with suppress(OSError, ValueError):  # a file that is being replaced is read at the next request
-            self._read()
+        self._files.read_again(self._read)
         return self._headers
 
     def _read(self) -> None:
@@ -64,26 +84,26 @@ class ClientTls:
 
     def __init__(self, settings: PushSettings) -> None:
         self._settings = settings
-        self._stamps: Sequence[_Stamp] = ()
+        self._stamps: Sequence[_Stamp] | None = None
+        self._files = _Files("ca_file, cert_file, key_file")
         try:
-            self._context = self._made()
+            self._read()
         except OSError as error:
             raise IllegalSetting(f"ca_file, cert_file, key_file: {error}") from None
 
     def context(self) -> ssl.SSLContext:
         """Return the current context."""
-        with suppress(OSError):  # files that are being replaced are read at the next connection
-            if self._found() != self._stamps:
-                self._context = self._made()
+        self._files.read_again(self._read)
         return self._context
 
-    def _made(self) -> ssl.SSLContext:
+    def _read(self) -> None:
         settings, stamps = self._settings, self._found()
+        if stamps == self._stamps:
+            return
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.cert_file is not None:
             context.load_cert_chain(settings.cert_file, settings.key_file)
-        self._stamps = stamps
-        return context
+        self._context, self._stamps = context, stamps
 
     def _found(self) -> Sequence[_Stamp]:
         files = (self._settings.ca_file, self._settings.cert_file, self._settings.key_file)
