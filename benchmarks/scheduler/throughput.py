@@ -198,9 +198,10 @@ class _Backlog:
                     one.seconds_until("/readyz")
                 self.write()
             admin, pids = KafkaAdmin(self._settings.client_settings()), [one.pid for one in workers]
+            before = cpu_seconds(*pids)
             while not sum(admin.end_offsets([(self._retry[0], 0)]).values()):
                 time.sleep(0.001)
-            before = cpu_seconds(*pids)
+                before = cpu_seconds(*pids)  # of before the answer, which may take as long as the delivery
             self._wait_until_committed()
             spent, peak = cpu_seconds(*pids) - before, max(resident_mib(one)[1] for one in pids)
         return Told(append_rate(self._settings, self._retry, self._records), spent / self._records), peak
