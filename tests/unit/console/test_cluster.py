@@ -149,5 +149,6 @@ def test_an_index_that_falls_behind_is_not_asked_and_tried_again(
             stop.set()
 
         monkeypatch.setattr(index, "look", look)
+        monkeypatch.setattr("reconsume.operations.dead_letter_index.follower._EVERY_SECONDS", 0.01)
         index.run(stop)
     assert (looks, index.trouble) == ([(True, False), (is_complete, True)], "")
