@@ -22,16 +22,29 @@ def _stamp_of(file: Path) -> _Stamp:
 
 
 class _Files:
-    """Reads files again; what cannot be used is logged once, and the former content stays."""
+    """Reads files, also again; what cannot be used then is logged once, and the former content stays.
 
-    def __init__(self, names: str) -> None:
+    Args:
+        names: the settings that name the files, for messages.
+        read: reads the files, if they have changed.
+
+    Raises:
+        IllegalSetting: `read` raises an `OSError` or a `ValueError`.
+    """
+
+    def __init__(self, names: str, read: Callable[[], object]) -> None:
         self._names = names
+        self._read = read
         self._trouble = ""
-
-    def read_again(self, read: Callable[[], object]) -> None:
-        """Call `read`, which may find files that are just being replaced."""
         try:
             read()
+        except (OSError, ValueError) as error:
+            raise IllegalSetting(f"{names}: {error}") from None
+
+    def read_again(self) -> None:
+        """Read files that may be just being replaced."""
+        try:
+            self._read()
             self._trouble = ""
         except (OSError, ValueError) as error:
             if self._trouble != (trouble := f"{self._names}: {error}"):
@@ -51,15 +64,11 @@ class Token:
         self._dapr = profile is Profile.DAPR
         self._stamp: _Stamp | None = None
         self._headers: HttpHeaders = []
-        self._files = _Files(f"token_file {file}")
-        try:
-            self._read()
-        except (OSError, ValueError) as error:
-            raise IllegalSetting(f"token_file {file}: {error}") from None
+        self._files = _Files(f"token_file {file}", self._read)
 
     def headers(self) -> HttpHeaders:
         """Return the headers with the current token."""
-        self._files.read_again(self._read)
+        self._files.read_again()
         return self._headers
 
     def _read(self) -> None:
@@ -85,15 +94,11 @@ class ClientTls:
     def __init__(self, settings: PushSettings) -> None:
         self._settings = settings
         self._stamps: Sequence[_Stamp] | None = None
-        self._files = _Files("ca_file, cert_file, key_file")
-        try:
-            self._read()
-        except OSError as error:
-            raise IllegalSetting(f"ca_file, cert_file, key_file: {error}") from None
+        self._files = _Files("ca_file, cert_file, key_file", self._read)
 
     def context(self) -> ssl.SSLContext:
         """Return the current context."""
-        self._files.read_again(self._read)
+        self._files.read_again()
         return self._context
 
     def _read(self) -> None:
