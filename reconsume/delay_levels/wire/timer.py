@@ -34,7 +34,7 @@ LONGEST_DELAY_MS: Final = 40 * 86_400_000
 """RocketMQ has three days (TM-05)."""
 CANCELS_KEPT_MS: Final = 7 * 86_400_000
 """How long a withdrawal is kept after its message's due moment: schedulers may have been down until then."""
-CLOCKS_DIFFER_MS: Final = 60_000
+_CLOCKS_DIFFER_MS: Final = 60_000
 _WAITS: Final = frozenset({DELAY, TIMER_DELIVER_MS, TIMER_ROLL_TIMES})
 """Each delayed message has one of these; a message that was resent keeps `REPLAY_ID`, so that is not enough."""
 
@@ -51,13 +51,18 @@ def is_resend(headers: Headers) -> bool:
     return REPLAY_ID in names and names.isdisjoint(_WAITS)
 
 
+def is_too_far_ahead(moment_ms: int, now_ms: float) -> bool:
+    """Return whether a moment is more than 40 days ahead; a further minute allows for different clocks."""
+    return moment_ms - now_ms > LONGEST_DELAY_MS + _CLOCKS_DIFFER_MS
+
+
 def check_deliver_ms(deliver_ms: int, now_ms: float) -> int:
-    """Return `deliver_ms`, if it is at most 40 days ahead; a further minute allows for different clocks.
+    """Return `deliver_ms`, if it is at most 40 days ahead.
 
     Raises:
         MalformedProperty: it is later.
     """
-    if deliver_ms - now_ms > LONGEST_DELAY_MS + CLOCKS_DIFFER_MS:
+    if is_too_far_ahead(deliver_ms, now_ms):
         days = (deliver_ms - now_ms) / 86_400_000
         raise MalformedProperty(f"header {TIMER_DELIVER_MS} is {days:.0f} days ahead; at most 40 days are allowed")
     return deliver_ms

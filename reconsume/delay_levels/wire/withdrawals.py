@@ -22,7 +22,7 @@ from reconsume.delay_levels.wire.properties import (
     json_object,
     text_property,
 )
-from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, CLOCKS_DIFFER_MS, LONGEST_DELAY_MS
+from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS, is_too_far_ahead
 
 ID_BYTES: Final = 16
 """A collision drops another message: for 10^15 messages and 10 million ids the odds are 1 in 10^16."""
@@ -71,7 +71,7 @@ def check_remembered(what: str, due_ms: int, now_ms: float) -> None:
     Raises:
         IllegalSetting: the message is due too late.
     """
-    if due_ms - now_ms > LONGEST_DELAY_MS + CLOCKS_DIFFER_MS:
+    if is_too_far_ahead(due_ms, now_ms):
         days, longest = (one / 86_400_000 for one in (due_ms - now_ms, LONGEST_DELAY_MS))
         raise IllegalSetting(
             f"{what} is due in {days:.0f} days; a withdrawal is remembered for {longest:.0f} only, so withdraw it later"
