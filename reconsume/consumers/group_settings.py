@@ -50,6 +50,12 @@ def is_off(value: Any) -> bool:
     return str(value).lower() in ("false", "0", "f")
 
 
+def is_cooperative(conf: Mapping[str, Any]) -> bool:
+    """Return whether the members of a group change their assignments incrementally."""
+    protocol = str(conf.get("group.protocol", "classic")).lower()
+    return protocol == "consumer" or "cooperative" in str(conf.get("partition.assignment.strategy", ""))
+
+
 def client_conf(conf: Mapping[str, Any] | None, bootstrap_servers: str) -> dict[str, Any]:
     """Return a copy of a program's librdkafka settings, with the address of Kafka.
 

@@ -14,9 +14,10 @@ from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, Ka
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.consumers.group_settings import is_cooperative, is_off
 from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Member, Unwritten
-from reconsume.testing.positions import AssignedPositions, StoredOffsets, given_offsets, is_cooperative, is_true
+from reconsume.testing.positions import AssignedPositions, StoredOffsets, given_offsets
 from reconsume.testing.producer import GroupMetadata, as_message
 
 _Callback = Callable[[Consumer, list[TopicPartition]], object]
@@ -49,18 +50,15 @@ class InMemoryConsumer(InMemoryClient, Consumer):
         # No super().__init__(): without a librdkafka handle, this class overrides every method that would use it.
         self._cluster = cluster
         self._group = str(settings["group.id"])
-        self._commits_itself = is_true(settings, "enable.auto.commit")
+        self._commits_itself = not is_off(settings.get("enable.auto.commit", True))
         self._interval_ms = float(settings.get("auto.commit.interval.ms", 5_000))
         self._commit_at = 0.0
         self._on_commit = settings.get("on_commit")
         self._answers: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
-        self._positions = AssignedPositions(
-            cluster,
-            self._group,
-            reset=str(settings.get("auto.offset.reset", "latest")),
-            tells_ends=is_true(settings, "enable.partition.eof", default=False),
-        )
-        self._stored = StoredOffsets(cluster, self._group, by_itself=is_true(settings, "enable.auto.offset.store"))
+        reset = str(settings.get("auto.offset.reset", "latest"))
+        tells_ends = not is_off(settings.get("enable.partition.eof", False))
+        self._positions = AssignedPositions(cluster, self._group, reset=reset, tells_ends=tells_ends)
+        self._stored = StoredOffsets(cluster, self._group, settings)
         self._subscription: _Subscription | None = None
         self._cooperative = is_cooperative(settings)
         self._generation = 0

@@ -9,11 +9,11 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.consumers.group_settings import is_off
 from reconsume.testing.cluster import InMemoryCluster, StoredRecord
 
 _BEGINNING: Final = ("earliest", "beginning", "smallest")
 _END: Final = ("latest", "end", "largest")
-_FALSE: Final = ("false", "0", "f")
 
 
 class AssignedPositions:
@@ -131,13 +131,13 @@ class StoredOffsets:
     Args:
         cluster: the cluster to commit to.
         group: the consumer's group.
-        by_itself: `enable.auto.offset.store`.
+        settings: the consumer's; with `enable.auto.offset.store` off the program stores.
     """
 
-    def __init__(self, cluster: InMemoryCluster, group: str, *, by_itself: bool) -> None:
+    def __init__(self, cluster: InMemoryCluster, group: str, settings: Mapping[str, Any]) -> None:
         self._cluster = cluster
         self._group = group
-        self._by_itself = by_itself
+        self._by_itself = not is_off(settings.get("enable.auto.offset.store", True))
         self._stored: dict[Partition, int] = {}
 
     def returned(self, where: Partition, offset: int) -> None:
@@ -185,14 +185,3 @@ def given_offsets(message: Message | None, offsets: Sequence[TopicPartition] | N
     if not isinstance(message, Message):
         raise TypeError("expected confluent_kafka.cimpl.Message")  # likewise
     return [((message.topic() or "", message.partition() or 0), Commit((message.offset() or 0) + 1, ""))]
-
-
-def is_true(settings: Mapping[str, Any], name: str, *, default: bool = True) -> bool:
-    """Return a setting as librdkafka reads it."""
-    return str(settings.get(name, default)).lower() not in _FALSE
-
-
-def is_cooperative(settings: Mapping[str, Any]) -> bool:
-    """Return whether the members of a group change their assignments incrementally."""
-    protocol = str(settings.get("group.protocol", "classic")).lower()
-    return protocol == "consumer" or "cooperative" in str(settings.get("partition.assignment.strategy", ""))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from reconsume.consumers.group_settings import GroupSettings, checked_conf, is_off
+from reconsume.consumers.group_settings import GroupSettings, checked_conf, is_cooperative, is_off
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses, exception_classes
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types
@@ -71,8 +71,7 @@ class DropInSettings(GroupSettings):
             exactly_once=exactly_once,
             own_table=None if table is None else DelayLevels.parse(table),
             starts_at_beginning=str(conf.get("auto.offset.reset", "latest")) in _BEGINNING,
-            cooperative=str(conf.get("group.protocol", "classic")).lower() == "consumer"
-            or "cooperative" in str(conf.get("partition.assignment.strategy", "")),
+            cooperative=is_cooperative(conf),
             dead_letter_on=exception_classes(ours["dead_letter_on"]),
         )
 
