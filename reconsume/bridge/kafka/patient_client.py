@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -113,11 +114,21 @@ class PatientClient:
         base: librdkafka settings that every client uses.
         client_id: shown in the brokers' logs.
         patience: seconds after which a request is not repeated.
+        stop: when set, requests end with `KafkaNotReachable` soon, so that a process can end while Kafka is away.
+
+    Attributes:
+        stop: as given.
     """
 
     def __init__(
-        self, base: Mapping[str, Any], client_id: str = "reconsume-admin", *, patience: float = _TIMEOUT
+        self,
+        base: Mapping[str, Any],
+        client_id: str = "reconsume-admin",
+        *,
+        patience: float = _TIMEOUT,
+        stop: threading.Event | None = None,
     ) -> None:
+        self.stop = threading.Event() if stop is None else stop
         self._patience = patience
         self._request_seconds = min(_REQUEST_SECONDS, patience)
         # Only this client's own requests refresh its view of the cluster; librdkafka's 5 minutes are too long.
@@ -150,14 +161,14 @@ class PatientClient:
                 found = ask()
             except KafkaNotReachable as error:
                 is_news = isinstance(error, KafkaLoginFailed) and not self._has_told
-                if is_news or time.monotonic() > deadline:
+                if is_news or self.stop.is_set() or time.monotonic() > deadline:
                     self._has_told |= is_news
                     raise
             else:
                 self._heard.answered()
                 self._has_told = False
                 return found
-            time.sleep(_PAUSE)
+            self.stop.wait(_PAUSE)
 
     def _request(
         self, ask: Callable[..., Mapping[K, Future[Any]]], *given: Any, seconds: float | None = None, **more: Any
@@ -166,9 +177,9 @@ class PatientClient:
         return AdminRequest(ask, *given, seconds=patience, is_hopeless=self._is_hopeless, **more)
 
     def _is_hopeless(self) -> bool:
-        """Process librdkafka's connection errors."""
+        """Process librdkafka's connection errors; return whether waiting is useless."""
         self._client.poll(0)
-        return self._heard.is_hopeless and not self._has_told
+        return self.stop.is_set() or (self._heard.is_hopeless and not self._has_told)
 
     def _answer(self, request: AdminRequest[K], asked: K, doing: str) -> Any:
         try:

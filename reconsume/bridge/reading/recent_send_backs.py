@@ -121,7 +121,7 @@ def _appended(
     base: Mapping[str, Any], names: TopicNames, begins: Sequence[int], most_bytes: int, stop: threading.Event
 ) -> Iterator[ReadRecord]:
     """Read the records of one window after the other."""
-    admin = KafkaAdmin(base, "reconsume-recent")
+    admin = KafkaAdmin(base, "reconsume-recent", stop=stop)
     partitions = [where for where in all_partitions(admin.topics()) if names.is_scheduled(where[0])]
     # The ends first: records appended later are not from a dead process.
     ends: Mapping[Partition, int] = admin.end_offsets(partitions, uncommitted=True)

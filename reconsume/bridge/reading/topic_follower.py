@@ -121,20 +121,21 @@ class TopicFollower(ABC):
             self._thread.start()
 
     def close(self) -> None:
-        """Stop following; waits for the thread."""
+        """Stop following; waits for the thread, but not for Kafka."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        admin = KafkaAdmin(self._base, self._client_id)
+        admin = KafkaAdmin(self._base, self._client_id, stop=self._stop)
         while not self._stop.is_set():
             try:
                 self._count_at = time.monotonic() + self._count_seconds
                 with translated(f"reading topic {self._topic}"):
                     self._follow(admin)
             except ReconsumeError as error:
-                self._failed(error)
+                if not self._stop.is_set():
+                    self._failed(error)
             except Exception:
                 # If a follower died, the process would keep outdated knowledge without any sign of it.
                 logger.exception("topic %s cannot be read; trying again", self._topic)

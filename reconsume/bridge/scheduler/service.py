@@ -138,6 +138,7 @@ class SchedulerService:
             WorkerFenced: another live worker has the same instance id.
             KafkaRefused: rights are missing, or the brokers refuse the session timeout.
         """
+        self._admin.stop = stop
         management = self._settings.management
         server = ManagementServer(
             *(management.host, management.port, self._metrics.registry, self._observer, self._log_level),
@@ -175,7 +176,8 @@ class SchedulerService:
             try:
                 self._work(stop)
             except KafkaNotReachable as error:
-                logger.warning("waiting for Kafka: %s", error)
+                if not stop.is_set():
+                    logger.warning("waiting for Kafka: %s", error)
             except (ReadingStopped, MembershipLost) as error:
                 logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
             except (WriterBroken, WorkerFenced) as ended:

@@ -30,7 +30,8 @@ def wait_for_kafka(ask: Callable[[], T], stop: threading.Event) -> T | None:
         try:
             return ask()
         except KafkaNotReachable as error:
-            logger.warning("waiting for Kafka: %s", error)
+            if not stop.is_set():
+                logger.warning("waiting for Kafka: %s", error)
             stop.wait(_AGAIN_SECONDS)
     return None
 
@@ -71,7 +72,7 @@ def make_delay_topics(settings: GroupSettings, groups: Groups, stop: threading.E
     """
     if (table := settings.own_table) is None:
         return
-    names, admin = settings.names, KafkaAdmin(settings.base)
+    names, admin = settings.names, KafkaAdmin(settings.base, settings.client_id, stop=stop)
     maker = TopicMaker(admin, names, TopicSettings(), lambda: groups)
     lanes = {names.delay(delay_ms): delay_ms for delay_ms in table.distinct_delays_ms()}
 
@@ -95,7 +96,7 @@ def make_retry_topic(settings: GroupSettings, groups: Groups, stop: threading.Ev
     This waits for a broker. If the cluster answers and does not create the topic, for example because a broker for its
     replicas is missing, the consumer starts anyway.
     """
-    topic, admin = settings.retry_topic, KafkaAdmin(settings.base)
+    topic, admin = settings.retry_topic, KafkaAdmin(settings.base, settings.client_id, stop=stop)
     maker = TopicMaker(admin, settings.names, TopicSettings(), lambda: groups)
     try:
         existing = wait_for_kafka(lambda: admin.partitions([topic]), stop)
@@ -114,5 +115,5 @@ def with_known_partitions(
     """
     if consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return consume_from
-    admin = KafkaAdmin(settings.base, settings.client_id)
+    admin = KafkaAdmin(settings.base, settings.client_id, stop=stop)
     return replace(consume_from, known=wait_for_kafka(lambda: subscriptions.existing(admin, {}), stop))

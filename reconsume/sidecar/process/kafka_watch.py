@@ -29,13 +29,13 @@ class KafkaWatch:
     """
 
     def __init__(self, base: Mapping[str, Any], names: TopicNames, clock: Clock = monotonic_ms) -> None:
-        self._admin = KafkaAdmin(base, "reconsume-sidecar-watch")
+        self._stop = threading.Event()
+        self._admin = KafkaAdmin(base, "reconsume-sidecar-watch", stop=self._stop)
         self._needed = (names.send_back, names.delay(0))
         self._clock = clock
         self._answered_ms: float | None = None
         self._missing: list[str] = []
         self._error = "not asked yet"
-        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconsume-kafka-watch", daemon=True)
 
     def start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, cast
@@ -16,6 +17,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import Clients, forget, serve
 from reconsume.bridge.kafka.patient_client import AdminRequest
 from reconsume.delay_levels.errors import KafkaNotReachable
+from tests.support.waiting import wait_until
 
 NOWHERE: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 FLIGHTS = TopicPartition("flights", 0)
@@ -79,3 +81,23 @@ def test_after_a_lost_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPat
         forget("nobody:1")
     assert len(made) >= 3
     assert {one.asked for one in made[:-1]} == {1}
+
+
+def test_a_client_that_is_stopped_waits_for_no_answer_and_does_not_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a process that is told to end while Kafka is away would wait for the end of its patience."""
+    silent, stop, met = Silent(), threading.Event(), list[BaseException]()
+    admin = KafkaAdmin(NOWHERE, patience=3_600.0, stop=stop)
+    monkeypatch.setattr(admin, "_client", silent)
+
+    def ask() -> None:
+        try:
+            admin.end_offsets([("flights", 0)])
+        except KafkaNotReachable as error:
+            met.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    wait_until(lambda: silent.asked, what="it asks")
+    stop.set()
+    asking.join(10)
+    assert (len(met), silent.asked) == (1, 1)

@@ -47,7 +47,7 @@ class FakeAdmin:
 def test_the_cluster_is_asked_for_what_is_subscribed_to(
     monkeypatch: pytest.MonkeyPatch, admin: FakeAdmin, topics: list[str], where: ConsumeFromWhere, known: Any
 ) -> None:
-    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda *_: admin)
+    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda *_, **__: admin)
     monkeypatch.setattr(retry_topic, "_AGAIN_SECONDS", 0.0)
     subscriptions = Subscriptions(TopicNames())
     for topic in topics:

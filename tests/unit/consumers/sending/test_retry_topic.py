@@ -50,7 +50,7 @@ def test_a_consumer_waits_for_kafka_and_not_for_a_topic_that_cannot_be_made(
     monkeypatch: pytest.MonkeyPatch, error: ReconsumeError | None
 ) -> None:
     admin, names, stop = FakeAdmin(away=2, error=error), TopicNames(), threading.Event()
-    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda _base: admin)
+    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda *_, **__: admin)
     monkeypatch.setattr(retry_topic, "_AGAIN_SECONDS", 0.0)
     retry_topic.make_retry_topic(settings_of("g"), Groups(), stop)
     assert admin.made == [names.retry("g")]
@@ -59,14 +59,14 @@ def test_a_consumer_waits_for_kafka_and_not_for_a_topic_that_cannot_be_made(
 def test_the_delay_topics_of_an_own_table_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     names, stop = TopicNames(), threading.Event()
     admin = FakeAdmin(away=2, has=[names.delay(1_000)])
-    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda _base: admin)
+    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda *_, **__: admin)
     monkeypatch.setattr(retry_topic, "_AGAIN_SECONDS", 0.0)
     retry_topic.make_delay_topics(settings_of("g", "1s 2s 5s 2s"), Groups(), stop)
     assert sorted(admin.made) == [names.delay(2_000), names.delay(5_000)]
 
 
 def test_delay_topics_that_cannot_be_made_are_an_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda _base: FakeAdmin(error=KafkaRefused("no right")))
+    monkeypatch.setattr(retry_topic, "KafkaAdmin", lambda *_, **__: FakeAdmin(error=KafkaRefused("no right")))
     command = "RECONSUME_MESSAGE_DELAY_LEVEL='2s 5s' reconsume topics apply"
     with pytest.raises(TopicNotReady, match=rf"delay_levels '2s 5s': .*\(no right\); run: {command}"):
         retry_topic.make_delay_topics(settings_of("g", "2s 5s"), Groups(), threading.Event())
