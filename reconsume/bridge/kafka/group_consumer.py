@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -149,12 +150,25 @@ class GroupConsumer:
             for one in found
         }
 
-    def commit(self, points: Mapping[Partition, Commit], *, wait: bool) -> Collection[Partition]:
-        """Commit; return the refused partitions. Messages of uncommitted offsets are read again."""
+    def commit(
+        self, points: Mapping[Partition, Commit], *, wait: bool, within: float = math.inf
+    ) -> Collection[Partition]:
+        """Commit; return the refused partitions. Messages of uncommitted offsets are read again.
+
+        librdkafka (2.16) waits `session.timeout.ms` for a coordinator, 45 s by default, which is too long for the end
+        of a process. So the coordinator is asked for something first. Remove when: `Consumer.commit` takes a timeout.
+
+        Args:
+            points: the offsets.
+            wait: whether to wait for the answer; else it comes with a later poll.
+            within: seconds for the first answer of the coordinator, if `wait` is set.
+        """
         if not points:
             return ()
         offsets = [TopicPartition(*where, *point) for where, point in points.items()]
         try:
+            if wait and within < math.inf:
+                self._consumer.committed(offsets[:1], within)
             answers = self._consumer.commit(offsets=offsets, asynchronous=not wait) or ()  # type: ignore[call-overload]
         except KafkaException as error:
             if error.args[0].code() != KafkaError._NO_OFFSET:

@@ -152,11 +152,11 @@ class SendBackWriter:
         self._names = names
         self._groups = groups
         self._clock = clock_of(base)
-        self._existing = ExistingTopics(KafkaAdmin(base, client_id))
+        self._stop = threading.Event()
+        self._existing = ExistingTopics(KafkaAdmin(base, client_id, stop=self._stop))
         self._lanes = LanePartitions(groups)
         self.limit = WaitingLimit(base, names, groups, client_id)
         self._producer = LastingProducer(producer_settings(base, client_id))
-        self._stop = threading.Event()
         self._waiting: dict[str, deque[_SendBack]] = {}
         self._changed = threading.Condition()
         self._settling = threading.Lock()
@@ -211,7 +211,7 @@ class SendBackWriter:
         self.limit.close()
         with self._changed:
             self._changed.notify_all()
-        # The look-up thread may hang for 10 s; then it finds nothing left to do.
+        # The look-up thread may wait for an answer; then it finds nothing left to do.
         with closing(self._producer):
             try:
                 for topic in list(self._waiting):

@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, Partition
@@ -23,6 +24,9 @@ from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
 logger = logging.getLogger(__name__)
+
+_COMMIT_SECONDS: Final = 1.0
+"""The coordinator has at least this time to answer, also if send-backs took all of theirs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -229,17 +233,19 @@ class PlainSender(Sender):
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit pending offsets; the answer comes with a later poll."""
-        self._commit(uncommitted(queues), wait=False)
+        points = uncommitted(queues)
+        self._note(points, self.consumer.commit(points_of(points), wait=False))
 
     def settle(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
         """Wait for send-backs on their way, then commit."""
         end = time.monotonic() + seconds
         settled = self._wait_until_written(seconds) and not self.writer.flush(max(0.0, end - time.monotonic()))
         # Repeat earlier commits: their answers may not have arrived yet.
-        self._commit({queue: point for queue in queues if (point := queue.commit_point()) is not None}, wait=True)
+        points = {queue: point for queue in queues if (point := queue.commit_point()) is not None}
+        within = max(_COMMIT_SECONDS, end - time.monotonic())
+        self._note(points, self.consumer.commit(points_of(points), wait=True, within=within))
         return settled
 
-    def _commit(self, points: Mapping[ProcessQueue, Commit], *, wait: bool) -> None:
-        refused = self.consumer.commit(points_of(points), wait=wait)
+    def _note(self, points: Mapping[ProcessQueue, Commit], refused: Collection[Partition]) -> None:
         for queue, point in points.items():
             queue.committed = None if queue.where in refused else point

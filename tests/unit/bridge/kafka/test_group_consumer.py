@@ -1,7 +1,10 @@
-"""Commits of which Kafka takes some and refuses others."""
+"""Commits of which Kafka takes some and refuses others, or does not answer."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Collection
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,3 +34,16 @@ def test_each_refused_partition_is_told(caplog: pytest.LogCaptureFixture) -> Non
         "committing offsets of trains-0",
         "restoring offsets of trains-0",
     ]
+
+
+def test_a_commit_does_not_wait_for_the_session_to_find_a_coordinator(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "departures", "session.timeout.ms": 3_600_000}
+    consumer, refused = GroupConsumer(settings | {"max.poll.interval.ms": 3_600_000}), list[Collection[Any]]()
+    committing = threading.Thread(
+        target=lambda: refused.append(consumer.commit(POINTS, wait=True, within=0.1)), daemon=True
+    )
+    with closing(consumer):
+        committing.start()
+        committing.join(10)
+        assert refused == [POINTS.keys()]
+    assert "committing offsets" in caplog.text

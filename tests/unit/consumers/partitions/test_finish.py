@@ -52,6 +52,9 @@ class Group:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self.events += [f"pause {one.topic}-{one.partition}" for one in partitions]
 
+    def committed(self, partitions: list[TopicPartition], _seconds: float) -> list[TopicPartition]:
+        return partitions
+
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition] | None:
         if asynchronous:
             self.events.append(LATER)

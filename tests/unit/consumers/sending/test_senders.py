@@ -21,8 +21,9 @@ class Idle:
     def flush(self, _seconds: float) -> int:
         return 0
 
-    def commit(self, _points: object, *, wait: bool) -> list[Any]:
-        assert isinstance(wait, bool)
+    def commit(self, _points: object, *, wait: bool, within: float) -> list[Any]:
+        assert wait
+        assert within
         return []
 
 
