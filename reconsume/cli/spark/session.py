@@ -35,7 +35,11 @@ _MODULES: Final = """<ivy-module version="2.0">
 </ivy-module>
 """
 """The connector's dependencies beyond the jars of pyspark."""
-_EVERYWHERE: Final = {"spark.sql.session.timeZone": "UTC"}
+_EVERYWHERE: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # Pyspark 4 else looks up our line of code for each expression: two thirds of all calls into the JVM.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
