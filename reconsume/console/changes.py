@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from typing import Final
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.console.cluster import WISHES, ConsoleCluster
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.jobs.records import Job
@@ -13,7 +13,7 @@ from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import Changed
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _WHY_CHARACTERS: Final = 500
 

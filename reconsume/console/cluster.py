@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Final, NamedTuple, Self
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
@@ -39,7 +39,7 @@ from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import Changed, reopen, resolve
 from reconsume.operations.status import collect_status
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
 _CHART_HOURS: Final = 72

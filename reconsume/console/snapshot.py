@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.dead_letter_index.letters import OpenLetters
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.status import Status
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _EVERY_SECONDS: Final = 2.0
 _IDLE_EVERY_SECONDS: Final = 15.0

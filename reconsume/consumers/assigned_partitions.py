@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer, names_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.consumers.consume_settings import ConsumeSettings
 from reconsume.consumers.listeners.listener_service import ListenerService
@@ -21,7 +21,7 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import Sender
 from reconsume.delay_levels.errors import ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _STILL_SECONDS: Final = 0.05
 """Most send-backs are acknowledged within this time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Final
 from reconsume.bridge.kafka.errors import has_no_offset, is_end, is_fatal, is_missing, is_out_of_range, translate
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.polled_records import PolledRecord, place_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.consumers.assigned_partitions import AssignedPartitions
 from reconsume.consumers.message import Message
@@ -20,7 +20,7 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.subscriptions.subscription import Subscriptions, TagExpression
 from reconsume.delay_levels.errors import KafkaRefused
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _FEW_RECORDS: Final = 500
 _MANY_RECORDS: Final = 1_000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from reconsume.bridge.librdkafka.undecodable import shared_headers_of
 from reconsume.bridge.process.polled_records import PolledRecord
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
@@ -27,7 +27,7 @@ from reconsume.delay_levels.wire.properties import (
 )
 from reconsume.delay_levels.wire.send_back_copy import Position, Stored, topic_of
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 T = TypeVar("T")
 

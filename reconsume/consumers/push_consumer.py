@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.librdkafka.membership import MembershipLost
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.user_callbacks import in_user_code
 from reconsume.consumers.assembly import LoopBuilder, Registration
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
@@ -36,7 +36,7 @@ from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 L = TypeVar("L", bound=Listener)
 OL = TypeVar("OL", bound=OrderlyListener)
 
@@ -321,7 +321,7 @@ class PushConsumer:
             finally:
                 self._close()  # a shutdown in a listener cannot
         except BaseException as error:
-            self._failure = error  # first: a log handler may raise
+            self._failure = error
             logger.exception("consumer of group %s ended", self._settings.group)
 
     def _consume(self, builder: LoopBuilder, loop: ConsumeLoop) -> None:

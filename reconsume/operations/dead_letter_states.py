@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
@@ -20,7 +20,7 @@ from reconsume.delay_levels.wire.dead_letter_states import (
 )
 from reconsume.delay_levels.wire.names import encode_name
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _ONLY_PARTITION: Final = 0
 _FIRST_STEP_MS: Final = 3_600_000

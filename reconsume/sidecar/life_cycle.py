@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-logger = logging.getLogger(__name__)
+from reconsume.bridge.process.safe_logger import SafeLogger
+
+logger = SafeLogger(__name__)
 
 
 class Phase(enum.Enum):

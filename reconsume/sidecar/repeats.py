@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack
 from reconsume.sidecar.guarding.shares import Shares, too_many_waiting
 from reconsume.sidecar.problems import Problem
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 T = TypeVar("T")
 

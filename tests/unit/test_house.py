@@ -86,6 +86,18 @@ def test_the_modules_that_know_confluent_kafka_become_fewer() -> None:
     assert len(knowing) <= MODULES_WITH_CONFLUENT_KAFKA
 
 
+def test_no_log_handler_ends_a_thread() -> None:
+    """The command line and the helpers of Spark have no background threads; the others log through `SafeLogger`."""
+    without_threads = ("cli", "spark_connectors")
+    plain = [
+        str(path)
+        for path, tree in modules().items()
+        if path.parts[0] not in without_threads
+        and any(isinstance(node, ast.Attribute) and node.attr == "getLogger" for node in ast.walk(tree))
+    ]
+    assert plain == ["bridge/process/safe_logger.py"]
+
+
 def imported(tree: ast.Module) -> Iterator[str]:
     """The packages that a module imports, by their first name."""
     for node in ast.walk(tree):

@@ -8,7 +8,6 @@ start and follows it, so all decide alike.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -26,6 +25,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import IllegalSetting, SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
@@ -35,7 +35,7 @@ from reconsume.delay_levels.wire.allowed_topics import decode_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, check_group
 from reconsume.delay_levels.wire.properties import LARGEST
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class _Stored(BaseModel):

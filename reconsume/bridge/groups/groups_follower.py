@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -12,10 +11,11 @@ from typing import Any, Final
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.topic_follower import TailReader, TopicFollower
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _POLL_SECONDS: Final = 0.5
 _LOOK_AGAIN_SECONDS: Final = 5.0

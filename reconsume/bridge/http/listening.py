@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import IllegalSetting
 
 _FEWEST_CHARACTERS: Final = 16
@@ -21,7 +21,7 @@ _MISSING_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 _TRIES: Final = 10
 """Tries for a free port: the port of the first address may be taken on the second."""
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final, Protocol
 
-logger = logging.getLogger(__name__)
+from reconsume.bridge.process.safe_logger import SafeLogger
+
+logger = SafeLogger(__name__)
 
 _WARN_EVERY_SECONDS: Final = 60.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import logging
 import re
 import socket
 import sys
@@ -18,8 +17,9 @@ from wsgiref.simple_server import WSGIRequestHandler
 
 from reconsume.bridge.http.listening import shown_address
 from reconsume.bridge.http.open_connections import ConnectionLimits, OpenConnections
+from reconsume.bridge.process.safe_logger import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 Start = Callable[..., Any]
 """WSGI's `start_response`."""

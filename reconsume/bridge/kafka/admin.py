@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -17,11 +16,12 @@ from reconsume.bridge.kafka.patient_client import UNANSWERED, AdminRequest, Pati
 from reconsume.bridge.librdkafka.listed_groups import listed_members
 from reconsume.bridge.librdkafka.missing_offsets import require_offset
 from reconsume.bridge.librdkafka.undecodable import metadata_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 
 Partition = tuple[str, int]
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _ANSWER_SECONDS: Final = 2.0
 _FENCED: Final = "fenced"

@@ -8,7 +8,6 @@ drop-in, a C class, uses `DerivedConsumer` for this. Test: tests/contract/test_d
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
@@ -20,9 +19,10 @@ from reconsume.bridge.librdkafka.callback_errors import with_catchable
 from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import IllegalSetting
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 C = TypeVar("C", bound=Consumer)
 M = TypeVar("M")

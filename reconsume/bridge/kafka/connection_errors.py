@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _REPORT_EVERY_SECONDS: Final = 10.0
 _KEEP_SECONDS: Final = 60.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,9 +24,10 @@ from reconsume.bridge.kafka.errors import is_rebalance, translate, translated
 from reconsume.bridge.librdkafka.callback_errors import catchable
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST, watermark
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 BEGINNING: Final[int] = OFFSET_BEGINNING
 END: Final[int] = OFFSET_END

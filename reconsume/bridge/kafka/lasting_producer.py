@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,11 @@ from reconsume.bridge.kafka.clients import close_producer, make_producer
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error, wait_for_reports
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.properties import Header
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _LAST_REPORTS_SECONDS: Final = 1.0
 

@@ -12,7 +12,6 @@ The child runs this file as a program that imports only confluent-kafka, so that
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,12 @@ from typing import Any, Final
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from reconsume.bridge.process.safe_logger import SafeLogger
+
 Offsets = dict[str, list[tuple[str, int, int, str]]]
 """By group: topic, partition, offset, metadata."""
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _ANSWER_SECONDS: Final = 4.0
 _CHILD_SECONDS: Final = 8.0

@@ -29,13 +29,14 @@ asks again for partitions as soon as for offsets (7).
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-logger = logging.getLogger(__name__)
+from reconsume.bridge.process.safe_logger import SafeLogger
+
+logger = SafeLogger(__name__)
 
 CONNECT_SECONDS: Final = 1.0
 COMPLETING_MS: Final = 2.0

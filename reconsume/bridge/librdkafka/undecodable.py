@@ -11,7 +11,6 @@ Remove when: confluent-kafka returns such names and metadata without an error, o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from gc import get_referents
 from operator import methodcaller
@@ -19,9 +18,10 @@ from threading import RLock
 from typing import Final, Protocol
 
 from reconsume.bridge.process.polled_records import PolledRecord
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.wire.properties import Header
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _DECODING: Final = [RLock() for _ in range(16)]
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 import secrets
@@ -13,7 +12,9 @@ from pathlib import Path
 from typing import Final, Self
 from weakref import WeakSet
 
-logger = logging.getLogger(__name__)
+from reconsume.bridge.process.safe_logger import SafeLogger
+
+logger = SafeLogger(__name__)
 
 _SLOTS: Final = 1_000
 _TOKEN: Final = re.compile(rb"[0-9a-f]{16}", re.ASCII)

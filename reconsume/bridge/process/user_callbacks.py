@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _QUIET_MS: Final = 60_000
 """The same error is logged once in this time, later with a count."""
@@ -62,8 +62,7 @@ class UserCallbacks:
                 return
             unsaid, self._unsaid = self._unsaid, 0
             self._quiet_until = now + _QUIET_MS
-            with suppress(BaseException):  # the log shows the error, whose text may raise another one
-                logger.exception(self._text, name, unsaid)
+            logger.exception(self._text, name, unsaid)
 
 
 def with_guarded(conf: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -5,14 +5,14 @@ A difference of offsets also counts transaction markers, and aborted, compacted 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _READ_UP_TO: Final = 500
 """Offsets of one partition."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -11,9 +10,10 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _PATIENCE_MS: Final = 30_000.0
 """How long answers must stay the same: while they change, the coordinator is still loading. A rebalance gives its

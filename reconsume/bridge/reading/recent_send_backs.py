@@ -8,7 +8,6 @@ Tests: tests/integration/sidecar/test_process.py, tests/integration/bridge/test_
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
@@ -32,7 +32,7 @@ from reconsume.delay_levels.wire.properties import (
     text_property,
 )
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _NEWEST_MS: Final = 1_000
 RECENT_GROUP: Final = "reconsume.recent"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -17,11 +16,12 @@ from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_end, is_missing, is_out_of_range, translate, translated
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord, place_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
 from reconsume.delay_levels.wire.properties import LARGEST, LARGEST_PARTITION
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 OnRead = Callable[[PolledRecord | ReconsumeError], None]
 """Called once, in the asking, reading or closing thread, with the record or the error."""

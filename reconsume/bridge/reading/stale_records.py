@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _TIMEOUT: Final = 10.0
 _BRIEFLY_SECONDS: Final = 2.0

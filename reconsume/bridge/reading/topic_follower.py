@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -16,9 +15,10 @@ from reconsume.bridge.kafka.errors import is_end, translated
 from reconsume.bridge.kafka.group_consumer import BEGINNING, GroupConsumer
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.process.polled_records import PolledRecord, place_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _TOGETHER: Final = 1_000
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.queues.backlog import WorkerBacklog
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.wire.names import TopicNames
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _LOOK_EVERY_MS: Final = 1_000
 _LOOK_AT_LAST_MS: Final = 5_000

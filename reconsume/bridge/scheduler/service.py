@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -19,6 +18,7 @@ from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.process.identity import stable_identity
 from reconsume.bridge.process.ports import SCHEDULER_MANAGEMENT
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.delivery.delivered_parked import DeliveredParked
@@ -44,7 +44,7 @@ from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WorkerFenced
 from reconsume.delay_levels.rules.levels import DelayLevels
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _MEMBER: Final = "reconsume-scheduler-"
 """Prefix of a worker's instance id in its client id and `group.instance.id`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from reconsume.bridge.kafka.admin import Partition
@@ -10,12 +9,13 @@ from reconsume.bridge.kafka.errors import is_end, is_missing, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.short_polls import poll_until
 from reconsume.bridge.process.polled_records import PolledRecord
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.bridge.scheduler.membership.assignment import Assignment
 from reconsume.bridge.scheduler.membership.group_member import group_error
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class Source:

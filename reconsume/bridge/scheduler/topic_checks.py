@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _UNANSWERED_MS: Final = 5_000
 

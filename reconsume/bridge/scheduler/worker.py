@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS, AbortedBatches
 from reconsume.bridge.scheduler.delivery.batch_routing import BatchRouting
 from reconsume.bridge.scheduler.delivery.due_batch import commits_of
@@ -33,7 +33,7 @@ from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.names import TopicNames
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.2
 """The longest wait before a stop or a rebalance is noticed."""

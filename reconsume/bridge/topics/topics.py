@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -13,12 +12,13 @@ from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, WantedTopic
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _DAY_MS: Final = 86_400_000
 _HEADER_ROOM_BYTES: Final = 65_536

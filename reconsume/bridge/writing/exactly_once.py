@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import sys
 import threading
@@ -17,6 +16,7 @@ from reconsume.bridge.kafka.clients import clients_of, clock_of
 from reconsume.bridge.kafka.errors import is_passing, is_rebalance, translate, translated
 from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.identity import Identity, stable_identity
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
@@ -45,7 +45,7 @@ from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _AGAIN_SECONDS: Final = 1.0
 _TRANSACTION_MS: Final = 10_000

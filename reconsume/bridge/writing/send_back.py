@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter, deque
@@ -17,6 +16,7 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
 from reconsume.bridge.kafka.partitioning import choose_partition
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.waiting_limit import OnDone, WaitingLimit
@@ -25,7 +25,7 @@ from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 OnWritten = Callable[[SendBackCopy, int], None]
 """Called before that with the acknowledged copy and its append time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final, NoReturn
@@ -17,9 +16,10 @@ from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls, SecondCallUn
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
 from reconsume.bridge.librdkafka.transactional_calls import COMPLETING_MS, CONNECT_SECONDS, ProducerLog, commit, connect
 from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.writing.new_record import NewRecord
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 Produce = Callable[[Producer], None]
 """Produces the records of one transaction."""

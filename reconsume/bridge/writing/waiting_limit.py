@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,12 +12,13 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import clients_of
 from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import GroupIsFull, IllegalName, KafkaRefused, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.rules.send_back import DeadLetter
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 OnDone = Callable[[SendBackFailed | None], None]
 """Called once: with None after the acknowledgement, else with the error."""

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import http.client
 import json
-import logging
 import secrets
 import threading
 import time
@@ -22,11 +21,12 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.console.settings import OidcSettings
 from reconsume.console.sign_in.access import SignedIn, printable
 from reconsume.console.sign_in.tokens import read_secret
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 CALLBACK: Final = "/sign-in/callback"
 _SECONDS: Final = 10.0

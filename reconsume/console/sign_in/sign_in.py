@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import secrets
 from dataclasses import asdict
 from typing import Final
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import EVERYBODY, SHARED_TOKEN, ConsoleCaller, ConsoleRole, SignedIn, caller_of
 from reconsume.console.sign_in.oidc import CALLBACK, OidcProvider, SignInAttempt, SignInFailed
@@ -21,7 +21,7 @@ from reconsume.console.sign_in.signed import open_signed, sign
 from reconsume.console.sign_in.tokens import parse_tokens, read_secret
 from reconsume.delay_levels.errors import IllegalSetting
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 BEGIN: Final = "/sign-in"
 END: Final = "/sign-out"

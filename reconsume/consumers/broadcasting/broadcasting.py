@@ -7,13 +7,13 @@ works with either group protocol. Test: tests/integration/consumers/test_broadca
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
@@ -22,7 +22,7 @@ from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 Starts = Mapping[Partition, int]
 """All partitions to read, each with its start offset."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -10,10 +9,11 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.send_back_copy import Position
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _SERVE_SECONDS: Final = 0.1
 _LATE_SECONDS: Final = 15.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,10 +10,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import translate
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.stale_records import committed_offsets
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class Ownership:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -11,8 +10,9 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Topic
 
 from reconsume.bridge.kafka.errors import is_passing, translate
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, OffsetsForTimes, watermark
+from reconsume.bridge.process.safe_logger import SafeLogger
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _TIMEOUT: Final = 10.0
 _AGAIN_SECONDS: Final = 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -11,6 +10,7 @@ from typing import Any, Final, cast
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.writing.exactly_once import (
     ExactlyOnceWriter,
     Failed,
@@ -28,7 +28,7 @@ from reconsume.delay_levels.errors import GroupIsFull, IllegalSetting, KafkaNotR
 from reconsume.delay_levels.foreign_values import type_name
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _WAKE_SECONDS: Final = 0.2
 _AGAIN_SECONDS: Final = 0.5

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.listener import ALL, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, NotNow
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, called_with, judged
@@ -22,7 +21,7 @@ from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 TIMEOUT_LEVEL: Final = 3
 """The level of a message that timed out (RocketMQ: EX-04)."""
@@ -138,8 +137,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
         try:
             self._settle_judged(chunk, context, called)
         except BaseException as error:
-            with suppress(BaseException):  # a log handler may raise too
-                logger.exception("error after the listener of %r, sending it back", chunk)
+            logger.exception("error after the listener of %r, sending it back", chunk)
             self._room.cancel(chunk)
             cause = Cause.of(error)
             for message in chunk if chunk.queue.take(chunk) else ():
@@ -159,8 +157,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.succeed(chunk)
             return
         if one_by_one:
-            with suppress(BaseException):  # see above
-                logger.info("one of %r is not worth a retry: delivering each alone", chunk)
+            logger.info("one of %r is not worth a retry: delivering each alone", chunk)
         if not queue.take(chunk):
             return
         if succeeded:
@@ -198,8 +195,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.finish(message)
         elif not queue.dropped:
             self._room.wait([Chunk(queue, (message.failed_again_locally(),))], REFUSED_MS)
-            with suppress(BaseException):  # the thread is the writer's
-                logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

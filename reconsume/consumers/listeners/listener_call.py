@@ -8,12 +8,11 @@ Tests: tests/unit/consumers/test_slips.py, tests/contract/test_slips.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.listener import (
     ALL,
     ConsumeConcurrentlyContext,
@@ -33,7 +32,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown, type_name, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 C = TypeVar("C", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
 
@@ -141,8 +140,7 @@ def called_with(error: BaseException, messages: Sequence[Message], call: Consume
         return Called(None, None, call, cast("NotNow", error))
     if issubclass(type(error), SendBack):
         return Called(None, cast("SendBack", error).cause, call, cast("SendBack", error))
-    with suppress(BaseException):  # the log shows the error, whose text may raise another one
-        logger.warning("the listener failed for %r", messages, exc_info=error)
+    logger.warning("the listener failed for %r", messages, exc_info=error)
     return Called(None, Cause.of(error), call, error=error)
 
 
@@ -220,7 +218,6 @@ def _with_slips(cause: Cause | None, slips: Sequence[str]) -> Cause | None:
     if not slips:
         return cause
     for slip in slips:
-        with suppress(BaseException):  # a log handler that raises must not end a thread of the pool
-            logger.error("%s", slip)
+        logger.error("%s", slip)
     said = "; ".join(slips)
     return Cause(said) if cause is None else replace(cause, message=f"{cause.message}; {said}")

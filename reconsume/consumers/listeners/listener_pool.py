@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
@@ -14,10 +13,11 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.user_callbacks import user_code
 from reconsume.consumers.listener import is_async
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.005
 _LOOP_SECONDS: Final = 5.0
@@ -277,8 +277,7 @@ def survive(work: Callable[[], object], is_over: Callable[[], bool]) -> None:
             try:
                 work()
             except BaseException:
-                with suppress(BaseException):  # a log handler may raise too
-                    logger.critical("error in a listener thread, which continues", exc_info=True)
+                logger.critical("error in a listener thread, which continues", exc_info=True)
 
 
 def cut_off(task: asyncio.Task[Any]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, NotNow, SendBack, suspend_ms
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listeners.listener_call import Called, call_listener, call_listener_async, judged_in_order
@@ -23,7 +22,7 @@ from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
@@ -189,8 +188,7 @@ class OrderlyService(ListenerService[Lane]):
             else:
                 self._settle_judged(lane, batch, context, called)
         except BaseException as error:
-            with suppress(BaseException):  # a log handler may raise too
-                logger.exception("error after the listener of %r, delivering it again", batch)
+            logger.exception("error after the listener of %r, delivering it again", batch)
             self._failed(lane, batch, suspend_ms(), Cause.of(error))
 
     def _settle_judged(
@@ -242,8 +240,7 @@ class OrderlyService(ListenerService[Lane]):
         if not one_by_one:
             self._send_back(lane, batch, level, cause, self.max_reconsume_times)
             return
-        with suppress(BaseException):  # see above
-            logger.info("one of %r is not worth a retry: delivering each alone", batch)
+        logger.info("one of %r is not worth a retry: delivering each alone", batch)
         with self._changed:
             lane.one_by_one_to = batch[-1].offset
             self._put_back(lane, batch, 0)
@@ -284,8 +281,7 @@ class OrderlyService(ListenerService[Lane]):
         if is_idle:
             self._end(lane)
         if error is not None:
-            with suppress(BaseException):  # the thread is the writer's
-                logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 
     def _count(self, lane: Lane, message: Message) -> Message:
         lane.queue.failed(message)

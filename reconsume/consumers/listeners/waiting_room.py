@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from bisect import bisect_right, insort
 from collections import deque
@@ -12,12 +11,13 @@ from operator import itemgetter
 from typing import Final
 
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.user_callbacks import UserCallbacks
 from reconsume.consumers.listeners.circuit_breaker import Circuit, CircuitBreaker, CircuitChange, CircuitState
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _DUE = itemgetter(0)
 _FRESH_MS: Final = 1_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,13 +10,14 @@ from reconsume.bridge.kafka.group_consumer import BEGINNING, COMMITTED, END, Ans
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _COMMITTED_SECONDS: Final = 3.0
 """Limit of a request: the consumer is not polled meanwhile, and librdkafka reports only in polls."""

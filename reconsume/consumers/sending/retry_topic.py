@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Final, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.consumers.group_settings import GroupSettings
@@ -17,7 +17,7 @@ from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFrom
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 T = TypeVar("T")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import SendBackTarget
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
@@ -20,7 +20,7 @@ from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.rules.send_back import Delayed, decide_send_back
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 UNLIMITED: Final = 2**31 - 1
 """The maximum of an orderly listener without one (RocketMQ: OR-03)."""
@@ -130,8 +130,7 @@ class SendBackLog:
         unsaid = self._limits[fate.is_final].admit()
         more = f"; {unsaid} more such lines were left out" if unsaid else ""
         admitted = logging.DEBUG if unsaid is None else level
-        with suppress(BaseException):  # a log handler may raise, and the thread belongs to the writer or the listeners
-            logger.log(admitted, "%r of group %s: %s%s", message, self.group, fate.text, more)
+        logger.log(admitted, "%r of group %s: %s%s", message, self.group, fate.text, more)
 
 
 class _Limit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from typing import Final
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks, SendMessageBackContext
@@ -23,7 +23,7 @@ from reconsume.consumers.sending.send_back_log import SendBackLog, Way, dropped_
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _COMMIT_SECONDS: Final = 1.0
 """The coordinator has at least this time to answer, also if send-backs took all of theirs."""
@@ -195,8 +195,7 @@ class Sender(ABC):
         try:
             failed.begin(self)
         except BaseException as error:
-            with suppress(BaseException):  # the log shows the error, whose text may raise another one
-                logger.exception("error while sending back %r", failed.message)
+            logger.exception("error while sending back %r", failed.message)
             with suppress(BaseException):  # the thread has other messages
                 failed.end(SendBackFailed(Cause.of(error).message))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,13 +10,14 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import FailedMessage, Sender, points_of
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _AT_ONCE: Final = 500
 """Maximum of messages in one transaction."""

@@ -8,14 +8,14 @@ Test: tests/integration/consumers/test_subscriptions.py.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class PatternConsumer(GroupConsumer):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
@@ -21,7 +21,7 @@ from reconsume.operations.dead_letter_index.letters import IndexedLetter, Progre
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import record_of
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _EVERY_SECONDS: Final = 2.0
 _TOGETHER: Final = 2_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.properties import LARGEST
 from reconsume.operations.dead_letter_index.letters import (
@@ -37,7 +37,7 @@ from reconsume.operations.dead_letter_index.queries import (
     VERSION,
 )
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _CACHE_KIB: Final = 65_536
 """Keys and ids are in random order, so their indexes are written all over the file."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.single_records import write_at_once
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.bridge.writing.exclusive_writer import write_exclusively
 from reconsume.bridge.writing.new_record import NewRecord
@@ -32,7 +32,7 @@ from reconsume.delay_levels.wire.jobs.job_records import (
 )
 from reconsume.operations.dead_letter_states import resend_id
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 LEASE_MS: Final = 15_000
 """A runner that has written nothing for this time counts as dead, and another one continues."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -11,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
@@ -40,7 +40,7 @@ from reconsume.operations.jobs.work import (
 )
 from reconsume.operations.record_address import RecordAddress
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 Told = Callable[[Sequence[LetterOutcome]], None]
 _TOGETHER: Final = 500

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import socket
@@ -11,11 +10,12 @@ from collections.abc import Callable
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.jobs.records import LEASE_MS, RUNNING, Job, JobsView
 from reconsume.operations.jobs.run import JobRun, Told
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.event_loops import future_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.recent_send_backs import attempt_of
 from reconsume.bridge.reading.record_reader import RecordReader, count_partitions
 from reconsume.bridge.writing.send_back import SendBackWriter
@@ -31,7 +31,7 @@ from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats import EarlierSendBacks, Once
 from reconsume.sidecar.settings import ProcessSettings
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _CLIENT_ID: Final = "reconsume-sidecar"
 _LINGER_MS: Final = 1

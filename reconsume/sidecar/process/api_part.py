@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import ExitStack
 from typing import Final
@@ -11,6 +10,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import now_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.recent_send_backs import recent_send_backs
 from reconsume.bridge.scheduler.service import starting_groups
 from reconsume.delay_levels.errors import ReconsumeError
@@ -29,7 +29,7 @@ from reconsume.sidecar.process.kafka_watch import KafkaWatch
 from reconsume.sidecar.repeats import EarlierSendBacks
 from reconsume.sidecar.settings import ProcessSettings
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _AGAIN_SECONDS: Final = 2.0
 _BLOCKING_CALLS: Final = 16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,10 +9,11 @@ from typing import Any, Final
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _EVERY_SECONDS: Final = 5.0
 _WINDOW_MS: Final = 30_000.0

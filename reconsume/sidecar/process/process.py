@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.http.management import LogLevel
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.sidecar.life_cycle import Life, ProcessPart
 from reconsume.sidecar.metrics import PushMetrics, SidecarMetrics
 from reconsume.sidecar.process.api_part import ApiPart
@@ -19,7 +19,7 @@ from reconsume.sidecar.process.management import Management
 from reconsume.sidecar.push.subscription import PushSubscription
 from reconsume.sidecar.settings import ProcessSettings
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _CLOSE_SECONDS: Final = 5.0
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.listener import NotNow
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _FIRST_PAUSE_MS: Final = 100
 _LONGEST_PAUSE_MS: Final = 5_000

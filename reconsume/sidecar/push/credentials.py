@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.push.requests.requests import HttpHeaders
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _Stamp = tuple[int, int]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ import uvloop
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.event_loops import takes_turns
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -36,7 +36,7 @@ from reconsume.sidecar.push.requests.requests import AppRequest, Requests
 from reconsume.sidecar.push.settings import Drop, PushSettings
 from reconsume.sidecar.push.trace import current_trace
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _NEVER_MS: Final = 86_400_000.0
 """Longer than the life of a quiescing process."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.sidecar.life_cycle import Life
@@ -20,7 +20,7 @@ from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import DaprRoute, requests_of
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _FOR_EVER: Final = timedelta(days=3_650)
 """Unlimited: deliveries have their own timeout, which does not run while a message is held."""

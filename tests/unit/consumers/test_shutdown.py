@@ -143,7 +143,6 @@ def test_a_shutdown_waits_until_a_start_in_another_thread_has_given_up(monkeypat
     assert steps == ["given up", "closed"]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_error_that_ended_a_consumer_is_told_though_a_log_handler_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     def ends() -> None:
         raise KafkaRefused("not allowed")
@@ -151,7 +150,7 @@ def test_the_error_that_ended_a_consumer_is_told_though_a_log_handler_raises(mon
     def raises(*_: object) -> None:
         raise OSError("a log handler")
 
-    monkeypatch.setattr("reconsume.consumers.push_consumer.logger.exception", raises)
+    monkeypatch.setattr("reconsume.consumers.push_consumer.logger.logger.handle", raises)
     consumer = PushConsumer("departures")
     begun(consumer, Loop(ends))
     with pytest.raises(KafkaRefused, match="not allowed"):

@@ -234,8 +234,7 @@ def log_handlers_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(*_: object, **__: object) -> None:
         raise SystemExit(6)
 
-    monkeypatch.setattr("reconsume.consumers.listeners.listener_call.logger.warning", cannot)
-    monkeypatch.setattr("reconsume.consumers.listeners.listener_call.logger.error", cannot)
+    monkeypatch.setattr("reconsume.consumers.listeners.listener_call.logger.logger.handle", cannot)
 
 
 @pytest.mark.usefixtures("log_handlers_raise")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
 from reconsume.bridge.scheduler.queues.batch_size import BatchSize
@@ -14,7 +14,7 @@ from reconsume.bridge.scheduler.queues.read_ahead import LONGEST_HOLD_MS, DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.delay_levels.errors import TopicNotReady
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 BACK_OFF_MS: Final = 500
 """How long a batch waits that no broker accepted."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -17,6 +16,7 @@ from reconsume.bridge.kafka.errors import is_refusal, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.process.polled_records import offset_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.writers import (
@@ -31,7 +31,7 @@ from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
 from reconsume.bridge.writing.transactions import PATIENCE_SECONDS
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _SERVE_EVERY: Final = 500
 """Records between two polls for delivery reports, so that the report queue stays short."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch, first_part
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
@@ -16,7 +16,7 @@ from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.scheduler.withdrawals.cancels import CancelsNotRead
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _LOOK_AGAIN_MS: Final = 50
 _WHOLE_BATCHES: Final = 50

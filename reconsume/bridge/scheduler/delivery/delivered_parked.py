@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaRefused
 from reconsume.delay_levels.wire.names import TopicNames
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _EVERY_MS: Final = 600_000.0
 

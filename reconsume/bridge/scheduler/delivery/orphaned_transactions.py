@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
@@ -11,10 +10,11 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.errors import translated
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.writing.transactions import PATIENCE_SECONDS, Transactions
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _FORGET_MS: Final = 60_000.0
 """Brokers have ended the transactions of members that are gone for this long."""

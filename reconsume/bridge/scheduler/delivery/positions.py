@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
 from reconsume.delay_levels.wire.positions import (
@@ -17,7 +17,7 @@ from reconsume.delay_levels.wire.positions import (
     position_key,
 )
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 ONLY_PARTITION: Final = 0
 """The only partition of the POSITIONS topic."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from reconsume.bridge.process.polled_records import PolledRecord, offset_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
 from reconsume.bridge.scheduler.queues.partition_queues import Waits
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
@@ -15,7 +15,7 @@ from reconsume.bridge.scheduler.targets.record_size import SizeSearch, record_ba
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery, Router
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordTooLarge
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _FRESH_MS: Final = 5_000.0
 """A refusal holds for this time. Then one record, or one request, finds out whether it still does."""

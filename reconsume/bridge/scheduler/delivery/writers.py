@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, Protocol
@@ -15,6 +14,7 @@ from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import Trials
@@ -33,7 +33,7 @@ from reconsume.bridge.writing.transactions import (
 )
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, WorkerFenced
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _ASK_AGAIN_MS: Final = 1_000.0
 WRITING_POSITIONS: Final = "writing positions"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
@@ -13,12 +12,13 @@ from reconsume.bridge.kafka.group_consumer import COMMITTED, GroupConsumer
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.polled_records import PolledRecord, offset_of, place_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _AGAIN_MS: Final = 500.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
@@ -10,12 +9,13 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.positions import LastPositions
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.done_apart import decode_either
 from reconsume.delay_levels.wire.positions import StoredPosition
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _SECONDS: Final = 3.0
 _TRIES: Final = 4

@@ -9,19 +9,19 @@ tests/integration/scheduler/test_faults.py.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.writers import BatchWriter, WriterBroken
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress, covers
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

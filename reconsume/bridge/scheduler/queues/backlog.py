@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import Final, NamedTuple, Protocol
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.metrics.registry import LevelWaiting
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _EVERY_SECONDS: Final = 15.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,10 @@ from typing import Final
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.polled_records import LOG_APPEND_TIME, PolledRecord, bytes_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.queues.partition_queues import ParkedQueue, PartitionQueue, TimerQueue, Waits
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 LONGEST_HOLD_MS: Final = 10_000
 """The longest time for which a partition is held; see `DueRun.hold`."""

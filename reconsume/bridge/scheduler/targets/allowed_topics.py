@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Final
 
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.groups.groups_store import write_allowed_topics
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _AGAIN_SECONDS: Final = 5.0
 

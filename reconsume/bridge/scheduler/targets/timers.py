@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -12,6 +11,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.polled_records import PolledRecord, stored_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.targets.targets import ListedTopics
 from reconsume.delay_levels.errors import MalformedProperty, ReconsumeError
 from reconsume.delay_levels.rules.cascade import next_delay_ms
@@ -19,7 +19,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
 from reconsume.delay_levels.wire.timer import deliver_ms_of, is_delayed_message
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _LOOK_EVERY_MS: Final = 60_000
 _LOOK_AGAIN_MS: Final = 5_000

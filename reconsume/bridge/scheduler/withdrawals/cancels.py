@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -12,13 +11,14 @@ from typing import Any, Final
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock, now_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.topic_follower import TopicFollower
 from reconsume.bridge.scheduler.withdrawals.withdrawals_reader import WithdrawalsReader
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.withdrawals import Withdrawals
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 HEARD_WITHIN_MS: Final = 1_000
 """A withdrawal acknowledged at least this long before its message is due is always obeyed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.polled_records import PolledRecord
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.scheduler.withdrawals.withdrawn_topic import WithdrawnTopicWriter
@@ -29,7 +29,7 @@ from reconsume.delay_levels.wire.withdrawals import (
     requested_withdrawal,
 )
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _POLL_SECONDS: Final = 0.05
 _WITHOUT_SECONDS: Final = 600.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -12,10 +11,11 @@ from reconsume.bridge.kafka.clients import discard_producer, make_producer
 from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.withdrawals import PositionInCancel, known_withdrawal
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _FIRST_MS: Final = 2_000
 _EVERY_MS: Final = 60_000

@@ -49,7 +49,7 @@ def test_a_message_comes_back_to_its_listener_even_if_neither_the_writer_nor_the
     def raises(*_said: object) -> None:
         raise OSError("the disk of the log is full")
 
-    monkeypatch.setattr(senders.logger, "exception", raises)
+    monkeypatch.setattr(senders.logger.logger, "handle", raises)
     ended: list[SendBackFailed | None] = []
     failed = FailedMessage(
         ProcessQueue("flights", 0), message_at(0), 0, None, None, lambda _, error: ended.append(error)
