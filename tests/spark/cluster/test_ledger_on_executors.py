@@ -6,9 +6,16 @@ import pytest
 
 from tests.spark.cluster.executors import require_passing
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
+GROWS = "reconcile/test_reconcile.py::test_a_ledger_grows_and_what_is_settled_is_not_read_again"
 
 
-def test_readers_and_ledger_work_on_three_executors(bootstrap_servers: str) -> None:
-    grows = "reconcile/test_reconcile.py::test_a_ledger_grows_and_what_is_settled_is_not_read_again"
-    require_passing(bootstrap_servers, "test_readers.py", "reconcile/test_ledger.py", grows)
+@pytest.mark.more
+@pytest.mark.early(4)
+def test_readers_and_a_growing_ledger_work_on_three_executors(bootstrap_servers: str) -> None:
+    require_passing(bootstrap_servers, "test_readers.py", GROWS)
+
+
+@pytest.mark.long
+def test_ledgers_whose_runs_die_work_on_three_executors(bootstrap_servers: str) -> None:
+    require_passing(bootstrap_servers, "reconcile/test_ledger.py")
