@@ -49,8 +49,8 @@ test: check ## The checks, and the tests of most that is promised, on a real Kaf
 	@$(BIN)/pytest -q $(FIRST) tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
 	@echo "those with Spark and five minutes of faults, three at a time"
 	@$(BIN)/pytest -q $(FIRST) --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
-	@echo "all others, seven at a time"
-	@$(BIN)/pytest -q $(FIRST) --numprocesses=7 $(BY_FILE) tests $(OTHERS)
+	@echo "all others, nine at a time"
+	@$(BIN)/pytest -q $(FIRST) --numprocesses=9 $(BY_FILE) tests $(OTHERS)
 
 test-more: setup ## The tests that make test leaves to this one: some 20 minutes; CI runs both
 	@echo "those with Spark, three at a time"
