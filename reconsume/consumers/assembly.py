@@ -137,7 +137,7 @@ class LoopBuilder:
         if not self.subscriptions.has_patterns:
             return GroupConsumer(conf)
         admin = KafkaAdmin(self.settings.base, self.settings.client_id)
-        look = RepeatedLook(lambda: list(self.subscriptions.existing(admin)), "topics that match a pattern")
+        look = RepeatedLook(lambda: list(self.subscriptions.existing(admin)), "topics that match a pattern", admin.stop)
         return PatternConsumer(conf, self._started(look))
 
     def _broadcasting(self, conf: Mapping[str, Any]) -> tuple[BroadcastConsumer, BroadcastSender]:
@@ -151,7 +151,7 @@ class LoopBuilder:
         )
         self.closing.callback(offsets.close)
         finder = PartitionFinder(admin, self.subscriptions, offsets, settings.consume_from)
-        found = self._started(RepeatedLook(finder, "partitions to broadcast"))
+        found = self._started(RepeatedLook(finder, "partitions to broadcast", admin.stop))
         sender = BroadcastSender(
             log=SendBackLog(settings.group), hooks=self._hooks(), offsets=offsets, dropped=self.dropped
         )

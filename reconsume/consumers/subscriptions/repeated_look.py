@@ -25,13 +25,14 @@ class RepeatedLook(Generic[T]):
     Args:
         look: asks the cluster; may block.
         what: the subject, for the log.
+        stop: set by `close`; ends the request in flight, as that of a `KafkaAdmin` with this event.
     """
 
-    def __init__(self, look: Callable[[], T], what: str) -> None:
+    def __init__(self, look: Callable[[], T], what: str, stop: threading.Event) -> None:
         self._look = look
         self._what = what
         self._answered = threading.Event()
-        self._stop = threading.Event()
+        self._stop = stop
         self._failure: ReconsumeError | None = None
         self._latest: T | None = None
         self._thread = threading.Thread(target=self._run, name="reconsume-lookout", daemon=True)
@@ -54,7 +55,7 @@ class RepeatedLook(Generic[T]):
             raise self._failure
 
     def close(self) -> None:
-        """Stop; wait for a request in flight."""
+        """Stop; wait for the thread, but not for Kafka."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -65,6 +66,8 @@ class RepeatedLook(Generic[T]):
                 self._latest = self._look()
                 self._answered.set()
             except KafkaNotReachable as error:
+                if self._stop.is_set():
+                    return
                 logger.warning("%s: waiting for Kafka: %s", self._what, error)
             except ReconsumeError as error:
                 if not self._answered.is_set():

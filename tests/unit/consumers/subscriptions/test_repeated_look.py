@@ -34,7 +34,9 @@ def saying(*answers: str | Exception) -> Callable[[], str]:
 
 def test_a_cluster_that_is_away_is_waited_for_and_new_answers_are_found() -> None:
     found = RepeatedLook(
-        saying(KafkaNotReachable("away"), "one", KafkaRefused("not now"), ValueError("ours"), "two"), "x"
+        saying(KafkaNotReachable("away"), "one", KafkaRefused("not now"), ValueError("ours"), "two"),
+        "x",
+        threading.Event(),
     )
     found.start(threading.Event())
     try:
@@ -45,14 +47,14 @@ def test_a_cluster_that_is_away_is_waited_for_and_new_answers_are_found() -> Non
 
 
 def test_a_first_question_that_is_refused_is_raised() -> None:
-    found = RepeatedLook(saying(KafkaRefused("no right")), "x")
+    found = RepeatedLook(saying(KafkaRefused("no right")), "x", threading.Event())
     with pytest.raises(KafkaRefused, match="no right"):
         found.start(threading.Event())
     found.close()
 
 
 def test_what_was_known_holds_while_the_cluster_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    found = RepeatedLook(saying("one", KafkaRefused("no right")), "topics")
+    found = RepeatedLook(saying("one", KafkaRefused("no right")), "topics", threading.Event())
     found.start(threading.Event())
     wait_until(lambda: "topics: no right; using earlier values" in caplog.text, what="the refusal")
     assert found.latest == "one"
@@ -60,8 +62,26 @@ def test_what_was_known_holds_while_the_cluster_refuses(caplog: pytest.LogCaptur
 
 
 def test_a_stop_ends_the_wait_for_the_first_answer() -> None:
-    found, stop = RepeatedLook(saying(KafkaNotReachable("away")), "x"), threading.Event()
+    found, stop = RepeatedLook(saying(KafkaNotReachable("away")), "x", threading.Event()), threading.Event()
     stop.set()
     found.start(stop)
     assert found.latest is None
     found.close()
+
+
+def test_its_end_does_not_wait_for_kafka(caplog: pytest.LogCaptureFixture) -> None:
+    stop, asked, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def look() -> str:
+        asked.set()
+        assert stop.wait(60)
+        raise KafkaNotReachable("stopped")
+
+    found = RepeatedLook(look, "x", stop)
+    starting = threading.Thread(target=found.start, args=(ended,))
+    starting.start()
+    assert asked.wait(60)
+    found.close()
+    ended.set()
+    starting.join()
+    assert caplog.text == ""
