@@ -164,7 +164,7 @@ class Noted(logging.Handler):
 def push(settings: MemberSettings, member: Member) -> None:
     """A PushConsumer until SIGTERM."""
     for module in (consume_loop, assigned_partitions):
-        module.logger.addHandler(Noted(member.journal))
+        logging.getLogger(module.__name__).addHandler(Noted(member.journal))
     consumer = PushConsumer(
         settings.group,
         bootstrap_servers=settings.bootstrap_servers,
