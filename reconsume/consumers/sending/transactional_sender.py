@@ -151,7 +151,7 @@ class TransactionalSender(Sender):
                     with self._changed:
                         self._changed.wait_for(lambda: self._closing, _AGAIN_SECONDS)
         except BaseException as error:
-            self._failure = error  # first: a log handler may raise
+            self._failure = error
             logger.exception("thread of transactions ended")
 
     def _wait(self) -> bool:
