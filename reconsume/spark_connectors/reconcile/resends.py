@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.wire.dead_letter_states import RESENT
 from reconsume.spark_connectors.reconcile.judged import SETTLED_MS
-from reconsume.spark_connectors.replay.plan import read_replays
+from reconsume.spark_connectors.replay.replays import read_replays
 from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.session import broadcast_if_few
 from reconsume.spark_connectors.source import TopicSource

@@ -4,8 +4,11 @@ Guarantees:
     1. Sent records are read back from `DELAY.0s`, never remembered: only the topic survives a kill. The read includes
        uncommitted records: Spark writes without transactions, and behind a scheduler's open transaction a reader of
        committed records would miss them, and send them again. Test: tests/spark/replay/test_runs.py.
+       Their states are written while the run lasts, so that what `DELAY.0s` forgets meanwhile is known, too.
     2. A replay's own copy is the one with `RECONSUME_TIME` 0. A send-back of a replayed message carries `REPLAY_ID`
        too, also through `DELAY.0s` when it dies, but never 0. Test: tests/spark/replay/test_listener.py.
+    3. A dead letter with a state is not sent, whether it got it before or after the plan was made. Test:
+       tests/spark/replay/test_states.py.
 """
 
 from __future__ import annotations
@@ -26,15 +29,18 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.names import group_of_name
-from reconsume.spark_connectors.replay.chunks import check_rate, chunk_size, chunks_of, pause_seconds
-from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, read_replays, records, write_in_order
+from reconsume.spark_connectors.replay.chunks import ReplayChunk, check_rate, chunk_size, chunks_of, pause_seconds
+from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, records, write_in_order
+from reconsume.spark_connectors.replay.replays import read_replays
 from reconsume.spark_connectors.replay.selection import SEND
-from reconsume.spark_connectors.replay.states import state_records
+from reconsume.spark_connectors.replay.states import STATE_KEY, read_states, state_records
 from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there, runs_tasks_once
 from reconsume.spark_connectors.source import TopicSource
 
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
-"""`DELAY.0s` keeps seven days: later nothing shows which records an interrupted run has sent."""
+"""`DELAY.0s` keeps seven days: later nothing shows which records a run has sent just before it was interrupted."""
+_MARK_EVERY_SECONDS: Final = 60.0
+"""How often a run writes the states of what it has sent."""
 
 _EVENT: Final = "at BIGINT, run STRING, what STRING"
 
@@ -45,7 +51,7 @@ class ReplayInterrupted(ReconsumeError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """The progress of a run: records sent by this run, by earlier ones, and in the whole plan."""
+    """The progress of a run: records sent by this run, settled before it, and in the whole plan."""
 
     sent: int
     before: int
@@ -58,7 +64,7 @@ class ReplayResult:
 
     Attributes:
         sent: records sent by this run.
-        before: records sent before, by an interrupted run or another plan.
+        before: records settled before: sent by an interrupted run or another plan, or resolved by someone.
     """
 
     plan_id: str
@@ -113,16 +119,18 @@ def run_replay(
     if events and events[-1].what == "finished":
         progress(ReplayProgress(0, plan.to_send, plan.to_send))
         return ReplayResult(plan.plan_id, 0, plan.to_send)
-    _check_break(plan, events[-1].at if events else None)
+    if events:
+        _check_break(plan, _known_ms(source, plan, events))
     run = uuid.uuid4().hex
     _add_event(spark, plan, run, "started")
     resumed = any(event.run != run for event in _events(spark, plan))
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
         if resumed:
             _settle(source, plan, settle_seconds)
+            _mark(source, plan, _sent_before(source, plan))
         left = _left(source, plan, run)
         runs = _runs(left)
-    done, ended = 0, -math.inf
+    done, ended, marks = 0, -math.inf, _Marks(source, plan, left)
     before = plan.to_send - sum(map(len, runs))
     progress(ReplayProgress(0, before, plan.to_send))
     for chunk in chunks_of(runs, chunk_size(rate)):
@@ -137,7 +145,8 @@ def run_replay(
             _write(left.where(F.col("number").between(chunk.first, chunk.last)), source, bulk_partitions)
         done, ended = done + chunk.size, time.monotonic()
         progress(ReplayProgress(done, before, plan.to_send))
-    _mark_sent(source, plan)
+        marks.sent(chunk, ended)
+    marks.write()
     _add_event(spark, plan, run, "finished")
     return ReplayResult(plan.plan_id, done, before)
 
@@ -177,25 +186,61 @@ def _events(spark: SparkSession, plan: ReplayPlan) -> list[RunEvent]:
 
 
 def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
-    """Return the records that neither this plan nor another one has sent since the plan was made."""
+    """Return the records that nobody has sent or resolved since the plan was made."""
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
     sent = read_replays(source, plan.since_ms)
     # A replay before this dead letter belongs to an earlier life of the message.
     same = [rows[name] == sent[name] for name in ("message_id", "real_topic")] + [
         sent["replayed_at"] >= rows["appended"]
     ]
-    if rows.join(sent, same, "left_semi").isEmpty():
+    settled = read_states(source).select(*STATE_KEY)
+    rows = rows.withColumn("stored_ms", F.unix_millis("appended"))
+    gone = (
+        rows.join(sent, same, "left_semi")
+        .select(*STATE_KEY)
+        .union(rows.join(settled, [*STATE_KEY], "left_semi").select(*STATE_KEY))
+    )
+    if gone.isEmpty():
         return rows
-    write_in_order(rows.join(sent, same, "left_anti"), f"{plan.folder}/left/{run}")
+    write_in_order(rows.join(gone, [*STATE_KEY], "left_anti"), f"{plan.folder}/left/{run}")
     return source.spark.read.parquet(literal_path(f"{plan.folder}/left/{run}"))
 
 
-def _mark_sent(source: TopicSource, plan: ReplayPlan) -> None:
-    """Write the states of all sent records, from `DELAY.0s`; also after an interrupted run."""
+def _sent_before(source: TopicSource, plan: ReplayPlan) -> DataFrame:
+    """Return the records that an interrupted run has sent, from `DELAY.0s`."""
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
     sent = read_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id)
-    marked = rows.join(sent, ["message_id", "real_topic"], "left_semi")
-    states = state_records(marked, plan.plan_id, time.time_ns() // 1_000_000)
+    return rows.join(sent, ["message_id", "real_topic"], "left_semi")
+
+
+class _Marks:
+    """Writes the states of what a run has sent, now and then: each time it is a job of Spark."""
+
+    def __init__(self, source: TopicSource, plan: ReplayPlan, left: DataFrame) -> None:
+        self._source = source
+        self._plan = plan
+        self._left = left
+        self._chunks: list[ReplayChunk] = []
+        self._marked_at = time.monotonic()
+
+    def sent(self, chunk: ReplayChunk, now: float) -> None:
+        """Note a chunk that was sent."""
+        self._chunks.append(chunk)
+        if now - self._marked_at >= _MARK_EVERY_SECONDS:
+            self.write()
+            self._marked_at = now
+
+    def write(self) -> None:
+        """Write the states of all chunks since the last time."""
+        if self._chunks:
+            # Chunks follow each other: nothing that was not sent lies between the first number and the last.
+            numbers = F.col("number").between(self._chunks[0].first, self._chunks[-1].last)
+            _mark(self._source, self._plan, self._left.where(numbers))
+            self._chunks.clear()
+
+
+def _mark(source: TopicSource, plan: ReplayPlan, sent: DataFrame) -> None:
+    states = state_records(sent, plan.plan_id, time.time_ns() // 1_000_000)
     with explained(f"the states of what plan {plan.plan_id} has sent cannot be written"):
         states.write.format("kafka").options(**_sink(source, source.names.dead_letter_states)).save()
 
@@ -249,8 +294,15 @@ def _check_retries(spark: SparkSession) -> None:
         )
 
 
-def _check_break(plan: ReplayPlan, last_ms: int | None) -> None:
-    if last_ms is not None and time.time_ns() // 1_000_000 - last_ms > _LONGEST_BREAK_MS:
+def _known_ms(source: TopicSource, plan: ReplayPlan, events: Sequence[RunEvent]) -> int:
+    """Return when states or the plan itself last told all that it had sent."""
+    with explained(f"the states of what plan {plan.plan_id} has sent cannot be read"):
+        marked = read_states(source).where(F.col("job") == plan.plan_id).agg(F.max("at").alias("at")).collect()
+    return max(events[0].at, marked[0]["at"] or 0)
+
+
+def _check_break(plan: ReplayPlan, known_ms: int) -> None:
+    if time.time_ns() // 1_000_000 - known_ms > _LONGEST_BREAK_MS:
         raise IllegalSetting(
             f"plan {plan.plan_id} was interrupted over 6 days ago, and DELAY.0s may have deleted the records that it "
             "sent, so the missing ones are unknown; read its report, then make a new plan with a filter for the rest"

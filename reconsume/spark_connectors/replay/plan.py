@@ -7,7 +7,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from types import NoneType
 from typing import Any, Final, Self
 
@@ -20,6 +20,7 @@ from reconsume.delay_levels.foreign_values import check_types, of_type, texts
 from reconsume.delay_levels.wire.names import check_group
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.readers import dead_letters
+from reconsume.spark_connectors.replay.replays import JOB_ID, read_replays
 from reconsume.spark_connectors.replay.selection import (
     SEND,
     STATUSES,
@@ -28,7 +29,6 @@ from reconsume.spark_connectors.replay.selection import (
     with_status,
 )
 from reconsume.spark_connectors.replay.states import read_states
-from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.session import (
     check_folder,
     literal_path,
@@ -225,6 +225,8 @@ def plan_from(
     created_ms = time.time_ns() // 1_000_000
     if not _PLAN_ID.fullmatch(plan_id):
         raise IllegalSetting(f"plan id {plan_id!r}: use at most 200 letters, digits, '.', '_', ':' and '-'")
+    if re.fullmatch(JOB_ID, plan_id):
+        raise IllegalSetting(f"plan id {plan_id!r} is that of a job of `reconsume dlq resend`; choose another one")
     if open_plan(source.spark, folder) is not None:
         raise IllegalSetting(f"{folder} already has a plan; run that one, or choose another folder")
     size = rows_to_read(candidates)
@@ -304,29 +306,6 @@ def histogram(spark: SparkSession, plan: ReplayPlan, column: str) -> Histogram:
     counted = table.groupBy(shown.alias("shown")).agg(F.count("*").alias("all"), *counts)
     largest = counted.orderBy(F.desc("all"), "shown").limit(_LARGEST).collect()
     return Histogram(column, [(row.shown, name, row[name]) for row in largest for name in STATUSES if row[name]])
-
-
-def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """Return replayed records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
-
-    Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
-    not see it behind a scheduler's open transaction. A send-back of a replayed message has the same headers, but not
-    the count 0 of a replay.
-    """
-    starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
-    more = {name: value for name, value in source.options.items() if name.lower() not in starts}
-    lane = replace(source, options=more | {"kafka.isolation.level": "read_uncommitted"})
-    lane = lane if since_ms is None else lane.since(since_ms)
-    written = typed(lane.raw([source.names.delay(0)]), source.names.prefix)
-    message_id = F.col("origin_message_id")
-    replays = written.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0) & message_id.isNotNull())
-    return replays.select(
-        message_id.alias("message_id"),
-        F.col("target").alias("real_topic"),
-        "replay_id",
-        "replay_times",
-        F.col("appended").alias("replayed_at"),
-    )
 
 
 def filter_of(dead: DataFrame, where: str) -> Column:

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from reconsume.delay_levels.wire.dead_letter_states import RESENT, RESOLVED
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.readers import read_kinds, read_messages
-from reconsume.spark_connectors.replay.plan import ReplayPlan, read_replays, records
+from reconsume.spark_connectors.replay.plan import ReplayPlan, records
+from reconsume.spark_connectors.replay.replays import read_replays
 from reconsume.spark_connectors.replay.selection import SEND
+from reconsume.spark_connectors.replay.states import STATE_KEY, read_states
 from reconsume.spark_connectors.source import TopicSource
 
 
@@ -22,7 +25,8 @@ def replay_report(
     """Return one row for each dead letter of the plan, with its current `outcome`.
 
     `sent` waits for the scheduler; `delivered` is on its target; `dead_again` has failed there again; `replayed` was
-    sent by another plan meanwhile; `copies` above 1 means that Spark sent it more than once.
+    sent by another plan or a job meanwhile, `resolved` by someone; `copies` above 1 means that Spark sent it more than
+    once. What `DELAY.0s` and the retry topic keep no more counts by the state of its dead letter.
     """
     table = records(spark, plan.folder).drop("key", "value", "headers", "number")
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
@@ -41,10 +45,14 @@ def replay_report(
         .when(F.col("quarantined"), "quarantined")
         .when(F.col("delivered"), "delivered")
         .when(F.col("sent_at").isNotNull(), "sent")
-        .when(F.col("other_at") >= F.col("appended"), "replayed")
+        .when(F.col("state").isNotNull() & (F.col("job") == plan.plan_id), "sent")
+        .when((F.col("state") == RESENT) | (F.col("other_at") >= F.col("appended")), "replayed")
+        .when(F.col("state") == RESOLVED, "resolved")
         .otherwise("not_sent")
     )
-    joined = table.join(sent, ["message_id", "real_topic"], "left").join(seen, ["message_id", "real_topic"], "left")
+    states = read_states(source).select(*STATE_KEY, "state", "job")
+    known = table.withColumn("stored_ms", F.unix_millis("appended")).join(states, [*STATE_KEY], "left")
+    joined = known.join(sent, ["message_id", "real_topic"], "left").join(seen, ["message_id", "real_topic"], "left")
     return joined.select(
         *table.columns,
         outcome.alias("outcome"),

@@ -14,6 +14,10 @@ from reconsume.spark_connectors.source import TopicSource
 _KEY: Final = r"^([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,18})/([0-9]{1,18})$"
 
 
+STATE_KEY: Final = ("kafka_topic", "partition", "offset", "stored_ms")
+"""The columns that name one dead letter, also if its topic was made again."""
+
+
 def read_states(source: TopicSource) -> DataFrame:
     """Return each dead letter's last state: `kafka_topic`, `partition`, `offset`, `stored_ms`, `state`, `at`, `job`.
 

@@ -68,10 +68,8 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
 def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
     by_spark, by_hand = (with_all_kinds(bootstrap_servers) for _ in range(2))
     places = [RecordAddress(one.partition, one.offset) for one in by_hand.dead_letters(GROUP)]
-    plan_id, _ = resend(by_hand.cluster, GROUP, places)
-    plan = plan_replay(
-        spark, bootstrap_servers, str(tmp_path), topic_prefix=by_spark.settings.topic_prefix, plan_id=plan_id
-    )
+    job, _ = resend(by_hand.cluster, GROUP, places)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=by_spark.settings.topic_prefix)
     rows = records(spark, plan.folder).select("partition", "offset", "status", "message_id").collect()
     of_spark = {(row["partition"], row["offset"]): row["status"] for row in rows}
     verdicts: dict[tuple[int, ...], str] = {}
@@ -85,22 +83,26 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
         state = read_one(by_spark.cluster, GROUP, RecordAddress(*place)).state
         expected = {"send": "RESENT", "resolved": "RESOLVED"}.get(status)
         assert (state and state.state) == expected, (place, status)
-        assert state is None or state.state == "RESOLVED" or (state.by, state.job) == ("replay", plan_id)
+        assert state is None or state.state == "RESOLVED" or (state.by, state.job) == ("replay", plan.plan_id)
 
-    def sent(one: Installation) -> list[tuple[bytes, bytes, list[Header]]]:
-        """What was written, but for where a dead letter that has no identity stood: that is chance."""
-        lane = [record for record in one.read(one.settings.names.delay(0)) if record["REPLAY_ID"] == plan_id]
+    def sent(one: Installation, replay_id: str) -> list[tuple[bytes, bytes, list[Header]]]:
+        """What was written, but for its id, and for where a dead letter that has no identity stood: that is chance."""
+        lane = [record for record in one.read(one.settings.names.delay(0)) if record["REPLAY_ID"] == replay_id]
         return sorted(
             (
                 record.key or b"",
                 record.value or b"",
-                sorted((name, value or b"-") for name, value in record.headers if not (value or b"").startswith(b"t")),
+                sorted(
+                    (name, value or b"-")
+                    for name, value in record.headers
+                    if name != "REPLAY_ID" and not (value or b"").startswith(b"t")
+                ),
             )
             for record in lane
         )
 
-    assert len(sent(by_hand)) == list(of_spark.values()).count("send")
-    assert sent(by_hand) == sent(by_spark)
+    assert len(sent(by_hand, job)) == list(of_spark.values()).count("send")
+    assert sent(by_hand, job) == sent(by_spark, plan.plan_id)
 
 
 def test_a_dead_letter_that_is_marked_as_sent_again_and_was_not_is_a_finding(

@@ -1,0 +1,46 @@
+"""The replays that `DELAY.0s` shows: copies of dead letters that Spark and jobs have sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from reconsume.spark_connectors.schema import typed
+from reconsume.spark_connectors.source import TopicSource
+
+JOB_ID: Final = r"resend-\d{8}T\d{6}-[0-9a-f]{6}"
+"""The `REPLAY_ID` of jobs, which write in transactions: `operations.resend.new_replay_id`."""
+
+
+def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
+    """Return replayed records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
+
+    Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
+    not see it behind a scheduler's open transaction. A job's resend counts when its transaction is committed. A
+    send-back of a replayed message has the same headers, but not the count 0 of a replay.
+    """
+    starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
+    more = {name: value for name, value in source.options.items() if name.lower() not in starts}
+    is_of_job = F.col("replay_id").rlike(f"^{JOB_ID}$")
+    by_spark, by_jobs = (
+        _replays(replace(source, options=more | {"kafka.isolation.level": level}), since_ms).where(wanted)
+        for level, wanted in (("read_uncommitted", ~is_of_job), ("read_committed", is_of_job))
+    )
+    return by_spark.unionByName(by_jobs)
+
+
+def _replays(source: TopicSource, since_ms: int | None) -> DataFrame:
+    lane = source if since_ms is None else source.since(since_ms)
+    written = typed(lane.raw([source.names.delay(0)]), source.names.prefix)
+    message_id = F.col("origin_message_id")
+    replays = written.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0) & message_id.isNotNull())
+    return replays.select(
+        message_id.alias("message_id"),
+        F.col("target").alias("real_topic"),
+        "replay_id",
+        "replay_times",
+        F.col("appended").alias("replayed_at"),
+    )

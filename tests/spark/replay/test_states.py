@@ -1,0 +1,118 @@
+"""A run obeys the states of dead letters, and writes those of what it has sent while it lasts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
+from reconsume.operations.dead_letters import Filter, read_page
+from reconsume.operations.resend import new_replay_id
+from reconsume.operations.resolve import resolve
+from reconsume.spark_connectors.replay import execution, plan_replay, replay_report, run_replay
+from tests.integration.installation import Installation
+from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
+
+pytestmark = pytest.mark.kafka
+DAY_MS = 86_400_000
+
+
+def states(one: Installation) -> Counter[str]:
+    letters = read_page(one.cluster, GROUP, Filter()).records
+    return Counter("OPEN" if letter.state is None else letter.state.state for letter in letters)
+
+
+def forget_lane(one: Installation) -> None:
+    """Delete everything on `DELAY.0s`, as its retention does."""
+    lane = one.settings.names.delay(0)
+    ends = one.admin.end_offsets([(lane, number) for number in range(one.admin.partitions([lane])[lane])])
+    wanted = [TopicPartition(*where, end) for where, end in ends.items() if end]
+    client = AdminClient({"bootstrap.servers": one.settings.bootstrap_servers})
+    for deletion in client.delete_records(wanted).values():
+        deletion.result(60)
+
+
+def mark_resent(one: Installation, message_id: str, job: str) -> None:
+    [letter] = [record for record in one.dead_letters(GROUP) if record["ORIGIN_MESSAGE_ID"] == message_id]
+    key = DeadLetterKey(one.settings.names.dead_letter(GROUP), letter.partition, letter.offset, letter.timestamp)
+    state = encode_state(DeadLetterState("RESENT", time.time_ns() // 1_000_000, "eve", job=job))
+    one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode())
+
+
+def test_what_was_resolved_or_resent_after_the_plan_was_made_is_not_sent(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 4)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    [refunded] = read_page(one.cluster, GROUP, Filter(message_id="flights/0/1")).records
+    resolve(one.cluster, GROUP, [refunded.place], by="carol", why="refunded by hand")
+    mark_resent(one, "flights/0/2", "monday")  # its copy is so old that `DELAY.0s` has deleted it
+    result = run_replay(spark, bootstrap_servers, plan)
+    assert (result.sent, result.before) == (2, 2)
+    assert replayed(one) == {"flights/0/0": 1, "flights/0/3": 1}
+    assert states(one) == {"RESENT": 3, "RESOLVED": 1}
+    outcomes = replay_report(spark, bootstrap_servers, plan).groupBy("outcome").count().collect()
+    assert {row.outcome: row["count"] for row in outcomes} == {"sent": 2, "replayed": 1, "resolved": 1}
+
+
+def test_what_the_lane_forgets_while_a_run_lasts_is_marked_as_sent(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after nine days at five records a second."""
+    one = with_dead_letters(bootstrap_servers, 20)
+    prefix = one.settings.topic_prefix
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "a"), topic_prefix=prefix)
+    monkeypatch.setattr(execution, "_MARK_EVERY_SECONDS", 0.0)
+    result = run_replay(spark, bootstrap_servers, plan, rate=10, progress=lambda _told: forget_lane(one))
+    assert result.sent == 20
+    assert states(one) == {"RESENT": 20}
+    outcomes = replay_report(spark, bootstrap_servers, plan).groupBy("outcome").count().collect()
+    assert [tuple(row) for row in outcomes] == [("sent", 20)]
+    again = plan_replay(spark, bootstrap_servers, str(tmp_path / "b"), topic_prefix=prefix)
+    assert again.counts == {"replayed": 20}
+
+
+def test_a_plan_does_not_go_on_if_nothing_tells_what_its_first_run_has_sent(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Its second run died before it had marked anything, so its age says nothing."""
+    one = with_dead_letters(bootstrap_servers, 2)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    now = time.time_ns() // 1_000_000
+    (tmp_path / "events").mkdir()
+    for days in (10, 5):
+        event = {"at": now - days * DAY_MS, "run": f"{days} days ago", "what": "started"}
+        (tmp_path / "events" / f"part-{days}.json").write_text(json.dumps(event))
+    with pytest.raises(IllegalSetting, match="interrupted over 6 days ago"):
+        run_replay(spark, bootstrap_servers, plan)
+    mark_resent(one, "flights/0/0", plan.plan_id)
+    assert run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1).sent == 1
+    assert replayed(one) == {"flights/0/1": 1}
+
+
+def test_a_resend_whose_transaction_was_aborted_is_none(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 2)
+    prefix, job = one.settings.topic_prefix, new_replay_id("resend", time.time() * 1_000)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": f"{prefix}aborted"})
+    producer.init_transactions(30)
+    for message, ends in ((0, producer.abort_transaction), (1, producer.commit_transaction)):
+        headers = dead_letter_headers(message, RECONSUME_TIME="0", REPLAY_ID=job, REAL_TOPIC=f"%RETRY%{GROUP}")
+        producer.begin_transaction()
+        producer.produce(one.settings.names.delay(0), b"copy", headers=cast("Any", headers))
+        producer.flush(30)
+        ends(30)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "a"), topic_prefix=prefix)
+    assert plan.counts == {"send": 1, "replayed": 1}
+    with pytest.raises(IllegalSetting, match="is that of a job"):
+        plan_replay(spark, bootstrap_servers, str(tmp_path / "b"), topic_prefix=prefix, plan_id=job)
