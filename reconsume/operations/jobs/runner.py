@@ -55,19 +55,25 @@ class JobRunner:
 
         Args:
             stop: ends it.
-            once: end when no job is open.
+            once: end when no job is open, and raise what else `run` logs before it tries again.
         """
         at_work: dict[str, threading.Thread] = {}
+        failed = ""
         with JobsView(self._cluster) as view:
             try:
                 while not stop.is_set():
-                    at_work = {group: thread for group, thread in at_work.items() if thread.is_alive()}
-                    queues = self._queues(view)
-                    if once and queues is not None and not queues and not at_work:
-                        return
-                    for group, queue in (queues or {}).items():
-                        if group not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
-                            at_work[group] = self._start(queue[0].name, stop)
+                    try:
+                        is_idle = self._start_jobs(view, at_work, stop)
+                        failed = ""
+                        if once and is_idle:
+                            return
+                    except Exception as error:
+                        # Without this thread jobs would stay queued until the console is restarted.
+                        if once:
+                            raise
+                        before, failed = failed, f"{type(error).__name__}: {error}"
+                        if failed != before:
+                            logger.exception("jobs cannot be started, trying again")
                     stop.wait(_LOOK_SECONDS)
             finally:
                 for thread in at_work.values():
@@ -103,6 +109,16 @@ class JobRunner:
                     stop.wait(_AGAIN_SECONDS)
                 else:
                     stop.wait(_LOOK_SECONDS)
+
+    def _start_jobs(self, view: JobsView, at_work: dict[str, threading.Thread], stop: threading.Event) -> bool:
+        """Start the next jobs; return whether none is open or at work."""
+        for group in [group for group, thread in at_work.items() if not thread.is_alive()]:
+            del at_work[group]
+        queues = self._queues(view)
+        for group, queue in (queues or {}).items():
+            if group not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
+                at_work[group] = self._start(queue[0].name, stop)
+        return queues is not None and not queues and not at_work
 
     def _queues(self, view: JobsView) -> dict[str, list[Job]] | None:
         """Return the open jobs of each group; None while Kafka does not answer."""

@@ -1,0 +1,80 @@
+"""The runner of jobs, when an error is not one of reconsume's own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.wire.jobs.job_records import JobSpec
+from reconsume.operations.jobs import runner
+from reconsume.operations.jobs.records import Job, JobsView
+from reconsume.operations.jobs.runner import JobRunner
+
+JOB = Job("j", JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9)}))
+
+
+class _View(JobsView):
+    """Jobs that cannot be read at the first looks."""
+
+    failures = 2
+    looks = 0
+
+    def look(self, **_: bool) -> dict[str, Job]:
+        type(self).looks += 1
+        if self.looks <= self.failures:
+            raise OSError("too many open files")
+        self.jobs = {JOB.name: JOB}
+        return self.jobs
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> JobRunner:
+    monkeypatch.setattr(_View, "looks", 0)
+    monkeypatch.setattr(runner, "JobsView", _View)
+    monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.01)
+    cluster: Any = Cluster(Settings(bootstrap_servers="127.0.0.1:9"))
+    cluster.__dict__["clock"] = lambda: 5.0
+    return JobRunner(cluster)
+
+
+def test_an_unexpected_error_is_logged_once_and_the_runner_goes_on(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop, started = threading.Event(), threading.Event()
+    monkeypatch.setattr(jobs, "_run_one", lambda *_: started.set())
+    thread = threading.Thread(target=jobs.run, args=(stop,), daemon=True)
+    with caplog.at_level(logging.ERROR):
+        thread.start()
+        assert started.wait(10), "the job is started"
+    assert thread.is_alive()
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [one.exc_text and "too many open files" in one.exc_text for one in caplog.records] == [True]
+
+
+def test_a_thread_that_cannot_be_started_is_logged_once(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop, starts = threading.Event(), list[str]()
+
+    def start(name: str, _stop: threading.Event) -> threading.Thread:
+        starts.append(name)
+        if len(starts) == 3:
+            stop.set()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_View, "failures", 0)
+    monkeypatch.setattr(jobs, "_start", start)
+    jobs.run(stop)
+    assert (starts, len(caplog.records)) == (["j"] * 3, 1)
+
+
+def test_a_single_pass_raises_an_unexpected_error(jobs: JobRunner) -> None:
+    with pytest.raises(OSError, match="too many open files"):
+        jobs.run(threading.Event(), once=True)
