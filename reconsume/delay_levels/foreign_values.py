@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
@@ -81,6 +82,19 @@ def check_utf8(what: str, *texts: object) -> None:
         except UnicodeEncodeError as error:
             half = f"character {error.start} is half of a pair: {error.object[error.start]!r}"
             raise IllegalSetting(f"{what} must be text that UTF-8 can hold; {half}") from None
+
+
+def check_json(what: str, value: object) -> None:
+    """Check that all texts of a JSON value, names too, can be encoded in UTF-8.
+
+    Raises:
+        IllegalSetting: a text has half of a surrogate pair, or the value is nested too deeply.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise IllegalSetting(f"{what} must be nested less deeply") from None
+    check_utf8(what, text)
 
 
 def check_range(name: str, value: int, low: int, high: int) -> int:

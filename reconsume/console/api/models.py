@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from reconsume.delay_levels.foreign_values import check_json
 
 
 class ShownModel(BaseModel):
@@ -14,9 +16,16 @@ class ShownModel(BaseModel):
 
 
 class AskedModel(BaseModel):
-    """A request; unknown fields are refused."""
+    """A request; unknown fields, and texts that UTF-8 cannot hold, are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_texts(cls, asked: Any) -> Any:
+        if isinstance(asked, dict):  # other values are refused, or are a model already
+            check_json("the request", asked)
+        return asked
 
 
 Places = Annotated[list[str], Field(min_length=1, max_length=1_000)]

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
+from reconsume.delay_levels.foreign_values import check_json
 
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
@@ -159,16 +160,32 @@ def replace_properties(headers: Headers, properties: Mapping[str, str]) -> list[
     return kept
 
 
+def json_value(value: bytes) -> Any:
+    """Return the JSON that is the value of a record.
+
+    Raises:
+        MalformedProperty: the value is something else, or a text has half of a surrogate pair: SQLite and Kafka's
+            client refuse such a text.
+    """
+    try:
+        text = value.decode(json.detect_encoding(value))  # json.loads would accept halves among the bytes
+        found = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:
+            check_json(f"value {value[:80]!r}", found)
+    except IllegalSetting as error:
+        raise MalformedProperty(str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise MalformedProperty(f"value {value[:80]!r} is not JSON: {error}") from None
+    return found
+
+
 def json_object(value: bytes) -> dict[str, Any]:
     """Return the JSON object that is the value of a record.
 
     Raises:
-        MalformedProperty: the value is something else.
+        MalformedProperty: the value is something else, see `json_value`.
     """
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise MalformedProperty(f"value {value[:80]!r} is not JSON: {error}") from None
+    found = json_value(value)
     if not isinstance(found, dict):
         raise MalformedProperty(f"value {value[:80]!r} is not a JSON object")
     return found

@@ -94,6 +94,11 @@ def test_the_retries_of_a_group_are_paused_and_resumed(browser: Browser, cluster
         ("/jobs", {"kind": "resend", "group": "departures", "rate": 2**63}, 400, "rate 9223372036854775808"),
         ("/jobs", {"kind": "resend", "group": "departures", "max_replays": 2**63}, 400, "max_replays"),
         ("/jobs", {"kind": "resend", "group": "departures", "text": "x" * 60_000}, 400, "60,000 characters"),
+        ("/groups/departures/resolve", {"places": ["0/1"], "why": "x\ud83d"}, 400, "half of a pair: '\\ud83d'"),
+        ("/groups/departures/reopen", {"places": ["0/1"], "typo\ud83d": 1}, 400, "half of a pair"),
+        ("/jobs", {"kind": "resolve", "group": "departures", "why": "x\ud83d"}, 400, "half of a pair"),
+        ("/jobs", {"kind": "resend", "group": "a", "edit": {"headers": {"\ud83d": "x"}}}, 400, "half of a pair"),
+        ("/jobs/j/wish", {"wish": "pause", "why": "x\ud83d"}, 400, "half of a pair"),
         ("/nothing", {}, 404, "Not Found"),
     ],
 )

@@ -25,6 +25,7 @@ from reconsume.delay_levels.wire.properties import (
     REPLAY_TIMES,
     is_ours,
     json_object,
+    json_value,
 )
 
 VERSION: Final = 1
@@ -231,7 +232,7 @@ def decode_wish(value: bytes) -> list[JobEvent]:
     with _Reading(value):
         events = [
             JobEvent(_count(one, "at_ms"), *(_text(one, name) for name in ("by", "wish", "why")))
-            for one in json.loads(value)
+            for one in json_value(value)
         ]
         if not events or any(one.wish not in _WISHES for one in events):
             raise ValueError

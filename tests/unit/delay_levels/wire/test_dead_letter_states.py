@@ -42,6 +42,11 @@ def test_the_forms_on_the_wire() -> None:
     )
 
 
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    value = b'{"state":"RESOLVED","at":5,"by":"a","why":"\\ud83d\\uDE00 \\\\ud83d"}'
+    assert decode_state(value).why == "\N{GRINNING FACE} \\ud83d"
+
+
 def test_fields_of_later_versions_are_ignored() -> None:
     assert decode_state(b'{"state":"RESOLVED","at":1,"by":"a","color":3}') == DeadLetterState("RESOLVED", 1, "a")
 
@@ -61,6 +66,11 @@ def test_fields_of_later_versions_are_ignored() -> None:
         b'{"state":"RESENT","at":true}',
         b'{"state":"RESENT","at":-1}',
         b'{"state":"RESENT","at":1,"by":7}',
+        b'{"state":"RESOLVED","at":5,"by":"a","why":"\\ud83d"}',
+        b'{"state":"RESOLVED","at":5,"by":"a","why":"\\uDE00"}',
+        b'{"state":"RESOLVED","at":5,"by":"a","why":"\xed\xa0\xbd"}',
+        b'{"state":"RESOLVED","at":5,"by":"a","later":[{"\\ud83d":1}]}',
+        '{"state":"RESOLVED","at":5,"by":"a","why":"\\ud83d"}'.encode("utf-16"),
     ],
 )
 def test_a_malformed_value_is_an_error_that_shows_it(value: bytes) -> None:

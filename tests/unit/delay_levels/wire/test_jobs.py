@@ -76,6 +76,8 @@ def test_a_key_that_is_none_is_malformed(key: bytes | None) -> None:
         {"spans": {str(2**31): [0, 1]}},
         {"records": {"0": [2**63]}},
         {"wanted": {"since_ms": 2**63}},
+        {"why": "\ud83d"},
+        {"edit": {"headers": {"\ud83d": "x"}}},
     ],
 )
 def test_a_job_that_is_none_is_malformed(change: dict[str, Any]) -> None:
@@ -88,6 +90,7 @@ def test_a_job_that_is_none_is_malformed(change: dict[str, Any]) -> None:
     "value",
     [
         *(b"", b"[]", b"{}", b'[{"at_ms":1,"by":"a","wish":"dance"}]', b"\xff", b"[1]"),
+        b'[{"at_ms":1,"by":"a","wish":"run","why":"\\ud83d"}]',
         *(b'[{"at_ms":1,"by":null,"wish":"run"}]', b'[{"at_ms":1e999,"by":"a","wish":"run"}]', b"[" * 100_000),
     ],
 )
@@ -100,6 +103,7 @@ def test_wishes_that_are_none_are_malformed(value: bytes) -> None:
     "value",
     [
         *(b"[]", b'{"following":[]}', b'{"counts":{"a":"x"}}', b'{"ended":1}', b"{", b'{"runner":null}'),
+        b'{"why":"\\ud83d"}',
         *(b'{"following":{"0":9223372036854775808}}', b'{"following":{"0":1.5}}', b'{"counts":{"a":1e999}}'),
     ],
 )
