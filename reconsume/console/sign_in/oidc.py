@@ -46,6 +46,10 @@ _ALGORITHMS: Final = [
 ]
 _KNOWN_SECONDS: Final = 3_600.0
 _AGAIN_SECONDS: Final = 30.0
+_FAILED_SECONDS: Final = 10.0
+_PATIENCE_SECONDS: Final = 1.0
+_MOST_TOKENS: Final = 8
+"""Maximum of threads that wait for tokens; the console has 40 for all its pages."""
 _LEEWAY_SECONDS: Final = 60
 
 
@@ -81,7 +85,10 @@ class OidcProvider:
         self._lock = threading.Lock()
         self._facts: dict[str, Any] = {}
         self._keys: KeySet | None = None
-        self._asked_at = float("-inf")
+        self._asked_at = self._failed_at = float("-inf")
+        self._begun_at = float("inf")
+        self._failure = ""
+        self._tokens = threading.BoundedSemaphore(_MOST_TOKENS)
 
     def begin(self, path: str) -> tuple[str, SignInAttempt]:
         """Return the address for signing in, and the state for the browser to carry.
@@ -134,7 +141,15 @@ class OidcProvider:
         else:
             pair = f"{quote(self._settings.client_id, safe='')}:{quote(self._secret, safe='')}"
             headers["authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-        answer = _ask(self._fact("token_endpoint"), urlencode(form).encode(), headers)
+        address = self._fact("token_endpoint")
+        if not self._tokens.acquire(blocking=False):
+            raise SignInFailed(
+                f"too many sign-ins wait for the provider {self._settings.issuer}; reload this page later"
+            )
+        try:
+            answer = _ask(address, urlencode(form).encode(), headers)
+        finally:
+            self._tokens.release()
         return self._identity_of(str(answer.get("id_token", "")), attempt.nonce)
 
     @property
@@ -190,25 +205,61 @@ class OidcProvider:
         self._look(_KNOWN_SECONDS)
         return str(self._facts[name])
 
+    def _is_known(self, known_seconds: float) -> bool:
+        return self._keys is not None and time.monotonic() - self._asked_at < known_seconds
+
     def _look(self, known_seconds: float) -> None:
-        """Get the provider's addresses and keys, unless they are younger than this."""
-        with self._lock:
-            if self._keys is not None and time.monotonic() - self._asked_at < known_seconds:
+        """Get the provider's addresses and keys, unless they are younger than this.
+
+        Older ones remain in use while the provider does not answer.
+        """
+        try:
+            if not self._is_known(known_seconds):
+                self._look_alone(known_seconds)
+        except SignInFailed:
+            if self._keys is None:
+                raise
+
+    def _look_alone(self, known_seconds: float) -> None:
+        """Ask the provider in one thread only; the others wait at most a second for it.
+
+        Anyone may begin a sign-in, and all pages share the threads: a provider that hangs must not hold them.
+        """
+        left = self._begun_at + _PATIENCE_SECONDS - time.monotonic()
+        if not self._lock.acquire(timeout=min(max(0.0, left), _PATIENCE_SECONDS)):
+            raise SignInFailed(f"the provider {self._settings.issuer} has not answered yet; sign in again later")
+        try:
+            if self._is_known(known_seconds):
                 return
-            facts = _ask(self._settings.issuer + "/.well-known/openid-configuration")
-            if str(facts.get("issuer", "")).rstrip("/") != self._settings.issuer:
-                raise SignInFailed(
-                    f"console.oidc.issuer is {self._settings.issuer}, and the provider there calls itself "
-                    f"{facts.get('issuer')!r}; use that name"
-                )
-            missing = [one for one in ("authorization_endpoint", "token_endpoint", "jwks_uri") if one not in facts]
-            if missing:
-                raise SignInFailed(f"the metadata of {self._settings.issuer} has no {', '.join(missing)}")
+            if time.monotonic() - self._failed_at < _FAILED_SECONDS:
+                raise SignInFailed(self._failure)
+            self._begun_at = time.monotonic()
             try:
-                keys = KeySet.import_key_set(_ask(facts["jwks_uri"]))  # type: ignore[arg-type]  # it checks
-            except (JoseError, ValueError, KeyError, TypeError) as error:
-                raise SignInFailed(f"the keys of {self._settings.issuer} cannot be read: {error}") from None
-            self._facts, self._keys, self._asked_at = facts, keys, time.monotonic()
+                self._facts, self._keys = self._facts_and_keys()
+            except SignInFailed as error:
+                self._failure, self._failed_at = str(error), time.monotonic()
+                logger.warning("provider unavailable, asking again at a later sign-in: %s", error)
+                raise
+            self._asked_at = time.monotonic()
+        finally:
+            self._begun_at = float("inf")
+            self._lock.release()
+
+    def _facts_and_keys(self) -> tuple[dict[str, Any], KeySet]:
+        """Ask the provider for its metadata and keys."""
+        facts = _ask(self._settings.issuer + "/.well-known/openid-configuration")
+        if str(facts.get("issuer", "")).rstrip("/") != self._settings.issuer:
+            raise SignInFailed(
+                f"console.oidc.issuer is {self._settings.issuer}, and the provider there calls itself "
+                f"{facts.get('issuer')!r}; use that name"
+            )
+        missing = [one for one in ("authorization_endpoint", "token_endpoint", "jwks_uri") if one not in facts]
+        if missing:
+            raise SignInFailed(f"the metadata of {self._settings.issuer} has no {', '.join(missing)}")
+        try:
+            return facts, KeySet.import_key_set(_ask(facts["jwks_uri"]))  # type: ignore[arg-type]  # it checks
+        except (JoseError, ValueError, KeyError, TypeError) as error:
+            raise SignInFailed(f"the keys of {self._settings.issuer} cannot be read: {error}") from None
 
 
 def _ask(address: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
