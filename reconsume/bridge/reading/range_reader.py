@@ -64,7 +64,7 @@ class RangeReader:
         base: librdkafka settings that every client uses.
         client_id: the name in the brokers' logs, and the name of the group, which it never joins.
         uncommitted: read records of open and aborted transactions too.
-        seconds: the longest time without a record.
+        seconds: the longest time without news of an unfinished partition.
 
     Attributes:
         unread: the partitions that the last `read` did not finish, with their ends.
@@ -86,6 +86,7 @@ class RangeReader:
         self._heard: ConnectionErrors = conf["error_cb"]
         self._consumer = GroupConsumer(conf)
         self.unread: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -116,40 +117,55 @@ class RangeReader:
             on_refusal: called for an unreadable partition, which stays in `unread`; None raises.
 
         Raises:
-            KafkaNotReachable: no record arrived in time.
+            KafkaNotReachable: no record of an unfinished partition arrived in time.
             KafkaRefused: rights are missing.
         """
         self.unread = unread = {where: end for where, (start, end) in ranges.items() if start < end}
         silent, until = time.monotonic(), None if within_seconds is None else time.monotonic() + within_seconds
         refused: set[Partition] = set()
         with translated(f"reading {_names(unread)}"):
-            self._consumer.read_only({where: ranges[where][0] for where in unread})
+            self._start({where: ranges[where][0] for where in unread})
             while unread.keys() - refused and not (stop is not None and stop.is_set()):
                 if until is not None and time.monotonic() >= until:
                     return
-                first = self._consumer.poll(_SLICE_SECONDS)
-                if first is None:
-                    if until is None and time.monotonic() - silent > self._seconds:
-                        raise self._heard.silence(self._seconds, f"reading {_names(unread)}")
-                    continue
-                for message in (first, *self._consumer.consume(_TOGETHER)):
-                    if self._take(message, refused, on_refusal):
+                first, news = self._consumer.poll(_SLICE_SECONDS), False
+                for message in () if first is None else (first, *self._consumer.consume(_TOGETHER)):
+                    where = place_of(message)
+                    # Traffic of a finished partition, and errors of a refused one, say nothing of the others.
+                    news = news or (where in unread and where not in refused)
+                    if self._take(where, message, refused, on_refusal):
                         yield message
-                silent = time.monotonic()
+                if news:
+                    silent = time.monotonic()
+                elif until is None and time.monotonic() - silent > self._seconds:
+                    raise self._heard.silence(self._seconds, f"reading {_names(unread)}")
 
     def leave(self, where: Partition) -> None:
         """Stop reading a partition."""
-        if self.unread.pop(where, None) is not None:
+        if where in self.unread:
+            self._finish(where)
+
+    def _start(self, offsets: Mapping[Partition, int]) -> None:
+        # A new assignment of librdkafka (2.16) keeps pauses. A resume after it delays the first fetch by 0.5 s.
+        paused, self._paused = self._paused, set()
+        self._consumer.resume(paused)
+        self._consumer.read_only(offsets)
+
+    def _finish(self, where: Partition) -> None:
+        del self.unread[where]
+        if self.unread:
             self._consumer.pause([where])
+            self._paused.add(where)
 
     def _take(
         self,
+        where: Partition,
         message: PolledRecord,
         refused: set[Partition],
         on_refusal: Callable[[Partition, ReconsumeError], None] | None,
     ) -> bool:
         """Return whether this is a wanted record; remove a finished partition from `unread`."""
-        where, error = place_of(message), message.error()
+        error = message.error()
         if error is not None and not is_end(error):
             if on_refusal is None:
                 raise translate(error, f"reading {_names([where] if where[0] else self.unread)}")
@@ -163,7 +179,7 @@ class RangeReader:
         # The end of committed records may come before the range's end: more follows when the open transaction has
         # ended.
         if offset + (error is None) >= end:
-            del self.unread[where]
+            self._finish(where)
         return error is None and offset < end
 
 

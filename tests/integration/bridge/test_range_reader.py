@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Producer
@@ -39,6 +41,27 @@ def open_transaction(here: Installation) -> Iterator[Producer]:
     producer.close()
 
 
+@contextmanager
+def traffic(here: Installation, topic: str, partition: int) -> Iterator[None]:
+    """Produce a record every 0.1 s; fail if the block does not end within half a minute."""
+    end = threading.Event()
+
+    def produce() -> None:
+        for _ in range(300):
+            here.produce(topic, b"more", partition=partition)
+            if end.wait(0.1):
+                return
+        raise AssertionError("all of it was needed")
+
+    with ThreadPoolExecutor(1) as pool:
+        producing = pool.submit(produce)
+        try:
+            yield
+        finally:
+            end.set()
+            producing.result()
+
+
 def values(messages: Iterator[PolledRecord]) -> list[bytes | None]:
     return [message.value() for message in messages]
 
@@ -53,13 +76,16 @@ def test_of_each_partition_what_is_in_its_range_in_order(here: Installation, rea
     assert len(read) == 1_291
     assert reader.unread == {}
     assert values(reader.read({(topic, 0): (5, 5)})) == []
+    for first, second in ((0, 1), (1, 0)):  # one of them is finished before the other, and is read again all the same
+        assert len(values(reader.read({(topic, first): (0, 1), (topic, second): (0, 1_500)}))) == 1_501
 
 
 def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
     here: Installation, reader: RangeReader, open_transaction: Producer
 ) -> None:
-    topic = here.topic("held")
-    here.produce(topic, b"before")
+    topic = here.topic("held", 2)
+    here.produce(topic, b"before", partition=0)
+    here.produce(topic, *(b"%d" % number for number in range(10)), partition=1)
     open_transaction.produce(topic, b"within", partition=0)
     assert open_transaction.flush(30) == 0
     read = wait_until(lambda: values(reader.read({(topic, 0): (0, 2)}, within_seconds=1)), 60, "a first record")
@@ -70,6 +96,13 @@ def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
         pytest.raises(KafkaNotReachable, match="nothing came within 1 s"),
     ):
         values(impatient.read({(topic, 0): (0, 2)}))
+    with (
+        RangeReader(here.settings.client_settings(), "ranges-under-test", seconds=1) as impatient,
+        traffic(here, topic, 1),
+        pytest.raises(KafkaNotReachable, match="nothing came within 1 s"),
+    ):
+        values(impatient.read({(topic, 0): (0, 2), (topic, 1): (0, 1)}))
+    assert impatient.unread == {(topic, 0): 2}
 
 
 def test_a_stop_ends_it(here: Installation, reader: RangeReader) -> None:
