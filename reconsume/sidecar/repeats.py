@@ -106,7 +106,12 @@ class EarlierSendBacks:
 
 class _Call(NamedTuple, Generic[T]):
     subject: Hashable
+    born_ms: int | None
     answer: asyncio.Future[T]
+
+    def is_replaced_by(self, subject: Hashable, born_ms: int | None) -> bool:
+        """Return whether that is another record at the same place: the topic was recreated."""
+        return self.subject == subject and self.born_ms != born_ms and None not in (self.born_ms, born_ms)
 
 
 class Once(Generic[T]):
@@ -125,6 +130,7 @@ class Once(Generic[T]):
 
     def __init__(self, keep_ms: float, most_running: int, clock: Clock, *, has_one_owner: bool = False) -> None:
         self._running: dict[Hashable, _Call[T]] = {}
+        self._most_running = most_running
         self._places = Shares(most_running, has_one_owner=has_one_owner)
         self._done: Remembered[_Call[T]] = Remembered(keep_ms, _MOST_ANSWERS)
         self._clock = clock
@@ -132,9 +138,17 @@ class Once(Generic[T]):
     @property
     def running(self) -> int:
         """The number of unfinished calls, including those whose caller has given up."""
-        return len(self._running)
+        return self._most_running - self._places.free
 
-    async def run(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> T:
+    async def run(
+        self,
+        owner: str,
+        key: Hashable,
+        subject: Hashable,
+        begin: Callable[[], asyncio.Future[T]],
+        *,
+        born_ms: int | None = None,
+    ) -> T:
         """Start a call, or join a running one with the same key; a caller that gives up ends nothing.
 
         Args:
@@ -142,14 +156,16 @@ class Once(Generic[T]):
             key: equal in repeated calls.
             subject: the contents of the call; a key belongs to one subject.
             begin: starts the call and returns its pending future.
+            born_ms: the timestamp of the record, None if unknown. Another one with the same subject is another call,
+                which takes the place of the earlier one.
 
         Raises:
             Problem: 409, the key was used for another call; 503, too many calls wait.
             ReconsumeError: the error of the call.
         """
         call = self._running.get(key) or self._done.get(key, self._clock())
-        if call is None:
-            call = self._begin(owner, key, subject, begin)
+        if call is None or call.is_replaced_by(subject, born_ms):
+            call = self._begin(owner, key, subject, born_ms, begin)
         if call.subject != subject:
             raise Problem(
                 "idempotency-key-reused",
@@ -158,17 +174,26 @@ class Once(Generic[T]):
             )
         return await asyncio.shield(call.answer)
 
-    def _begin(self, owner: str, key: Hashable, subject: Hashable, begin: Callable[[], asyncio.Future[T]]) -> _Call[T]:
+    def _begin(
+        self,
+        owner: str,
+        key: Hashable,
+        subject: Hashable,
+        born_ms: int | None,
+        begin: Callable[[], asyncio.Future[T]],
+    ) -> _Call[T]:
         self._take_place(owner)
         try:
-            call = _Call(subject, begin())
+            call = _Call(subject, born_ms, begin())
         except BaseException:
             self._places.give_back(owner)
             raise
 
         def ended(answer: asyncio.Future[T]) -> None:
-            del self._running[key]
             self._places.give_back(owner)
+            if self._running.get(key) is not call:
+                return  # another record has taken its place
+            del self._running[key]
             if not answer.cancelled() and answer.exception() is None:
                 self._done.put(key, call, self._clock())
 
@@ -185,5 +210,5 @@ class Once(Generic[T]):
                 "sidecar.limits.records_in_flight allows are reserved for other groups and topics"
             )
         raise too_many_waiting(
-            f"{len(self._running)} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"
+            f"{self.running} calls wait for Kafka, the most that sidecar.limits.records_in_flight allows"
         )

@@ -160,7 +160,9 @@ class SendBacks:
         if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
             level = None if written.dead_letter else written.level
             return self._answer(request.group, level, written.due_ms, attempt.reconsume_times, failed.message_id)
-        return await self._once.run(group_owner(request.group), key, subject, partial(self._write, failed, held))
+        return await self._once.run(
+            group_owner(request.group), key, subject, partial(self._write, failed, held), born_ms=failed.born_ms
+        )
 
     def _too_large(self, failed: _Failed, record: RecordToSendBack) -> Problem:
         return too_large(

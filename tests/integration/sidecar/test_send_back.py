@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -206,18 +207,22 @@ def test_after_a_restart_what_was_written_before_is_known(here: Installation) ->
     assert len(here.waiting(0, group)) == 1
 
 
-def test_a_topic_that_was_made_anew_has_other_records_in_its_places(here: Installation) -> None:
-    group, topic = one_record(here, "anew")
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_topic_that_was_made_anew_has_other_records_in_its_places(
+    here: Installation, sidecar: Running, restarts: bool
+) -> None:
+    group, topic = one_record(here, f"anew-{restarts}")
     settings = sidecar_settings(here.settings)
-    with running_sidecar(settings) as running:
+    with running_sidecar(settings) if restarts else nullcontext(sidecar) as running:
         assert running.send_back(group, where(topic)).status == 200
     admin = here.admin._client
     admin.delete_topics([topic])[topic].result()
     wait_until(lambda: topic not in here.admin.partitions([topic]), 60, "it is gone")
     here.admin.create(topic, 1, -1, {})
     here.produce(topic, b"new", key=b"key")
-    with running_sidecar(settings) as running:
-        assert running.send_back(group, where(topic)).status == 200
+    with running_sidecar(settings) if restarts else nullcontext(sidecar) as running:
+        for _ in range(2):
+            assert running.send_back(group, where(topic)).status == 200
     assert [record.value for record in here.waiting(1_000, group)] == [b"value", b"new"]
 
 

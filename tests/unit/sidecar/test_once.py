@@ -84,3 +84,76 @@ def test_the_refusal_names_the_group_and_what_to_do() -> None:
     told = asyncio.run(run())
     assert "75 calls for slow wait for Kafka" in told
     assert "make the call again later" in told
+
+
+class Told:
+    """Calls of one key and subject, whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self.once = one()
+        self.begun: list[asyncio.Future[int]] = []
+
+    async def call(self, born_ms: int | None, subject: str = "orders/0/0") -> asyncio.Task[int]:
+        """Call, and return when the call waits or has its answer."""
+        task = asyncio.ensure_future(self.once.run("group", "key", subject, self.begin, born_ms=born_ms))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return task
+
+    def begin(self) -> asyncio.Future[int]:
+        self.begun.append(never())
+        return self.begun[-1]
+
+
+def test_another_birth_at_the_same_place_is_another_call_whose_answer_is_remembered() -> None:
+    async def run() -> None:
+        told = Told()
+        for number, born_ms in enumerate((1_000, 2_000)):
+            call = await told.call(born_ms)
+            assert len(told.begun) == number + 1
+            told.begun[number].set_result(number)
+            assert await call == number
+        assert await asyncio.gather(*[await told.call(born_ms) for born_ms in (2_000, None)]) == [1, 1]
+        assert len(told.begun) == 2
+
+    asyncio.run(run())
+
+
+def test_an_unknown_birth_is_no_other_one() -> None:
+    async def run() -> None:
+        for births in ((1_000, None), (None, 1_000)):
+            told = Told()
+            calls = [await told.call(born_ms) for born_ms in births]
+            [begun] = told.begun
+            begun.set_result(7)
+            assert await asyncio.gather(*calls, *[await told.call(born_ms) for born_ms in births]) == [7] * 4
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("ends_first", [0, 1])
+def test_a_waiting_call_of_another_birth_is_not_joined_and_its_end_changes_nothing(ends_first: int) -> None:
+    async def run() -> None:
+        told = Told()
+        calls = [await told.call(1_000), await told.call(2_000)]
+        assert (len(told.begun), told.once.running) == (2, 2)
+        told.begun[ends_first].set_result(ends_first)
+        assert await calls[ends_first] == ends_first
+        assert told.once.running == 1
+        again = await told.call(2_000)
+        told.begun[1 - ends_first].set_result(1 - ends_first)
+        assert await asyncio.gather(*calls, again, await told.call(2_000)) == [0, 1, 1, 1]
+        assert (len(told.begun), told.once.running) == (2, 0)
+
+    asyncio.run(run())
+
+
+def test_a_key_of_another_record_is_refused_whatever_its_birth() -> None:
+    async def run() -> None:
+        told = Told()
+        await told.call(1_000)
+        with pytest.raises(Problem):
+            await (await told.call(2_000, "orders/0/1"))
+        assert len(told.begun) == 1
+
+    asyncio.run(run())
