@@ -65,13 +65,12 @@ class PolledBatch(LazyMessages):
         self._reading = reading
         self._made = None
 
-    @property
-    def first_offset(self) -> int:
-        """The offset of the first record."""
-        return offset_of(self.polled[0])
-
     def offsets(self) -> Sequence[int]:
-        """The offsets of all records."""
+        """The offsets of all records; a range if they rise without a gap."""
+        if len(self.polled) > 1 and offset_of(self.polled[0]) == offset_of(self.polled[1]):
+            # librdkafka 2.16 may return the first record twice (see `StaleRecords`). With a gap behind it, such a
+            # batch is as long as one without copy and gap.
+            return list(map(offset_of, self.polled))
         return offsets_of(self.polled)
 
     def made(self, start: int, end: int) -> tuple[Message, ...]:

@@ -9,11 +9,14 @@ from typing import cast
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.process.polled_records import bytes_of
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.message import Message, MessageQueue
 from reconsume.consumers.partitions.batch import LazyMessages, PolledBatch, offsets_of
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN
 from reconsume.delay_levels.progress.metadata import KeptProgress, encode_progress
 from reconsume.delay_levels.progress.progress import OffsetProgress
+
+logger = SafeLogger(__name__)
 
 _ONE_READ = 1_000
 """The maximum of offsets that one more read can add after a queue was found to have room."""
@@ -76,7 +79,7 @@ class ProcessQueue:
         """Note messages that were read; return those that are not finished yet.
 
         Started messages are left out: around a rebalance librdkafka may return records again. It may also return a
-        record of an earlier assignment that another member has finished since.
+        record of an earlier assignment that another member has finished since, or a record twice in one read.
         """
         with self._lock:
             self._note_successes()
@@ -85,10 +88,10 @@ class ProcessQueue:
             return self._begin_each(messages)
 
     def _begin_batch(self, batch: PolledBatch) -> bool:
-        first = batch.first_offset
-        if self._failures or self._progress.was_begun(first):
+        offsets = batch.offsets()
+        if self._failures or self._progress.was_begun(offsets[0]) or _has_copies(offsets):
             return False
-        if not self._progress.begin_all(batch.offsets()):
+        if not self._progress.begin_all(offsets):
             return False
         self._bytes += bytes_of(batch.polled)
         return True
@@ -96,6 +99,8 @@ class ProcessQueue:
     def _begin_each(self, messages: Sequence[Message]) -> list[Message]:
         if messages and self._progress.was_begun(messages[0].offset):
             messages = [message for message in messages if not self._progress.was_begun(message.offset)]
+        if _has_copies([message.offset for message in messages]):
+            messages = self._without_copies(messages)
         if self._progress.begin_all([message.offset for message in messages]):
             begun = list(messages)
         else:
@@ -107,6 +112,13 @@ class ProcessQueue:
             message.failed_again_locally(times) if (times := self._failures.get(message.offset, 0)) else message
             for message in begun
         ]
+
+    def _without_copies(self, messages: Sequence[Message]) -> list[Message]:
+        """Keep one message of each offset; offsets that do not rise then are an error, since none may be skipped."""
+        left = list({message.offset: message for message in messages}.values())
+        copies = len(messages) - len(left)
+        logger.info("records read twice topic=%s partition=%d copies=%d", self.topic, self.partition, copies)
+        return left
 
     def start(self, chunk: Chunk, now: float) -> bool:
         """Record that a listener is about to be called; return False if it must not be."""
@@ -233,6 +245,10 @@ class ProcessQueue:
             self._note_successes()
             longest = min(max_span, LONGEST_SPAN - _ONE_READ)
             return min(threshold - self._progress.unfinished, longest - self._progress.span)
+
+
+def _has_copies(offsets: Sequence[int]) -> bool:
+    return not isinstance(offsets, range) and len(set(offsets)) < len(offsets)
 
 
 class Chunk(LazyMessages):

@@ -184,6 +184,39 @@ def test_of_a_batch_that_lies_partly_below_the_committed_offset_the_rest_is_begu
     assert [one.offset for one in queue.begin(batch_at([9, 10]))] == [10]
 
 
+@pytest.mark.parametrize(
+    ("read", "left"),
+    [
+        ([100, 100, 101], [100, 101]),
+        ([100, 100], [100]),
+        ([100, 101, 100, 101, 102], [100, 101, 102]),
+        ([100, 100, 102], [100, 102]),
+    ],
+    ids=["first-again", "only-again", "two-again", "as-long-as-without-a-gap"],
+)
+@pytest.mark.parametrize("kept", [KeptProgress(), KeptProgress(frozenset({107}), {101: 2})], ids=["new", "continued"])
+@pytest.mark.parametrize("is_batch", [True, False], ids=["batch", "list"])
+def test_of_a_record_that_comes_twice_in_one_read_one_is_begun(
+    read: list[int], left: list[int], kept: KeptProgress, is_batch: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = ProcessQueue("flights", 0)
+    queue.keep(kept, 90)
+    with caplog.at_level("INFO", logger="reconsume"):
+        begun = queue.begin(batch_at(read) if is_batch else [message_at(one) for one in read])
+    assert [one.offset for one in begun] == left
+    assert (queue.size, safe_offset(queue)) == (len(left), 100)
+    assert caplog.messages == [f"records read twice topic=flights partition=0 copies={len(read) - len(left)}"]
+    for message in begun:
+        queue.finish(message)
+    assert (queue.size, safe_offset(queue)) == (0, left[-1] + 1)
+
+
+def test_a_record_below_one_that_came_before_it_in_the_same_read_is_never_dropped_silently() -> None:
+    queue = ProcessQueue("flights", 0)
+    with pytest.raises(ValueError, match="must rise"):
+        queue.begin(batch_at([105, 105, 100, 101]))
+
+
 class BatchesAgainstAModel(RuleBasedStateMachine):
     """Batches begin, succeed, fail by message, run too long, in any order; with gaps as compaction leaves them."""
 
