@@ -12,8 +12,12 @@ Remove when: confluent-kafka gives fatal errors to `error_cb`, and `flush` stops
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+
+_POLL_SECONDS: Final = 0.05
+"""Another thread may take the last report, and `poll` does not return for that."""
 
 
 def wait_for_reports(producer: Producer, seconds: float) -> int:
@@ -24,7 +28,7 @@ def wait_for_reports(producer: Producer, seconds: float) -> int:
     """
     end = time.monotonic() + seconds
     while (left := len(producer)) and (remaining := end - time.monotonic()) > 0:
-        producer.poll(remaining)
+        producer.poll(min(remaining, _POLL_SECONDS))
     return left
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -60,6 +62,36 @@ def test_flush_loses_reports_after_a_fatal_error(reports: Reports) -> None:
 
 def test_it_says_how_many_reports_are_not_there_in_time(reports: Reports) -> None:
     assert wait_for_reports(reports.producer, 0.05) == RECORDS
+
+
+class _ServedElsewhere:
+    """A producer whose reports another thread takes, so that a `poll` here waits for its whole time."""
+
+    def __init__(self) -> None:
+        self.left = 1
+        self.polled = threading.Event()
+        self.never = threading.Event()
+
+    def __len__(self) -> int:
+        return self.left
+
+    def poll(self, seconds: float) -> int:
+        self.polled.set()
+        self.never.wait(seconds)
+        return 0
+
+
+def test_reports_that_another_thread_takes_end_the_wait() -> None:
+    producer, missing = _ServedElsewhere(), list[int]()
+    waiting = threading.Thread(target=lambda: missing.append(wait_for_reports(cast("Producer", producer), 60)))
+    waiting.start()
+    assert producer.polled.wait(30)
+    producer.left = 0
+    waiting.join(30)
+    in_time = list(missing)
+    producer.never.set()
+    waiting.join(30)
+    assert in_time == [0]
 
 
 def test_an_error_that_is_not_fatal_is_raised_again() -> None:
