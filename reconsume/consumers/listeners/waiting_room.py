@@ -13,7 +13,7 @@ from typing import Final
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.user_callbacks import UserCallbacks
-from reconsume.consumers.listeners.circuit_breaker import Circuit, CircuitBreaker, CircuitChange, CircuitState
+from reconsume.consumers.listeners.circuit_breaker import Circuit, CircuitBreaker, CircuitChange, CircuitState, Permit
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 
@@ -53,6 +53,7 @@ class WaitingRoom:
            attempts of the calls that opened it, and of listeners that exceeded the consume timeout.
         4. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
            messages that can never succeed do not keep the circuit open while others wait behind them.
+        5. A dropped partition's calls count no more, so one that hangs as a probe does not keep the circuit half-open.
     Tests: tests/unit/consumers/listeners/test_not_now.py, tests/unit/consumers/listeners/test_waiting_room.py.
 
     Args:
@@ -71,6 +72,7 @@ class WaitingRoom:
         self.held: dict[ProcessQueue, _Held] = {}
         self._group = group
         self._circuit = None if breaker is None else Circuit(breaker, group)
+        self._admitted: set[Chunk] = set()
         self._on_change = None if breaker is None else breaker.on_change
         self._callbacks = UserCallbacks(f"group {group}: the circuit breaker's")
         self._fresh: deque[Chunk] = deque()
@@ -89,7 +91,7 @@ class WaitingRoom:
             if self._circuit is None:
                 return True
             if chunk.permit is None or not self._circuit.is_valid(chunk.permit):
-                chunk.permit = self._circuit.admit(self._clock())
+                self._admit(self._circuit, chunk, self._clock())
             if chunk.permit is None:
                 self._fresh.append(chunk)
             return chunk.permit is not None
@@ -105,7 +107,7 @@ class WaitingRoom:
         if self._circuit is None:
             return False
         with self._lock:
-            permit, chunk.permit = chunk.permit, None
+            permit = self._take_permit(chunk)
             if permit is not None:
                 self._circuit.settle(permit, failed=failed, now=self._clock())
             return self._circuit.state is not CircuitState.CLOSED
@@ -175,7 +177,10 @@ class WaitingRoom:
             return is_full or queue in self.held
 
     def forget(self, queues: Iterable[ProcessQueue]) -> None:
-        """Forget dropped partitions: their next owner reads the messages again."""
+        """Forget dropped partitions: their next owner reads the messages again.
+
+        Calls that hang give their permits back, since nothing ends them: consume timeouts hold for owned partitions.
+        """
         gone = set(queues)
         with self._lock:
             for queue in gone & self.held.keys():
@@ -183,6 +188,8 @@ class WaitingRoom:
             self._waiting = [one for one in self._waiting if one[1].queue not in gone]
             self._fresh = deque(chunk for chunk in self._fresh if chunk.queue not in gone)
             self._failed = deque(chunk for chunk in self._failed if chunk.queue not in gone)
+            for chunk in [one for one in self._admitted if one.queue in gone]:
+                self._give_back(chunk)
 
     def _let_go_on(self, chunk: Chunk) -> None:
         """Release the partition's chunks after the tried one."""
@@ -198,9 +205,21 @@ class WaitingRoom:
         if self._circuit is None:
             return
         with self._lock:
-            permit, chunk.permit = chunk.permit, None
+            permit = self._take_permit(chunk)
             if permit is not None:
                 self._circuit.cancel(permit)
+
+    def _admit(self, circuit: Circuit, chunk: Chunk, now: float) -> None:
+        """Ask for a permit; the caller holds the lock."""
+        chunk.permit = circuit.admit(now)
+        if chunk.permit is not None:
+            self._admitted.add(chunk)
+
+    def _take_permit(self, chunk: Chunk) -> Permit | None:
+        """Return the permit of a chunk, once; the caller holds the lock."""
+        permit, chunk.permit = chunk.permit, None
+        self._admitted.discard(chunk)
+        return permit
 
     def _let_pass(self, now: float) -> tuple[list[Chunk], list[CircuitChange]]:
         """Return the held messages that the circuit lets pass, and its changes; the caller holds the lock."""
@@ -219,7 +238,7 @@ class WaitingRoom:
                 chunk = self._failed.popleft()
             else:
                 break
-            chunk.permit = circuit.admit(now)
+            self._admit(circuit, chunk, now)
             chunks.append(chunk)
         changes, circuit.changes = circuit.changes, []
         return chunks, changes

@@ -222,6 +222,46 @@ def test_a_probe_for_a_partition_that_went_away_leaves_its_place_to_another() ->
     assert group.turn() == [5, 6]
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_hanging_probes_of_a_partition_that_went_away_leave_their_places_to_others(works: bool) -> None:
+    group, other = opened(waiting=2), ProcessQueue("flights", 1)
+    group.clock.now = 1_000
+    group.service.tick()
+    probes = list(group.pool.chunks)
+    contexts = [group.service._begin(chunk) for chunk in probes]
+    group.pool.chunks.clear()
+    assert group.service.is_suspended(other), "two are being tried"
+    group.queue.drop()
+    assert group.service.leave([group.queue], 1)
+    assert not group.service.is_suspended(other)
+    group.read(3, other)
+    group.works = works
+    begun = [group.pool.chunks.popleft() for _ in range(2)]
+    new_contexts = [group.service._begin(chunk) for chunk in begun]
+    for chunk, context in zip(probes, contexts, strict=True):
+        assert context is not None
+        group.service._settle(chunk, context, Called(LATER if works else SUCCESS, None, None))
+    assert group.turn() == [], "late results of the dropped partition are none"
+    assert group.states == [CLOSED, OPEN, HALF_OPEN]
+    for chunk, context in zip(begun, new_contexts, strict=True):
+        assert context is not None
+        group.service._settle(chunk, context, Called(SUCCESS if works else LATER, None, None))
+    assert group.turn() == ([7] if works else [])
+    assert group.states[3:] == [CLOSED if works else OPEN]
+
+
+def test_a_probe_that_is_given_out_when_its_partition_goes_away_leaves_its_place_once() -> None:
+    """It waits for a thread of the pool meanwhile."""
+    group, other = opened(waiting=2), ProcessQueue("flights", 1)
+    group.clock.now = 1_000
+    group.service.tick()
+    group.queue.drop()
+    assert group.service.leave([group.queue], 1)
+    assert group.run() == []
+    group.read(4, other)
+    assert group.run() == [5, 6], "two probes, not four"
+
+
 def test_a_timeout_is_a_failure_and_its_late_result_is_none() -> None:
     group = Group()
     group.read(3)
