@@ -49,11 +49,12 @@ class StaleRecords:
 
     So records below the committed offset are dropped, and the second copy of the first other record, which may be from
     an earlier assignment. If records may have been skipped, because reading began at the end or nothing arrives,
-    reading goes back once. Scheduler workers (`Assignment`) and `PushConsumer` (`ProcessQueue.begin`) also drop records
-    below the committed offset.
+    reading goes back once. Scheduler workers (`Assignment`, `PartitionQueue.extend`) and `PushConsumer`
+    (`ProcessQueue.begin`) also drop records below the committed offset, and copies.
 
     Tests: tests/unit/bridge/reading/test_stale_records.py, tests/integration/drop_in/test_exactly_once.py,
-    tests/unit/consumers/partitions/test_process_queue.py, tests/chaos.
+    tests/unit/consumers/partitions/test_process_queue.py, tests/unit/consumers/partitions/test_batch.py,
+    tests/unit/bridge/scheduler/queues/test_read_ahead.py, tests/chaos.
     Remove when: librdkafka starts at the committed offset in both cases.
 
     Args:

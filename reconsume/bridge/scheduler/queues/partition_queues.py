@@ -83,7 +83,9 @@ class PartitionQueue:
             for (kind, timestamp_ms), message in zip(map(timestamp_of, messages), messages, strict=True)
             if kind == LOG_APPEND_TIME
         ]
-        if first < self._next or self._done or len(waiting) < len(messages):
+        # librdkafka 2.16 may return the first record of an assignment twice (see `StaleRecords`).
+        is_copied = len(messages) > 1 and offset_of(messages[1]) == first
+        if first < self._next or self._done or is_copied or len(waiting) < len(messages):
             for message in messages:
                 self.append(message)
             return

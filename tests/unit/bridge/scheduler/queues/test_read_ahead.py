@@ -188,6 +188,13 @@ def test_a_record_that_is_given_again_is_kept_once() -> None:
     assert offsets(ahead.take_due(1, 10)) == {("d", 0): [5]}, "an assignment begins anew"
 
 
+@pytest.mark.parametrize("read", [[100, 100, 101], [100, 100], [100, 100, 102]])
+def test_a_record_that_one_read_gives_twice_is_kept_once(read: list[int]) -> None:
+    ahead = reading(("d", 0, 0))
+    ahead.add(("d", 0), [message("d", 0, offset, 0) for offset in read])
+    assert offsets(ahead.take_due(1, 10)) == {("d", 0): read[1:]}
+
+
 def test_a_record_is_new_if_its_partition_was_read_to_its_end_and_not_paused_since() -> None:
     saw: list[tuple[int, bool]] = []
     ahead = ReadAhead(100, 10**9, saw=lambda append_ms, is_new: saw.append((append_ms, is_new)))
