@@ -56,7 +56,8 @@ class SendBackClient:
     def prepare(self, seconds: float) -> None:
         """Start to read the groups and to create the retry topic; wait for both, at most `seconds`.
 
-        With `exactly_once` it also initialises transactions, which ends open ones of a dead predecessor.
+        With `exactly_once` it also initialises transactions, which ends open ones of a dead predecessor. After an
+        error the next call starts anew.
 
         Args:
             seconds: how long to wait.
@@ -67,19 +68,21 @@ class SendBackClient:
             TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
         """
         with self._lock:
-            if self._thread is None and not self._stop.is_set():
-                follower = self._followed()
+            has_failed = self._prepared.done() and self._prepared.exception() is not None
+            if (self._thread is None or has_failed) and not self._stop.is_set():
+                follower, self._prepared = self._followed(), Future()
                 self._thread = threading.Thread(
-                    target=self._prepare, args=(follower,), name="reconsume-retry-topic", daemon=True
+                    target=self._prepare, args=(follower, self._prepared), name="reconsume-retry-topic", daemon=True
                 )
                 self._thread.start()
+            prepared = self._prepared
         try:
-            self._prepared.result(seconds)
+            prepared.result(seconds)
         except TimeoutError:
             group = self._settings.group
             logger.warning("group %s: Kafka does not answer; the retry topic is created when it does", group)
 
-    def _prepare(self, follower: GroupsFollower) -> None:
+    def _prepare(self, follower: GroupsFollower, prepared: Future[None]) -> None:
         try:
             if follower.wait_until_loaded(self._stop):
                 check_group_consumes(self._settings.group, follower.groups)
@@ -87,11 +90,11 @@ class SendBackClient:
                 make_retry_topic(self._settings, follower.groups, self._stop)
         except Exception as error:
             own = isinstance(error, ReconsumeError)  # its text is complete
-            self._prepared.set_exception(error)
+            prepared.set_exception(error)
             # It is raised in `prepare` too, if that still waits.
             logger.error("group %s: %s", self._settings.group, error, exc_info=not own)  # noqa: TRY400
         else:
-            self._prepared.set_result(None)
+            prepared.set_result(None)
             if self._settings.exactly_once:
                 self._register()
 
