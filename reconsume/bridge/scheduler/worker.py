@@ -16,7 +16,7 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS, AbortedBatches
 from reconsume.bridge.scheduler.delivery.batch_routing import BatchRouting
-from reconsume.bridge.scheduler.delivery.due_batch import commits_of
+from reconsume.bridge.scheduler.delivery.due_batch import commits_of, size_of
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter
 from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
@@ -24,12 +24,12 @@ from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, 
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.membership.unknown_outcome import UnknownOutcome
 from reconsume.bridge.scheduler.observer import WorkerObserver
-from reconsume.bridge.scheduler.queues.batch_size import BatchSize
 from reconsume.bridge.scheduler.queues.pace import TransactionPace
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun, ReadAhead
 from reconsume.bridge.scheduler.source import Source
 from reconsume.bridge.scheduler.stalls import ReadingStopped
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
+from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -157,7 +157,7 @@ class Worker:
             self._writer.write(batch, self._consumer)
         except (BatchAborted, BatchInDoubt) as failure:
             runs, deliveries = batch.end()
-            self._size.took(runs, self._elapsed() - began, committed=False)
+            self._size.took(*size_of(runs), self._elapsed() - began, committed=False)
             self._observer.aborted(str(failure))
             if isinstance(failure, BatchAborted):
                 self._aborted.learn(runs, deliveries, failure)
@@ -166,7 +166,7 @@ class Worker:
                 self._unknown_outcome = UnknownOutcome(runs, deliveries, commits_of(runs))
             return 0
         runs, deliveries = batch.end()
-        self._size.took(runs, self._elapsed() - began, committed=True)
+        self._size.took(*size_of(runs), self._elapsed() - began, committed=True)
         self._pace.began(began, len(deliveries))
         self._routing.committed(batch)
         self._committed(runs, deliveries)

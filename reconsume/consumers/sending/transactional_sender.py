@@ -10,8 +10,11 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.known_offsets import KnownOffsets
+from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import FailedMessage, Sender, points_of
@@ -44,7 +47,8 @@ class TransactionalSender(Sender):
         3. A transaction with an unknown outcome is looked up before anything else is written.
         4. All commits of this consumer go through here, one after the other: a plain commit could move the offset back
            before a message that was sent back.
-        5. Only offsets of partitions that we owned all the time prove the outcome of a transaction. If only some of
+        5. A transaction that cannot be written in time is followed by smaller ones: see `BatchSize`.
+        6. Only offsets of partitions that we owned all the time prove the outcome of a transaction. If only some of
            them have changed, another member has written: ask again when those partitions are known to be lost.
     Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/model/test_consumer_model.py.
 
@@ -53,16 +57,19 @@ class TransactionalSender(Sender):
         group_metadata: returns the consumer's current metadata. Only the polling thread calls it, because
             confluent-kafka admits no other thread during a poll.
         known: gets the committed offsets.
+        elapsed: monotonic milliseconds.
     """
 
     writer: ExactlyOnceWriter
     group_metadata: Callable[[], Any]
     known: KnownOffsets
+    elapsed: Clock = monotonic_ms
 
     def __post_init__(self) -> None:
         self._unresolved: _Unresolved | None = None
         self._changed = threading.Condition()
         self._pending: list[FailedMessage] = []
+        self._size = BatchSize(_AT_ONCE)
         self._to_commit: list[ProcessQueue] = []
         self._forgotten: WeakSet[ProcessQueue] = WeakSet()
         self._writing = threading.Lock()
@@ -179,13 +186,24 @@ class TransactionalSender(Sender):
             if not self._resolve():
                 return False
             with self._changed:
-                batch = [one for one in self._pending if one.queue.in_reach(one.message)][:_AT_ONCE]
+                batch = self._next_batch()
                 taken = set(batch)
                 self._pending = [one for one in self._pending if one not in taken]
                 queues, self._to_commit = self._to_commit, []
             return self._transact(batch, queues, metadata)
         finally:
             self._writing.release()
+
+    def _next_batch(self) -> list[FailedMessage]:
+        """Return pending messages for one transaction, at least one if any is in reach."""
+        batch, size = list[FailedMessage](), 0
+        for one in self._pending:
+            if one.queue.in_reach(one.message):
+                size += one.message.size
+                if batch and (len(batch) >= self._size.records or size > self._size.bytes):
+                    break
+                batch.append(one)
+        return batch
 
     def _transact(self, batch: Sequence[FailedMessage], queues: Iterable[ProcessQueue], metadata: Any) -> bool:
         done: dict[ProcessQueue, set[int]] = {queue: set() for queue in queues}
@@ -200,6 +218,7 @@ class TransactionalSender(Sender):
         if not points:
             # Messages beyond the reach of the metadata must wait until earlier messages are done.
             return not self._pending
+        began = self.elapsed()
         try:
             self.writer.send_back(
                 [Failed(one.request, one.message.key, one.message.body) for one in batch],
@@ -209,15 +228,24 @@ class TransactionalSender(Sender):
         except OutcomeUnknown as error:
             logger.warning("%d failed messages may have been sent back: %s", len(batch), error)
             self._unresolved = _Unresolved(batch, points)
+            self._took(batch, began, committed=False)
             return self._resolve()
         except (PartitionLost, KafkaNotReachable) as error:
             logger.warning("retrying %d failed messages: %s", len(batch), error)
             self._keep(batch)
+            self._took(batch, began, committed=False)
             return False
         except SendBackFailed as error:
             return self._refused(batch, metadata, error)
+        self._took(batch, began, committed=True)
         self._done(batch, points)
         return True
+
+    def _took(self, batch: Sequence[FailedMessage], began: float, *, committed: bool) -> None:
+        """Learn the size of the next transactions; one of offsets alone says nothing about it."""
+        if batch:
+            size = sum(one.message.size for one in batch)
+            self._size.took(len(batch), size, self.elapsed() - began, committed=committed)
 
     def _resolve(self) -> bool:
         """Resolve unknown outcomes; return whether none is left."""

@@ -9,9 +9,9 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
-from reconsume.bridge.scheduler.queues.batch_size import BatchSize
 from reconsume.bridge.scheduler.queues.read_ahead import LONGEST_HOLD_MS, DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
+from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.delay_levels.errors import TopicNotReady
 
 logger = SafeLogger(__name__)

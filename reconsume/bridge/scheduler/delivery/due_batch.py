@@ -89,6 +89,11 @@ class DueBatch:
                     return
 
 
+def size_of(runs: Sequence[DueRun]) -> tuple[int, int]:
+    """Return how many records these are, and the bytes of their values."""
+    return sum(len(run.records) for run in runs), sum(run.bytes for run in runs)
+
+
 def commits_of(runs: Sequence[DueRun]) -> dict[Partition, Commit]:
     """Return the offsets to commit when these runs are delivered."""
     return {run.where: run.commit for run in runs}

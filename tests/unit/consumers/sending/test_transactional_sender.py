@@ -36,6 +36,9 @@ class Kafka:
         known: what the sender has told of its commits.
         open: while it is cleared, transactions wait.
         lost: happens before a look-up finds a partition lost.
+        most: how many messages the brokers take in time.
+        slowly: what becomes of a larger transaction, after ten seconds.
+        now: milliseconds that have passed.
     """
 
     errors: list[Exception] = field(default_factory=list)
@@ -48,6 +51,9 @@ class Kafka:
     open: threading.Event = field(default_factory=threading.Event)
     generation: int = 1
     lost: Callable[[], None] = lambda: None
+    most: int = 500
+    slowly: ReconsumeError = field(default_factory=lambda: KafkaNotReachable("too slow"))
+    now: float = 0.0
 
     def metadata(self) -> int:
         return self.generation
@@ -55,6 +61,9 @@ class Kafka:
     def send_back(self, failed: Sequence[Failed], offsets: Offsets, metadata: Any) -> None:
         self.tried += 1
         assert self.open.wait(10)
+        if len(failed) > self.most:
+            self.now += 10_000
+            raise self.slowly
         unknown = None
         if self.errors:
             unknown = self.errors.pop(0)
@@ -117,6 +126,7 @@ def sender_of(kafka: Kafka, group_metadata: Callable[[], Any]) -> TransactionalS
         writer=cast("Any", kafka),
         group_metadata=group_metadata,
         known=cast("Any", kafka),
+        elapsed=lambda: kafka.now,
     )
 
 
@@ -144,10 +154,11 @@ def queue_of(count: int, partition: int = 0) -> ProcessQueue:
     return queue
 
 
-def fail(sender: TransactionalSender, queue: ProcessQueue, *offsets: int) -> Results:
+def fail(sender: TransactionalSender, queue: ProcessQueue, *offsets: int, body: bytes = b"%d") -> Results:
     results = Results(queue)
     for offset in offsets:
-        message = message_at(offset, partition=queue.partition, body=b"%d" % offset)
+        value = body % offset if b"%d" in body else body
+        message = message_at(offset, partition=queue.partition, body=value)
 
         def done(failed: FailedMessage, error: SendBackFailed | None) -> None:
             results.told[failed.message.offset] = error
@@ -289,6 +300,46 @@ def test_what_was_not_written_is_tried_again(error: ReconsumeError, kafka: Kafka
     wait_until(lambda: len(results.told) == 2, what="both are sent back")
     assert sorted(kafka.sent) == ["flights/0/0", "flights/0/1"]
     assert results.told == {0: None, 1: None}
+
+
+@pytest.mark.parametrize(
+    "slowly", [KafkaNotReachable("too slow"), OutcomeUnknown({}, KafkaNotReachable("no answer"))], ids=repr
+)
+def test_a_transaction_that_cannot_be_written_in_time_is_followed_by_smaller_ones(
+    slowly: ReconsumeError, kafka: Kafka
+) -> None:
+    kafka.most, kafka.slowly, kafka.answers = 2, slowly, [False] * 10
+    one = sender_of(kafka, kafka.metadata)
+    results = fail(one, queue_of(8), *range(8))
+    with polled(one):
+        wait_until(lambda: len(results.told) == 8, what="all are sent back")
+        one.close()
+    assert sorted(kafka.sent) == [f"flights/0/{offset}" for offset in range(8)], "each once"
+    assert set(results.told.values()) == {None}
+    assert kafka.tried < 12, "it learns"
+
+
+def test_after_quick_transactions_they_are_large_again(kafka: Kafka) -> None:
+    kafka.most = 2
+    one = sender_of(kafka, kafka.metadata)
+    first = fail(one, queue_of(8), *range(8))
+    with polled(one):
+        wait_until(lambda: len(first.told) == 8, what="all are sent back")
+        kafka.most, later = 500, queue_of(1_500, partition=1)
+        second = fail(one, later, *range(1_500))
+        wait_until(lambda: len(second.told) == 1_500, what="all are sent back")
+        one.close()
+    assert max(len(origins) for origins, _, _ in kafka.written) > 250
+
+
+def test_large_messages_go_a_few_at_a_time_and_one_larger_than_the_limit_alone(kafka: Kafka) -> None:
+    one = sender_of(kafka, kafka.metadata)
+    fail(one, queue_of(8), *range(8), body=b"x" * 1_500_000)
+    fail(one, queue_of(1, partition=1), 0, body=b"x" * 5_000_000)
+    with polled(one):
+        wait_until(lambda: len(kafka.sent) == 9, what="all are sent back")
+        one.close()
+    assert [len(origins) for origins, _, _ in kafka.written] == [2, 2, 2, 2, 1]
 
 
 def test_one_that_is_refused_is_told_and_the_others_do_not_suffer(kafka: Kafka, sender: TransactionalSender) -> None:

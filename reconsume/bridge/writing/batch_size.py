@@ -1,11 +1,8 @@
-"""The size limit of a worker's next batch."""
+"""The size limit of the next transaction: a worker's batch, or a consumer's send-backs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
-
-from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 """The maximum size of a batch's values. A larger record goes alone."""
@@ -27,7 +24,7 @@ class BatchSize:
     below the size at which transactions fail, and after an outage it recovers within a dozen batches.
 
     Guarantees: no batch is tried forever only because it takes longer than a transaction may.
-    Tests: tests/unit/bridge/scheduler/queues/test_batch_size.py, tests/integration/scheduler/test_narrow_link.py.
+    Tests: tests/unit/bridge/writing/test_batch_size.py, tests/integration/scheduler/test_narrow_link.py.
 
     Args:
         max_records: maximum of records in a batch.
@@ -54,11 +51,12 @@ class BatchSize:
         """The maximum of bytes in the next batch, unless it is a single record."""
         return max(1, int(self._max_bytes * self._part))
 
-    def took(self, runs: Sequence[DueRun], took_ms: float, *, committed: bool) -> None:
-        """Learn from a batch that ended after this time."""
+    def took(self, records: int, size: int, took_ms: float, *, committed: bool) -> None:
+        """Learn from a batch of this many records and bytes that ended after this time."""
+        fill = max(records / self._max_records, size / self._max_bytes)
         if took_ms > (_SLOW_MS if committed else _FAILED_SLOWLY_MS):
-            self._shrink(self._fill(runs) / 2)
-        elif committed and self._fill(runs) * _UNPROVEN >= self._part:
+            self._shrink(fill / 2)
+        elif committed and fill * _UNPROVEN >= self._part:
             self._part = min(1.0, self._part * (2.0 if took_ms <= _QUICK_MS else _SLOW_GROWTH))
 
     def halve(self, records: int) -> None:
@@ -67,8 +65,3 @@ class BatchSize:
 
     def _shrink(self, part: float) -> None:
         self._part = max(1 / self._max_records, min(self._part, part))
-
-    def _fill(self, runs: Sequence[DueRun]) -> float:
-        """Return the size of these records as a fraction of the largest batch."""
-        records = sum(len(run.records) for run in runs)
-        return max(records / self._max_records, sum(run.bytes for run in runs) / self._max_bytes)

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from confluent_kafka import Message
-
-from reconsume.bridge.scheduler.queues.batch_size import BatchSize
-from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
-from reconsume.bridge.scheduler.queues.read_ahead import DueRun
-
-
-def runs(records: int, value: bytes = b"v") -> list[DueRun]:
-    message = Message(topic="d", partition=0, offset=0, value=value)
-    return [DueRun(PartitionQueue("d", 0, 0), [(0, message)] * records)]
+from reconsume.bridge.writing.batch_size import BatchSize
 
 
 def work(
@@ -25,7 +16,7 @@ def work(
         sizes.append(size.records)
         took = took_ms(size.records)
         failed += took > fails_after_ms
-        size.took(runs(size.records), min(took, fails_after_ms), committed=took <= fails_after_ms)
+        size.took(size.records, size.records, min(took, fails_after_ms), committed=took <= fails_after_ms)
     return sizes, failed
 
 
@@ -48,9 +39,9 @@ def test_after_an_outage_batches_are_full_again_within_a_dozen() -> None:
 
 def test_a_batch_that_fails_at_once_says_nothing_of_its_size() -> None:
     size = BatchSize(5_000)
-    size.took(runs(5_000), 100, committed=False)
+    size.took(5_000, 5_000, 100, committed=False)
     assert size.records == 5_000
-    size.took(runs(5_000), 1_000, committed=False)
+    size.took(5_000, 5_000, 1_000, committed=False)
     assert size.records == 2_500
 
 
@@ -64,15 +55,15 @@ def test_long_round_trips_do_not_keep_batches_small() -> None:
 
 def test_a_small_batch_does_not_prove_that_a_large_one_is_taken() -> None:
     size = BatchSize(5_000)
-    size.took(runs(5_000), 5_000, committed=False)
+    size.took(5_000, 5_000, 5_000, committed=False)
     for _ in range(50):
-        size.took(runs(10), 5, committed=True)
+        size.took(10, 10, 5, committed=True)
     assert size.records == 2_500
 
 
 def test_few_large_records_count_by_their_bytes() -> None:
     size = BatchSize(5_000, 4_000)
-    size.took(runs(4, b"x" * 1_000), 9_000, committed=False)
+    size.took(4, 4_000, 9_000, committed=False)
     assert size.bytes == 2_000
 
 
