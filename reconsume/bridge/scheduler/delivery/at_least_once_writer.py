@@ -62,6 +62,7 @@ class AtLeastOnceWriter:
         self._settings = producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS}
         self._producer = make_producer(self._settings)
         self._topics = TopicsSeen()
+        self._saw_too_many = False
         # Without partitions that went to another worker: their queues are gone, and new ones start from the commit.
         self._stored: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
         self._unanswered: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
@@ -95,7 +96,10 @@ class AtLeastOnceWriter:
         for run in batch.runs:
             if (stored := self._stored.get(run.queue)) is not None:
                 stored.difference_update(offset_of(message) for _, message in run.records)
-        if self._topics.are_too_many(batch.deliveries):
+        self._saw_too_many |= self._topics.are_too_many(batch.deliveries)
+        # A record that is purged without an answer may be stored all the same, and would be written again.
+        if self._saw_too_many and not len(self._producer):
+            self._saw_too_many = False
             discard_producer(self._producer)
             self._producer = make_producer(self._settings)
         if self._positions is not None:

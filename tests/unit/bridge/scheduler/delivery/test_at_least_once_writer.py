@@ -26,10 +26,19 @@ REASONS = {"no answer": AWAY, "a refusal": TOO_LARGE, "an unknown error": KafkaE
 
 
 class Producer:
-    """Acknowledges records at the flush, but those that it refuses, and none while Kafka is away."""
+    """Acknowledges records at the flush, but those that it refuses, and none while Kafka is away.
+
+    What is purged while it has no answer was stored all the same.
+
+    Attributes:
+        away: values that get no answer.
+        made: how often it was made; it stands for all producers.
+    """
 
     def __init__(self) -> None:
         self.is_away = False
+        self.away: set[bytes] = set()
+        self.made = 0
         self.room = 1_000
         self.refused: dict[bytes, KafkaError] = {}
         self.stored: list[bytes] = []
@@ -51,12 +60,23 @@ class Producer:
         assert seconds <= 5, "a worker that waits for longer is put out of its group"
         if self.is_away:
             return
-        sent, self._sent = self._sent, []
+        sent = self._sent
+        self._sent = [one for one in sent if one[0] in self.away]
         for value, topic, on_delivery in sent:
+            if value in self.away:
+                continue
             error = self.refused.get(value) if topic == "retry" else None
             if error is None:
                 self.stored.append(value)
             on_delivery(error, Message(topic=topic))
+
+    def purge(self) -> None:
+        purged, self._sent = self._sent, []
+        for value, topic, on_delivery in purged:
+            self.stored.append(value)
+            on_delivery(KafkaError(KafkaError._PURGE_INFLIGHT), Message(topic=topic))
+
+    def close(self) -> None: ...
 
 
 class Member:
@@ -85,15 +105,20 @@ class OneByOne:
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> Producer:
     one = Producer()
-    monkeypatch.setattr(at_least_once_writer, "make_producer", lambda _settings: one)
+
+    def make(_settings: object) -> Producer:
+        one.made += 1
+        return one
+
+    monkeypatch.setattr(at_least_once_writer, "make_producer", make)
     return one
 
 
-def queue_of(*values: bytes) -> PartitionQueue:
-    queue, stored = PartitionQueue(TOPIC, 0, 1_000), (TIMESTAMP_LOG_APPEND_TIME, 0)
+def queue_of(*values: bytes, partition: int = 0) -> PartitionQueue:
+    queue, stored = PartitionQueue(TOPIC, partition, 1_000), (TIMESTAMP_LOG_APPEND_TIME, 0)
     queue.extend(
         [
-            Message(topic=TOPIC, partition=0, offset=offset, value=value, timestamp=stored)
+            Message(topic=TOPIC, partition=partition, offset=offset, value=value, timestamp=stored)
             for offset, value in enumerate(values)
         ]
     )
@@ -180,6 +205,25 @@ def test_a_partition_that_comes_back_begins_anew(producer: Producer) -> None:
     producer.refused.clear()
     assert write(writer, batch_of(queue_of(b"new")), member) is None
     assert producer.stored == [b"a", b"new"]
+
+
+def test_a_producer_that_has_seen_many_topics_is_replaced_when_no_record_waits_for_an_answer(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, member = AtLeastOnceWriter({}, "w"), Member()
+    first, second, third = queue_of(b"a"), queue_of(b"b", partition=1), queue_of(b"c", partition=2)
+    producer.away = {b"a"}
+    assert write(writer, batch_of(first), member) is not None
+    monkeypatch.setattr(writer._topics, "are_too_many", lambda _deliveries: True)
+    assert write(writer, batch_of(second), member) is None
+    monkeypatch.setattr(writer._topics, "are_too_many", lambda _deliveries: False)
+    assert producer.made == 1
+    assert write(writer, batch_of(first), member) is not None
+    producer.away = set()
+    assert write(writer, batch_of(first), member) is None
+    assert write(writer, batch_of(third), member) is None
+    assert producer.stored == [b"b", b"a", b"c"], "each once"
+    assert producer.made == 2
 
 
 def test_the_worker_singles_out_a_refused_record_and_writes_all_others_once(
