@@ -15,6 +15,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.clients import clients_of
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.membership import Membership
 from reconsume.bridge.process.user_callbacks import with_guarded
 from reconsume.bridge.reading.known_offsets import STEADY_MS, KnownOffsets
@@ -92,17 +93,17 @@ class LoopBuilder:
         """
         settings, conf = self.settings, self._conf()
         # A broadcasting consumer keeps its offsets itself, so the coordinator is not asked.
-        membership = None if self._broadcasts else Membership(conf)
+        connections = Connections(conf) if self._broadcasts else Membership(conf)
         known = KnownOffsets(
             lambda topics: {} if self._broadcasts else KafkaAdmin(settings.base, settings.client_id).topic_ids(topics),
             steady_ms=STEADY_MS if clients_of(settings.conf).can_lose_offsets else 0,
         )
         consumer: GroupConsumer
         sender: Sender
-        if membership is None:
-            consumer, sender = self._broadcasting(conf)
+        if self._broadcasts:
+            consumer, sender = self._broadcasting(connections.settings)
         else:
-            consumer = self._clustering(membership.settings)
+            consumer = self._clustering(connections.settings)
             sender = self._sender(consumer, known)
         if step_driver_of(settings.conf) is None:
             sender.start()
@@ -110,7 +111,7 @@ class LoopBuilder:
         partitions = AssignedPartitions(
             settings=settings, consumer=consumer, service=self._service(sender), sender=sender, known=known
         )
-        return ConsumeLoop(partitions, self.subscriptions, membership)
+        return ConsumeLoop(partitions, self.subscriptions, connections)
 
     @property
     def _broadcasts(self) -> bool:

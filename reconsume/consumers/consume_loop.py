@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from typing import Final
 
 from reconsume.bridge.kafka.errors import has_no_offset, is_end, is_fatal, is_missing, is_out_of_range, translate
-from reconsume.bridge.librdkafka.membership import Membership
+from reconsume.bridge.librdkafka.connections import Connections
+from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
 from reconsume.bridge.process.polled_records import PolledRecord, place_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.by_partition import by_partition
@@ -18,7 +19,7 @@ from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.batch import PolledBatch, Reading
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.subscriptions.subscription import Subscriptions, TagExpression
-from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 
 logger = SafeLogger(__name__)
 
@@ -50,14 +51,14 @@ class ConsumeLoop:
     """
 
     def __init__(
-        self, partitions: AssignedPartitions, subscriptions: Subscriptions, membership: Membership | None = None
+        self, partitions: AssignedPartitions, subscriptions: Subscriptions, connections: Connections | None = None
     ) -> None:
         self.partitions = partitions
         self._consumer = partitions.consumer
         self._service = partitions.service
         self._sender = partitions.sender
         self._subscriptions = subscriptions
-        self._membership = membership
+        self._connections = connections
         self._limits = partitions.settings.limits
         self._reading = Reading(partitions.settings.retry_topic, partitions.settings.namespace.topic_prefix)
         self._clock = partitions.service.clock
@@ -86,8 +87,7 @@ class ConsumeLoop:
     def run_once(self) -> None:
         """Run one turn: poll, hand out, retry due messages, pause or resume, commit."""
         queues = self.partitions.queues
-        if self._membership is not None:
-            self._membership.check(has_partitions=bool(queues))
+        self._check()
         busy, limits = any(queue.size for queue in queues.values()), self._limits
         rooms = (queue.room(limits.queue_records, limits.max_span) for queue in queues.values())
         self._read(_BUSY_SECONDS if busy else _IDLE_SECONDS, min(rooms, default=_FEW_RECORDS))
@@ -102,6 +102,16 @@ class ConsumeLoop:
                 self._service.expire(queue, self._limits.timeout_ms)
         self.partitions.pause_and_resume()
         self._commit_when_due(now)
+
+    def _check(self) -> None:
+        """Raise `MembershipLost` if this consumer gets no more messages."""
+        if isinstance(self._connections, Membership):
+            self._connections.check(has_partitions=bool(self.partitions.queues))
+        elif self._connections is not None:
+            try:
+                self._connections.check()
+            except KafkaNotReachable as error:
+                raise MembershipLost(str(error)) from error
 
     def _read(self, timeout: float, room: int) -> None:
         """Read as many records as each partition has room for.

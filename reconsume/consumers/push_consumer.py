@@ -33,7 +33,7 @@ from reconsume.consumers.sending.retry_topic import (
 )
 from reconsume.consumers.step_driver import LoopThread, step_driver_of
 from reconsume.consumers.subscriptions.subscription import Subscriptions
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable
 from reconsume.delay_levels.foreign_values import check_types
 
 logger = SafeLogger(__name__)
@@ -332,7 +332,12 @@ class PushConsumer:
             except MembershipLost as error:
                 logger.error("reading stopped, restarting the consumer: %s", error)  # noqa: TRY400 - it is no surprise
             builder.closing.close()
-            loop = builder.build()
+            try:
+                loop = builder.build()
+            except KafkaNotReachable:
+                if self._stop.is_set():
+                    return None
+                raise
 
     def _close(self) -> None:
         with self._changing:

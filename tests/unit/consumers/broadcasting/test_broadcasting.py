@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka import connections
+from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers import ConsumeConcurrentlyStatus, MessageModel, PushConsumer
+from reconsume.consumers.assembly import LoopBuilder
 from reconsume.consumers.broadcasting.broadcasting import BroadcastSender, DropCounter
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.delay_levels.errors import IllegalSetting
-from tests.unit.consumers.doubles import Clock, chunk_of, service_of
+from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, service_of
 
 
 def failing(sender: BroadcastSender, clock: Clock) -> ConcurrentlyService:
@@ -69,3 +78,31 @@ def test_offsets_are_saved_when_they_have_changed_and_again_when_the_disk_refuse
 def test_exactly_once_is_refused() -> None:
     with pytest.raises(IllegalSetting, match="exactly_once needs CLUSTERING"):
         PushConsumer("departures", exactly_once=True, message_model=MessageModel.BROADCASTING)
+
+
+class Idle:
+    """A consumer that reads nothing."""
+
+    def poll(self, _timeout: float) -> None: ...
+
+
+def test_a_consumer_that_librdkafka_has_left_alone_asks_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no membership to lose, but its connections."""
+    monkeypatch.setattr(connections, "_PATIENCE_MS", 0)
+    given: dict[str, Any] = {}
+
+    def broadcasting(_builder: LoopBuilder, conf: Mapping[str, Any]) -> tuple[GroupConsumer, RecordingWriter]:
+        given.update(conf)
+        return GroupConsumer(conf, lambda _settings: cast("Any", Idle())), RecordingWriter()
+
+    monkeypatch.setattr(LoopBuilder, "_broadcasting", broadcasting)
+    one = PushConsumer("departures", message_model=MessageModel.BROADCASTING)
+    one.register_message_listener(lambda _messages, _context: None)
+    with ExitStack() as closing:
+        parts = one._settings, one._registration, one._subscriptions, cast("Any", None), threading.Event()
+        loop = LoopBuilder(*parts, closing, one._dropped).build()
+        loop.run_once()
+        for _ in range(2):
+            given["stats_cb"](json.dumps({"brokers": {}}))
+        with pytest.raises(MembershipLost, match="looked for no broker"):
+            loop.run_once()
