@@ -133,6 +133,7 @@ class Worker:
         This waits until a record is due or read, at most `longest_wait` seconds.
         """
         self._read(longest_wait)
+        self._writer.serve()
         delivered = self._resolve_doubt()
         if self._may_deliver():
             self._refusals.step(self._elapsed())

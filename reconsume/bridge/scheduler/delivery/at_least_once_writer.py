@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
 from reconsume.bridge.kafka.clients import discard_producer, make_producer
 from reconsume.bridge.kafka.errors import is_refusal, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.process.polled_records import offset_of
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -60,13 +62,17 @@ class AtLeastOnceWriter:
         self._time = time
         self._positions = positions
         self._settings = producer_settings(base, client_id) | {"linger.ms": FLUSHED_LINGER_MS}
-        self._producer = make_producer(self._settings)
+        self._connections, self._producer = self._made()
         self._topics = TopicsSeen()
         self._saw_too_many = False
         # Without partitions that went to another worker: their queues are gone, and new ones start from the commit.
         self._stored: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
         self._unanswered: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
         self._refused: dict[tuple[PartitionQueue, int], KafkaError] = {}
+
+    def _made(self) -> tuple[Connections, Producer]:
+        connections = Connections(self._settings)
+        return connections, make_producer(connections.settings)
 
     def start(self) -> None:
         """Do nothing: there is no id to register."""
@@ -79,16 +85,23 @@ class AtLeastOnceWriter:
     def recover(self) -> None:
         """Do nothing: unacknowledged records are written again."""
 
+    def serve(self) -> None:
+        """Take librdkafka's reports; without polls they would pile up. Check that it still looks for brokers.
+
+        The records of a producer that is left alone never get an answer; the next worker writes them again.
+        """
+        try:
+            with _breaking():
+                self._producer.poll(0)
+            self._connections.check()
+        except KafkaNotReachable as error:
+            raise WriterBroken(error) from error
+
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
         """Produce all records that are not stored yet, wait for the acknowledgements, and commit."""
-        try:
+        with _breaking():
             self._produce(batch)
             self._producer.flush(PATIENCE_SECONDS)
-        except KafkaException as error:
-            raise WriterBroken(translate(error, DELIVERING)) from error
-        except SystemError as error:
-            # See `fatal_errors`; delivery reports no longer count.
-            raise WriterBroken(KafkaNotReachable(f"{DELIVERING}: {error.__cause__ or error}")) from error
         self._require_stored(batch)
         commits = batch.commits()
         if consumer.commit(commits, wait=True):
@@ -101,7 +114,7 @@ class AtLeastOnceWriter:
         if self._saw_too_many and not len(self._producer):
             self._saw_too_many = False
             discard_producer(self._producer)
-            self._producer = make_producer(self._settings)
+            self._connections, self._producer = self._made()
         if self._positions is not None:
             self._produce_positions(self._positions.records(commits))
 
@@ -166,6 +179,18 @@ class AtLeastOnceWriter:
         except (KafkaException, SystemError) as error:
             logger.debug("the producer has failed before its end: %s", error)
         discard_producer(self._producer)
+
+
+@contextmanager
+def _breaking() -> Iterator[None]:
+    """Raise `WriterBroken` after an error of the producer itself."""
+    try:
+        yield
+    except KafkaException as error:
+        raise WriterBroken(translate(error, DELIVERING)) from error
+    except SystemError as error:
+        # See `fatal_errors`; delivery reports no longer count.
+        raise WriterBroken(KafkaNotReachable(f"{DELIVERING}: {error.__cause__ or error}")) from error
 
 
 def _no_answer(what: str) -> KafkaNotReachable:

@@ -88,6 +88,9 @@ class BatchWriter(Protocol):
     def start(self) -> None:
         """Prepare; raise `KafkaNotReachable` or `KafkaRefused`."""
 
+    def serve(self) -> None:
+        """Do periodic work, also while nothing is due; raise `WriterBroken` if nothing can be written any more."""
+
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
         """Write a batch, with the parts that are added meanwhile, and commit its offsets.
 
@@ -171,6 +174,9 @@ class TransactionalWriter:
             self._transactions.register(seconds)
         except KafkaException as error:
             raise self._explain(error.args[0], _REGISTERING) from error
+
+    def serve(self) -> None:
+        """Do nothing: `Transactions` replaces a producer without answers itself."""
 
     def ask_time(self) -> None:
         """Ask at most once a second: brokers with different clocks contradict each other constantly.

@@ -96,6 +96,8 @@ class FakeWriter:
 
     def close(self) -> None: ...
 
+    def serve(self) -> None: ...
+
     def ask_time(self) -> None:
         self.asked_time += 1
         if not self.answers_time:

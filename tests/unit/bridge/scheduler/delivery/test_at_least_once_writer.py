@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -10,10 +11,11 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
 from reconsume.bridge.kafka.admin import Commit, Partition
+from reconsume.bridge.librdkafka import connections
 from reconsume.bridge.scheduler.delivery import at_least_once_writer
 from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
-from reconsume.bridge.scheduler.delivery.writers import BatchAborted
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, WriterBroken
 from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery
@@ -32,13 +34,15 @@ class Producer:
 
     Attributes:
         away: values that get no answer.
-        made: how often it was made; it stands for all producers.
+        made: the settings that it was made with, each time; it stands for all producers.
+        told: statistics that its next poll reports.
     """
 
     def __init__(self) -> None:
         self.is_away = False
         self.away: set[bytes] = set()
-        self.made = 0
+        self.made: list[dict[str, Any]] = []
+        self.told: list[str] = []
         self.room = 1_000
         self.refused: dict[bytes, KafkaError] = {}
         self.stored: list[bytes] = []
@@ -54,7 +58,10 @@ class Producer:
     def __len__(self) -> int:
         return len(self._sent)
 
-    def poll(self, _seconds: float) -> None: ...
+    def poll(self, _seconds: float) -> None:
+        told, self.told = self.told, []
+        for statistics in told:
+            self.made[-1]["stats_cb"](statistics)
 
     def flush(self, seconds: float) -> None:
         assert seconds <= 5, "a worker that waits for longer is put out of its group"
@@ -106,8 +113,8 @@ class OneByOne:
 def producer(monkeypatch: pytest.MonkeyPatch) -> Producer:
     one = Producer()
 
-    def make(_settings: object) -> Producer:
-        one.made += 1
+    def make(settings: dict[str, Any]) -> Producer:
+        one.made.append(settings)
         return one
 
     monkeypatch.setattr(at_least_once_writer, "make_producer", make)
@@ -217,13 +224,26 @@ def test_a_producer_that_has_seen_many_topics_is_replaced_when_no_record_waits_f
     monkeypatch.setattr(writer._topics, "are_too_many", lambda _deliveries: True)
     assert write(writer, batch_of(second), member) is None
     monkeypatch.setattr(writer._topics, "are_too_many", lambda _deliveries: False)
-    assert producer.made == 1
+    assert len(producer.made) == 1
     assert write(writer, batch_of(first), member) is not None
     producer.away = set()
     assert write(writer, batch_of(first), member) is None
     assert write(writer, batch_of(third), member) is None
     assert producer.stored == [b"b", b"a", b"c"], "each once"
-    assert producer.made == 2
+    assert len(producer.made) == 2
+
+
+def test_a_producer_that_librdkafka_has_left_alone_ends_the_worker(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker makes a new one; otherwise this one would wait for answers for ever."""
+    monkeypatch.setattr(connections, "_PATIENCE_MS", 0)
+    bench = Bench(cast("Any", AtLeastOnceWriter({}, "w")))
+    bench.turn()
+    producer.told = [json.dumps({"brokers": {}})] * 2
+    with pytest.raises(WriterBroken) as broken:
+        bench.turn()
+    assert isinstance(broken.value.error, KafkaNotReachable)
 
 
 def test_the_worker_singles_out_a_refused_record_and_writes_all_others_once(
