@@ -60,6 +60,9 @@ REFUSED = {
     "scheduler.replicas=9,scheduler.autoscaling.keda.enabled=true,scheduler.autoscaling.keda.serverAddress=a": (
         "scheduler.autoscaling.keda.maxReplicas is 4, less than scheduler.replicas, which is 9"
     ),
+    "scheduler.replicas=0,scheduler.autoscaling.keda.enabled=true,scheduler.autoscaling.keda.serverAddress=a": (
+        "workers alone tell what is overdue; set scheduler.replicas to 1 or more"
+    ),
     "console.enabled=true": "name the Secret with its token in console.auth.existingSecret",
     "console.ingress.enabled=true": "without the console: set console.enabled",
     f"{CONSOLE},console.auth.oidc.issuer=https://a": "say who may do what in console.auth.access",

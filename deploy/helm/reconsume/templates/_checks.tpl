@@ -66,6 +66,9 @@
 {{- if and .enabled (not .serverAddress) -}}
 {{- $wrong = append $wrong "scheduler.autoscaling.keda.enabled is set: set scheduler.autoscaling.keda.serverAddress to the address of Prometheus" -}}
 {{- end -}}
+{{- if and .enabled (lt (int $values.scheduler.replicas) 1) -}}
+{{- $wrong = append $wrong "scheduler.replicas is 0, and scheduler.autoscaling.keda.enabled is set: workers alone tell what is overdue; set scheduler.replicas to 1 or more" -}}
+{{- end -}}
 {{- if and .enabled (lt (int .maxReplicas) (int $values.scheduler.replicas)) -}}
 {{- $wrong = append $wrong (printf "scheduler.autoscaling.keda.maxReplicas is %d, less than scheduler.replicas, which is %d" (int .maxReplicas) (int $values.scheduler.replicas)) -}}
 {{- end -}}
