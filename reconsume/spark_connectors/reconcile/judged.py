@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import IllegalName, IllegalSetting
 from reconsume.delay_levels.foreign_values import of_type
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy, parse_retry_policy
-from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY, TopicNames
 from reconsume.spark_connectors.reconcile.records.deleted import ExpiredLanes, First, Partition
 from reconsume.spark_connectors.session import local_rows, looked_up
 from reconsume.spark_connectors.source import TopicSource
@@ -60,18 +61,28 @@ class LevelTables:
         since_ms: when it was set; 0 means always.
         of_group: groups with their own retry policy: the policy, and since when.
         without_retries: groups whose send-backs are dropped (`retryQueueNums` ≤ 0).
+        topics_ms: the durations of the existing delay topics; records of a removed level keep their delay.
     """
 
     table: RetryPolicy
     since_ms: int = 0
     of_group: Mapping[str, tuple[RetryPolicy, int]] = field(default_factory=dict)
     without_retries: Sequence[str] = ()
+    topics_ms: Sequence[int] = ()
 
     @property
     def longest_ms(self) -> int:
-        """Return the longest duration."""
+        """Return the longest duration, also of levels that were removed."""
         policies = [self.table, *(policy for policy, _ in self.of_group.values())]
-        return max(max(policy.distinct_delays_ms()) for policy in policies)
+        return max(*(max(policy.distinct_delays_ms()) for policy in policies), 0, *self.topics_ms)
+
+    def with_topics(self, names: TopicNames, partitions: Iterable[Partition]) -> LevelTables:
+        """Return the tables with the durations of the delay topics among these partitions."""
+        found = set[int]()
+        for topic in {topic for topic, _ in partitions}:
+            with suppress(IllegalName):  # a parked topic
+                found.add(names.delay_ms(topic))
+        return replace(self, topics_ms=sorted(found))
 
     def with_policies(self, pairs: DataFrame) -> DataFrame:
         """Add `own_policy`, the policy of each pair's group; null without one.

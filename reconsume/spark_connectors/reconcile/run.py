@@ -103,8 +103,8 @@ def reconcile(
         since: judge only send-backs and deliveries from then on; by default all in the topics.
         until: judge only earlier send-backs; by default now.
         committed: committed offsets by consumer group, read before this call. Those of the schedulers' group
-            (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one; those of the
-            groups fill `consumed`.
+            (`reconsume.scheduler`) tell a lost record at the end of its partition from a waiting one, and name delay
+            topics of removed levels; those of the groups fill `consumed`.
         extents: called after the topics were read; returns the extents of their partitions. Without it a partition that
             lost all its records is not noticed, nor are records that were deleted between two runs of a ledger.
         delay_levels: the level table to use instead of the one in the GROUPS topic.
@@ -134,7 +134,8 @@ def reconcile(
     now_ms, since_ms = _ms(now), None if since is None else _ms(since)
     with small_methods(spark), ExitStack() as kept:
         progress("reading the level table")
-        tables = read_level_tables(source, delay_levels)
+        handled = (committed or {}).get(source.names.scheduler_group, ())
+        tables = read_level_tables(source, delay_levels).with_topics(source.names, handled)
         log, grown = None, None
         if ledger is not None:
             log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms)
