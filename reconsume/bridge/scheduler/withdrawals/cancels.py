@@ -83,7 +83,7 @@ class CancelsFollower(TopicFollower):
         compare_at = 0.0
         with closing(WithdrawalsReader(self._base, self._names, self._withdrawals, self._clock)) as reader:
             reader.start(admin, self._stop)
-            while not self._stop.is_set() and not reader.is_over:
+            while not self._stop.is_set() and not reader.is_over(admin):
                 reader.read()
                 if time.monotonic() >= compare_at:
                     compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
@@ -40,7 +40,7 @@ class WithdrawalsReader:
     """Reads WITHDRAWN to its end, CANCEL from the position stored there, and then follows both.
 
     CANCEL is authoritative. WITHDRAWN only saves time at the start: if it is missing or unreadable, CANCEL is read from
-    its beginning, and `is_over` becomes True some minutes later to look again.
+    its beginning. `is_over` then looks for the topic every ten minutes.
 
     Guarantees: after the start only tombstones and positions of WITHDRAWN are followed. An id from there would bring
     back the withdrawal of a dropped message. Test: tests/integration/operations/test_withdrawals.py.
@@ -69,10 +69,17 @@ class WithdrawalsReader:
         self._reader = TailReader(base, "reconsume-cancels", names.cancel)
         self.partitions: list[Partition] = []
 
-    @property
-    def is_over(self) -> bool:
-        """Return whether a new reader should replace this one, because it works without WITHDRAWN."""
-        return time.monotonic() >= self._over_at
+    def is_over(self, admin: KafkaAdmin) -> bool:
+        """Return whether a new reader should replace this one: it works without WITHDRAWN, which can be used now.
+
+        Before that a new reader would read all of CANCEL again, and delayed messages would wait meanwhile.
+        """
+        if time.monotonic() < self._over_at:
+            return False
+        self._over_at = time.monotonic() + _WITHOUT_SECONDS
+        with suppress(ReconsumeError):
+            return bool(_partitions(admin, self._names.withdrawn))
+        return False
 
     def start(self, admin: KafkaAdmin, stop: threading.Event) -> None:
         """Read WITHDRAWN to its end, and start to read CANCEL.
