@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -69,7 +70,7 @@ class Without:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
         self.cluster, self.now = cluster, 0.0
         monkeypatch.setattr(withdrawals_reader, "TailReader", lambda *_: Tail())
-        monkeypatch.setattr(withdrawals_reader.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(withdrawals_reader, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.reader = WithdrawalsReader({}, NAMES, Withdrawals(), lambda: 0.0)
         self.reader.start(cast("Any", cluster), threading.Event())
         self.cluster.asked = 0
