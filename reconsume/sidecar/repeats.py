@@ -82,11 +82,13 @@ class EarlierSendBacks:
         return self._kept.get(attempt)
 
     def add(self, attempt: Attempt, written: RecentSendBack, now_ms: float) -> None:
-        """Add an attempt if there is room; a copy on a delay topic has more information than one in the inbox."""
+        """Add an attempt if there is room; a copy on a delay topic has more information than one in the inbox.
+
+        The attempt of a recreated topic's record has the identity of an old one; the later-born record counts.
+        """
         self._until_ms = now_ms + self._keep_ms
-        if attempt in self._kept:
-            if not written.in_inbox:
-                self._kept[attempt] = written
+        if (known := self._kept.get(attempt)) is not None:
+            self._kept[attempt] = max(written, known, key=lambda one: (one.born_ms or 0, not one.in_inbox))
         elif len(self._kept) < self._most and self._of[attempt.group] < self._most_of_a_group:
             self._of[attempt.group] += 1
             self._kept[attempt] = written

@@ -50,3 +50,18 @@ def test_a_copy_on_a_delay_topic_tells_more_than_one_in_the_inbox() -> None:
         earlier.add(attempt("g", 1), one, 0)
     assert earlier.get(attempt("g", 1), 0) == WRITTEN
     assert earlier.get(attempt("g", 1), 60_000) is None
+
+
+def test_of_two_records_at_the_same_place_the_later_born_one_is_known() -> None:
+    old, new = WRITTEN._replace(born_ms=1_000), WRITTEN._replace(born_ms=2_000)
+    in_inbox = new._replace(in_inbox=True)
+    for found, known in (
+        ((new, old), new),
+        ((old, new), new),
+        ((in_inbox, old), in_inbox),
+        ((old, in_inbox), in_inbox),
+    ):
+        earlier = EarlierSendBacks(60_000, has_one_group=False)
+        for one in found:
+            earlier.add(attempt("g", 1), one, 0)
+        assert earlier.get(attempt("g", 1), 0) == known
