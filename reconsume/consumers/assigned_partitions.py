@@ -109,17 +109,27 @@ class AssignedPartitions:
     def reset_offset(self, where: Partition, *, had_none: bool) -> None:
         """Choose a start for a partition without a committed offset, or with one that retention has deleted.
 
-        Messages in progress are settled first, and the messages committed then are not started again.
+        Guarantees: unfinished messages are kept, although their records are gone. They are dropped only if other
+        records have their offsets now: the topic was recreated or truncated, or the group goes back.
+        Tests: tests/unit/consumers/partitions/test_offset_reset.py.
         """
-        if where not in self.queues:
+        queue = self.queues.get(where)
+        if queue is None:
             return
-        self._give_away([where])
+        # The start depends on the committed offset.
+        self.sender.settle([queue], self.settings.limits.settle_seconds)
         start = self._offset_reset.start_of(where, had_none=had_none)
-        self._begin(where)
+        # Without an answer: this offset is out of range too, so the question is repeated.
+        offset = queue.end if start.offset < 0 < queue.end else start.offset
+        if start.is_made_again or offset < queue.end:
+            self._give_away([where])
+            self._begin(where)
         if start.is_made_again:
             # Metadata beside the offset of a recreated topic describes records that no longer exist.
             self.queues[where].held = None
-        self._starts[where] = start.offset, math.inf
+        # librdkafka may or may not keep a pause; a full partition is paused again in this turn.
+        self._resume([queue])
+        self._starts[where] = offset, math.inf
         self.restart(polled=False)
 
     def restart(self, *, polled: bool = True) -> None:

@@ -178,14 +178,8 @@ class OffsetReset:
             return Start(_WITHOUT_AN_ANSWER[wanted])
         if had_none and first <= committed <= end:
             return Start(committed)
-        logger.info("%s has no committed offset: starting at offset %d", names_of([where]), offset)
-        made_again = committed > end
-        if made_again:
-            logger.warning(
-                "%s ends at %d, before the committed offset %d: the topic was recreated",
-                *(names_of([where]), end, committed),
-            )
-        return Start(offset, made_again)
+        _tell(where, committed, first, end, offset)
+        return Start(offset, is_made_again=committed > end)
 
     def _wanted(self, where: Partition, *, is_new: bool) -> ConsumeFromWhere:
         """Return where a partition starts for a group without any knowledge of it."""
@@ -198,3 +192,25 @@ class OffsetReset:
             found = self._consumer.offset_at(where, self._consume_from.timestamp_ms, _RESET_SECONDS)
             return end if found == END else found
         return first if wanted is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET else end
+
+
+def _tell(where: Partition, committed: int, first: int, end: int, start: int) -> None:
+    """Log why a partition starts there."""
+    name = names_of([where])
+    if committed < 0:
+        logger.info("%s has no committed offset: starting at offset %d", name, start)
+    elif committed < first:
+        logger.warning(
+            "%s: committed offset %d is gone, the first kept record is %d: up to %s offsets are skipped; raise the "
+            "retention of topic %s",
+            *(name, committed, first, f"{first - committed:,}", where[0]),
+        )
+    elif committed <= end:
+        logger.warning(
+            "%s has no record at the offset to read, committed is %d: starting at offset %d", name, committed, start
+        )
+    else:
+        logger.warning(
+            "%s ends at %d, before the committed offset %d: the topic was recreated; starting at offset %d",
+            *(name, end, committed, start),
+        )

@@ -235,6 +235,13 @@ class ProcessQueue:
             self._note_successes()
             return self._progress.unfinished
 
+    @property
+    def end(self) -> int:
+        """Offset behind the last record that was read; 0 before the first. Only for the polling thread."""
+        with self._lock:
+            begun = self._progress.end
+        return max([begun, *(messages[-1].offset + 1 for messages in self.held or ())])
+
     def is_full(self, threshold: int, threshold_bytes: int, max_span: int) -> bool:
         """Return whether reading must wait (RocketMQ: FC-02, FC-03), also for space in the commit's metadata."""
         return self.room(threshold, max_span) <= 0 or self._bytes >= threshold_bytes

@@ -116,6 +116,11 @@ class OffsetProgress:
         return safe, sorted(one for one in above if one > safe) + earlier
 
     @property
+    def end(self) -> int:
+        """Return the offset behind the last begun record; 0 before the first."""
+        return self._next or 0
+
+    @property
     def unfinished(self) -> int:
         """The number of unfinished records."""
         return len(self._unfinished)

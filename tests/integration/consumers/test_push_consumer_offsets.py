@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
@@ -111,6 +112,21 @@ def test_a_stuck_message_stops_its_partition_at_2000_offsets_and_no_other(here: 
         assert here.committed(group, topic) == 0
         listener.go.set()
         wait_until(lambda: here.committed(group, topic) == 6_001, what="all is consumed")
+
+
+def test_messages_of_a_paused_partition_are_not_lost_with_their_records(here: Installation) -> None:
+    group, topic = here.name("gone"), here.topic("gone")
+    here.produce(topic, b"stuck", *bodies(6_000))
+    listener, admin = Stuck({b"stuck": LATER}), here.admin._client
+    with here.consumer(group, topic, listener, consume_concurrently_max_span=100):
+        wait_until(lambda: here.finished(group, topic) >= 100, what="the partition is paused behind the stuck message")
+        admin.delete_records([TopicPartition(topic, 0, 5_000)])[TopicPartition(topic, 0)].result()
+        listener.go.set()
+        wait_until(lambda: here.committed(group, topic) == 6_001, what="the kept records are consumed")
+        wait_until(lambda: (b"stuck", 1) in listener.seen, what="the stuck message was sent back")
+    seen = {body for body, _ in listener.seen}
+    assert seen >= set(bodies(6_000)[5_000:])
+    assert len(seen) < 5_000, "most records were gone before they were read"
 
 
 @pytest.mark.rule("EX-04", "EX-05", "CC-17", "SB-13", "T-27", "T-30")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -20,11 +20,15 @@ from confluent_kafka import (
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.consumers.listener import ConsumeConcurrentlyStatus
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.partition_starts import OffsetReset
+from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
-from tests.unit.consumers.doubles import RETRY_TOPIC
+from tests.unit.consumers.doubles import RETRY_TOPIC, Begun, Clock, RecordingWriter, loop_of, message_at, service_of
 
+FLIGHTS = ("flights", 0)
+GONE = "flights-0: committed offset 1 is gone, the first kept record is 3"
 LAST = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
 MOMENT = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 5_000)
 
@@ -157,3 +161,124 @@ def test_a_moment_after_all_records_is_asked_for_again_when_nobody_tells_the_end
     """At librdkafka's own end, records of the meantime would be skipped."""
     asked = Asked(OFFSET_INVALID, end=None, at_the_moment=OFFSET_END)
     assert asked.reset(MOMENT).start_of(("flights", 1), had_none=True).offset == OFFSET_STORED
+
+
+@pytest.mark.parametrize(
+    ("committed", "told"),
+    [
+        (OFFSET_INVALID, ["flights-0 has no committed offset: starting at offset 100"]),
+        (1, [f"{GONE}: up to 2 offsets are skipped; raise the retention of topic flights"]),
+        (100, ["flights-0 has no record at the offset to read, committed is 100: starting at offset 3"]),
+        (
+            101,
+            ["flights-0 ends at 100, before the committed offset 101: the topic was recreated; starting at offset 3"],
+        ),
+    ],
+)
+def test_the_log_tells_why_a_start_was_chosen(
+    committed: int, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    Asked(committed).reset(LAST).start_of(("flights", 0), had_none=False)
+    assert caplog.messages == told
+    assert {one.levelname for one in caplog.records} == {"INFO" if committed < 0 else "WARNING"}
+
+
+@dataclass
+class Kept:
+    """A partition of which records below `first` are gone, and what a consumer holds of it: one listener runs.
+
+    Attributes:
+        committed_offset: of the group; 2 before the listener runs.
+        first: the first kept offset; None if nobody answers.
+        restarts: where it is read from anew.
+    """
+
+    committed_offset: int = 2
+    first: int | None = 100
+    end: int = 200
+    restarts: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.begun = Begun()
+        self.sender = RecordingWriter(answers=[None, None])
+        service = service_of(self._listen, self.sender, Clock(), batch_size=1)
+        service.pool = cast("Any", self.begun)
+        self.begun.submit = self._consume
+        self.loop = loop_of(self, service, self.sender)
+        self.loop.partitions.assigned([FLIGHTS])
+
+    def read(self, *offsets: int) -> None:
+        """Read these; the listener of the first one runs while the position is reset."""
+        self.loop._hand_out(self.queue, [message_at(offset) for offset in offsets])
+        self.loop._begin_fresh()
+
+    @property
+    def queue(self) -> ProcessQueue:
+        return self.loop.partitions.queues[FLIGHTS]
+
+    def _consume(self, chunk: Any) -> None:
+        self.loop.partitions.service.consume(chunk)
+
+    def _listen(self, chunk: Any, _context: Any) -> ConsumeConcurrentlyStatus:
+        if not self.begun.messages:
+            self.loop.partitions.reset_offset(FLIGHTS, had_none=False)
+        self.begun.messages += [(0, one.offset) for one in chunk]
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    def committed(self, partitions: list[TopicPartition], _seconds: float) -> list[TopicPartition]:
+        committed = self.committed_offset if self.queue.running else 2
+        return [TopicPartition(one.topic, one.partition, committed) for one in partitions]
+
+    def offsets_for_times(self, partitions: list[TopicPartition], _seconds: float) -> list[TopicPartition]:
+        if self.first is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        [asked] = partitions
+        return [TopicPartition(asked.topic, asked.partition, self.first if asked.offset == EARLIEST else self.end)]
+
+    def consumer_group_metadata(self) -> None: ...
+
+    def incremental_unassign(self, _partitions: list[TopicPartition]) -> None: ...
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.restarts += [one.offset for one in partitions]
+
+    def resume(self, _partitions: list[TopicPartition]) -> None: ...
+
+
+@pytest.mark.parametrize(("first", "start"), [(100, 100), (7, 7), (None, 7)], ids=["gap", "no gap", "nobody tells"])
+def test_messages_in_memory_are_not_lost_with_their_records(
+    first: int | None, start: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention passed a paused partition: the records behind the unfinished messages are gone."""
+    kept = Kept(first=first)
+    kept.queue.paused = True
+    kept.read(5, 6)
+    assert kept.begun.messages == [(0, 5), (0, 6)]
+    assert len(kept.sender.requests) == 2
+    assert kept.restarts == [start]
+    assert not kept.queue.paused
+    assert kept.queue.commit_point() == Commit(7, "")
+    assert any(one.levelname == "WARNING" for one in caplog.records)
+    kept.queue.begin([message_at(100)])
+    assert kept.queue.commit_point() == Commit(100, "")
+
+
+def test_messages_that_wait_for_the_progress_of_an_earlier_owner_are_kept_too() -> None:
+    kept = Kept()
+    kept.loop._hand_out(kept.queue, [message_at(5)])
+    kept.loop.partitions.reset_offset(FLIGHTS, had_none=False)
+    kept.loop._begin_fresh()
+    assert kept.begun.messages == [(0, 5)]
+    assert len(kept.sender.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [Kept(committed_offset=250), Kept(committed_offset=2, first=3, end=6)],
+    ids=["made again", "truncated"],
+)
+def test_messages_whose_offsets_now_have_other_records_are_dropped(kept: Kept) -> None:
+    kept.read(5, 6)
+    assert kept.sender.requests == []
+    assert kept.restarts == [kept.first]
