@@ -26,8 +26,8 @@ class Connections:
     removes all its brokers, also those of `bootstrap.servers` (its issue 5301). A broker still in use remains but is
     never connected to again, and because it remains, the bootstrap servers are not used either. From then on the client
     connects to no broker: polls return nothing, requests get no answer, and no error is reported. Only a new client
-    helps: workers (also for the producer of `AtLeastOnceWriter`), `PushConsumer`, the readers of GROUPS and CANCEL and
-    `LastingProducer` make one. Tests:
+    helps: workers (also for the producer of `AtLeastOnceWriter`), `PushConsumer`, the readers of GROUPS and CANCEL,
+    `RecordReader` and `LastingProducer` make one. Tests:
         tests/unit/bridge/librdkafka/test_connections.py, tests/integration/scheduler/test_lost_membership.py.
 
     Remove when: librdkafka issue 5301 is closed and the oldest supported version has the fix.

@@ -15,6 +15,7 @@ from reconsume.bridge.kafka.client_settings import consumer_settings
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_end, is_missing, is_out_of_range, translate, translated
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord, place_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, RecordNotFound
@@ -83,14 +84,18 @@ class RecordReader:
             "fetch.wait.max.ms": 10,
             "fetch.queue.backoff.ms": 1,
         }
-        settings = consumer_settings(base, client_id) | alone
-        self._heard: ConnectionErrors = settings["error_cb"]
-        self._consumer = GroupConsumer(settings)
+        self._settings = consumer_settings(base, client_id) | alone
+        self._heard: ConnectionErrors = self._settings["error_cb"]
+        self._connections, self._consumer = self._made()
         self._seconds = seconds
         self._asked: queue.SimpleQueue[tuple[Position, _Wish] | None] = queue.SimpleQueue()
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconsume-read-again", daemon=True)
+
+    def _made(self) -> tuple[Connections, GroupConsumer]:
+        connections = Connections(self._settings)
+        return connections, GroupConsumer(connections.settings)
 
     def start(self) -> None:
         """Begin to read."""
@@ -148,15 +153,29 @@ class RecordReader:
     def run_once(self) -> None:
         """Move each partition to its next wanted record, then handle new records."""
         self._take_wishes()
+        try:
+            self._connections.check()
+        except KafkaNotReachable as error:
+            self._replace_client(error)
         self._give_up(time.monotonic())
         for key in list(self._partitions):
             self._turn(key)
         if not self._partitions:
+            self._consumer.poll(0)  # for the reports of librdkafka, which would pile up
             return
         first = self._consumer.poll(_POLL_SECONDS)
         if first is not None:
             for message in (first, *self._consumer.consume(500)):
                 self._take(message)
+
+    def _replace_client(self, why: KafkaNotReachable) -> None:
+        """Read the wanted records with a new client, because this one never connects again."""
+        logger.error("reading records again: client replaced: %s", why)
+        old = self._consumer
+        self._connections, self._consumer = self._made()
+        for partition in self._partitions.values():
+            partition.at = None
+        old.close()
 
     def _turn(self, key: tuple[str, int]) -> None:
         """Continue while the next record is near; else seek, or leave the partition."""
