@@ -37,5 +37,9 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
                 error,
             )
             return
+        except Exception:
+            # Without this thread senders would go by the value of an earlier worker.
+            logger.exception("allowed_real_topics not published yet")
+            stop.wait(_AGAIN_SECONDS)
         else:
             return
