@@ -123,9 +123,8 @@ def run_replay(
         _check_break(plan, _known_ms(source, plan, events))
     run = uuid.uuid4().hex
     _add_event(spark, plan, run, "started")
-    resumed = any(event.run != run for event in _events(spark, plan))
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
-        if resumed:
+        if any(event.run != run for event in _events(spark, plan)):
             _settle(source, plan, settle_seconds)
             _mark(source, plan, _sent_before(source, plan))
         left = _left(source, plan, run)
