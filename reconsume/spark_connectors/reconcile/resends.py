@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.wire.dead_letter_states import RESENT
 from reconsume.spark_connectors.reconcile.judged import SETTLED_MS
-from reconsume.spark_connectors.replay.replays import read_replays
+from reconsume.spark_connectors.replay.replays import stored_replays
 from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.session import broadcast_if_few
 from reconsume.spark_connectors.source import TopicSource
@@ -41,7 +41,8 @@ def note_missing_resends(source: TopicSource, rows: DataFrame, now_ms: int) -> D
     same = [*places, F.col("stored_ms") == F.unix_millis("delivered")]
     dead = rows.where(F.col("outcome").isin("dead", "unexplained")).select("origin_message_id", "delivered", *_PLACE)
     told = dead.join(marks, same).select(F.col("origin_message_id").alias("message_id"), "job", *_PLACE)
-    sent = read_replays(source.of_clients()).select("message_id", F.col("replay_id").alias("job"))
+    # A job writes a mark and its resend in one transaction, so a mark has no aborted resend.
+    sent = stored_replays(source.of_clients()).select("message_id", F.col("replay_id").alias("job"))
     missing = told.join(sent, ["message_id", "job"], "left_anti").select(
         *(F.col(name).alias(f"not_{name}") for name in _PLACE), F.lit(True).alias("not_resent")
     )

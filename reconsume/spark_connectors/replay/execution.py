@@ -31,7 +31,7 @@ from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.names import group_of_name
 from reconsume.spark_connectors.replay.chunks import ReplayChunk, check_rate, chunk_size, chunks_of, pause_seconds
 from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, records, write_in_order
-from reconsume.spark_connectors.replay.replays import read_replays
+from reconsume.spark_connectors.replay.replays import read_replays, stored_replays
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import STATE_KEY, read_states, state_records
 from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there, runs_tasks_once
@@ -208,7 +208,7 @@ def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
 def _sent_before(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     """Return the records that an interrupted run has sent, from `DELAY.0s`."""
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
-    sent = read_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id)
+    sent = stored_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id)
     return rows.join(sent, ["message_id", "real_topic"], "left_semi")
 
 
@@ -271,7 +271,7 @@ def _write(rows: DataFrame, source: TopicSource, bulk_partitions: Sequence[int] 
 def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> None:
     """Wait until no more records arrive from an interrupted run: its executors may outlive its driver."""
     last = -1
-    while (count := read_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id).count()) != last:
+    while (count := stored_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id).count()) != last:
         last = count
         time.sleep(settle_seconds)
 

@@ -22,18 +22,19 @@ def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
     not see it behind a scheduler's open transaction. A job's resend counts when its transaction is committed. A
     send-back of a replayed message has the same headers, but not the count 0 of a replay.
     """
+    is_of_job = F.col("replay_id").rlike(f"^{JOB_ID}$")
+    by_jobs = stored_replays(source, since_ms, isolation="read_committed").where(is_of_job)
+    return stored_replays(source, since_ms).where(~is_of_job).unionByName(by_jobs)
+
+
+def stored_replays(
+    source: TopicSource, since_ms: int | None = None, *, isolation: str = "read_uncommitted"
+) -> DataFrame:
+    """Return the same in one scan, copies of aborted transactions included: a plan of Spark has none."""
     starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
     more = {name: value for name, value in source.options.items() if name.lower() not in starts}
-    is_of_job = F.col("replay_id").rlike(f"^{JOB_ID}$")
-    by_spark, by_jobs = (
-        _replays(replace(source, options=more | {"kafka.isolation.level": level}), since_ms).where(wanted)
-        for level, wanted in (("read_uncommitted", ~is_of_job), ("read_committed", is_of_job))
-    )
-    return by_spark.unionByName(by_jobs)
-
-
-def _replays(source: TopicSource, since_ms: int | None) -> DataFrame:
-    lane = source if since_ms is None else source.since(since_ms)
+    lane = replace(source, options=more | {"kafka.isolation.level": isolation})
+    lane = lane if since_ms is None else lane.since(since_ms)
     written = typed(lane.raw([source.names.delay(0)]), source.names.prefix)
     message_id = F.col("origin_message_id")
     replays = written.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0) & message_id.isNotNull())
