@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import getpass
 import importlib.util
@@ -223,6 +224,7 @@ _COLLECT_EVERY = 200_000
 
 
 _SIGNAL_SECONDS = 1.0
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class _SignalEvent(threading.Event):
@@ -244,10 +246,15 @@ class _SignalEvent(threading.Event):
 
 
 def stop_at_signals() -> threading.Event:
-    """Return an event that SIGTERM and Ctrl-C set from now on."""
+    """Return an event that SIGTERM and Ctrl-C set from now on.
+
+    Once Python exits, they are ignored: it would restore their default handlers, and a second signal would then end
+    the process with the signal's status although all work is done.
+    """
     stop = _SignalEvent()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: stop.set())
+        atexit.register(signal.signal, number, signal.SIG_IGN)
     return stop
 
 
