@@ -31,7 +31,6 @@ _IDLE_SECONDS: Final = 0.2
 _COMMIT_EVERY_MS: Final = 1_000
 _EXPIRE_EVERY_MS: Final = 200
 _SETTLE_SECONDS: Final = 0.5
-"""The end of librdkafka's error text for a partition without a committed offset."""
 
 
 class ConsumeLoop:

@@ -11,6 +11,7 @@ from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
@@ -44,7 +45,7 @@ logger = SafeLogger(__name__)
 
 Told = Callable[[Sequence[LetterOutcome]], None]
 _TOGETHER: Final = 500
-"""Maximum of letters that one transaction acts upon."""
+"""Maximum of letters that one transaction acts upon; fewer while transactions are slow."""
 _LOOKED_AT: Final = 2_000
 """Maximum of letters in one transaction, including those left out."""
 _BYTES: Final = 8 * 1024 * 1024
@@ -95,6 +96,7 @@ class JobRun:
         self._spec = self._job.spec
         self._writer = ExclusiveWriter(cluster, resend_id(cluster, self._spec.group), f"job {name}")
         self._progress = JobProgress()
+        self._size = BatchSize(_TOGETHER, _BYTES)
         self._stop = threading.Event()
         self._is_stale = False
         self._looked = self._wrote = self._not_before = 0.0
@@ -182,7 +184,6 @@ class JobRun:
         self, work: JobWork, window: LetterWindow
     ) -> Iterator[tuple[list[DeadLetterRecord], list[LetterOutcome]]]:
         """Yield the letters of one transaction each, with their outcomes."""
-        most = min(_TOGETHER, self._spec.rate or _TOGETHER)
         letters: list[DeadLetterRecord] = []
         outcomes: list[LetterOutcome] = []
         size = acted = 0
@@ -191,7 +192,8 @@ class JobRun:
             outcomes.append(work.decide(window, one))
             size += one.size
             acted += outcomes[-1].outcome in DONE_WITH
-            if acted >= most or len(letters) >= _LOOKED_AT or size >= _BYTES:
+            most = min(self._size.records, self._spec.rate or _TOGETHER)
+            if acted >= most or len(letters) >= _LOOKED_AT or size >= self._size.bytes:
                 yield letters, outcomes
                 letters, outcomes, size, acted = [], [], 0, 0
         if letters:
@@ -215,15 +217,25 @@ class JobRun:
                 outcomes = [work.decide(window, one) for one in letters]
         places = {**self._progress.following, window.partition: following}
         progress = replace(with_outcomes(self._progress, outcomes), following=places)
-        began = time.monotonic()
+        began, acted = time.monotonic(), sum(one.outcome in DONE_WITH for one in outcomes)
         try:
-            self._commit_progress(progress, [record for one in outcomes for record in one.records])
+            self._commit_timed(progress, [record for one in outcomes for record in one.records], acted)
         except RecordTooLarge as error:
             self._commit_apart(work, window, letters, outcomes, following, error)
             return
-        acted = sum(one.outcome in DONE_WITH for one in outcomes)
         self._not_before = began + (acted / self._spec.rate if self._spec.rate else 0.0)
         self._told(outcomes)
+
+    def _commit_timed(self, progress: JobProgress, records: Sequence[NewRecord], acted: int) -> None:
+        """Commit, and let the time that it took decide how many letters the next transaction has."""
+        began, is_committed = time.monotonic(), False
+        try:
+            self._commit_progress(progress, records)
+            is_committed = True
+        finally:
+            if acted:
+                size = sum(len(one.value or b"") for one in records)
+                self._size.took(acted, size, (time.monotonic() - began) * 1_000, committed=is_committed)
 
     def _commit_apart(
         self,

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.integration.installation import Installation, scheduler, settings_for
-from tests.support.brokers.kafka_tools import run_kafka_tool
+from tests.support.brokers.kafka_tools import limit_producer
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -16,15 +16,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 RECORDS = 4_000
 BYTES = 1_000
 BYTES_PER_SECOND = 200_000
-
-
-def limit_rate(one: Installation, client_id: str) -> None:
-    """Set a producer quota; confluent-kafka has no call for it."""
-    run_kafka_tool(
-        "kafka.admin.ConfigCommand",
-        *("--bootstrap-server", one.settings.bootstrap_servers, "--entity-type", "clients"),
-        *("--entity-name", client_id, "--alter", "--add-config", f"producer_byte_rate={BYTES_PER_SECOND}"),
-    )
 
 
 def test_a_batch_that_cannot_be_written_in_time_is_followed_by_smaller_ones(bootstrap_servers: str) -> None:
@@ -36,7 +27,8 @@ def test_a_batch_that_cannot_be_written_in_time_is_followed_by_smaller_ones(boot
     one.write_groups()
     names, group = one.settings.names, one.name("g")
     one.admin.create(names.retry(group), 1, -1, {"message.timestamp.type": "LogAppendTime"})
-    limit_rate(one, f"{one.settings.topic_prefix}scheduler-{short.instance_id}")
+    client_id = f"{one.settings.topic_prefix}scheduler-{short.instance_id}"
+    limit_producer(bootstrap_servers, client_id, BYTES_PER_SECOND)
     producer = Producer(one.settings.client_settings() | {"linger.ms": 5})
     for _ in range(RECORDS):
         # Compression would make the link wide again.

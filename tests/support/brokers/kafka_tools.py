@@ -10,7 +10,7 @@ from pathlib import Path
 from reconsume.cli.broker import jars
 from reconsume.cli.broker.java import find_java
 
-__all__ = ["console_produce", "run_kafka_tool"]
+__all__ = ["console_produce", "limit_producer", "run_kafka_tool"]
 
 _TOOLS = """<ivy-module version="2.0">
   <info organisation="reconsume" module="kafka-tools"/>
@@ -36,6 +36,15 @@ def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapp
     """
     options = [part for name, value in reader.items() for part in ("--reader-property", f"{name}={value}")]
     run_kafka_tool("ConsoleProducer", "--bootstrap-server", bootstrap_servers, "--topic", topic, *options, lines=lines)
+
+
+def limit_producer(bootstrap_servers: str, client_id: str, bytes_per_second: int) -> None:
+    """Set a producer quota; confluent-kafka has no call for it."""
+    run_kafka_tool(
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", bootstrap_servers, "--entity-type", "clients", "--entity-name", client_id),
+        *("--alter", "--add-config", f"producer_byte_rate={bytes_per_second}"),
+    )
 
 
 def run_kafka_tool(main_class: str, *options: str, lines: str = "") -> str:
