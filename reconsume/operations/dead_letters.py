@@ -129,6 +129,7 @@ def read_page(
     before: str | None = None,
     limit: int = 50,
     takes: Callable[[DeadLetterRecord], bool] = lambda _one: True,
+    states: StatesReader | None = None,
 ) -> Page:
     """Return the newest dead letters, or those older than a page.
 
@@ -141,6 +142,7 @@ def read_page(
         before: `older` of the previous page.
         limit: the size of the page.
         takes: a further filter.
+        states: a reader that later pages share, so that they do not read the states again.
 
     Raises:
         IllegalSetting: `before` is not the `older` of a page, or the group's name is illegal.
@@ -156,7 +158,7 @@ def read_page(
         if (where := (topic, number)) in heads:
             heads[where] = min(heads[where], offset)
     records: list[DeadLetterRecord] = []
-    states = StatesReader(cluster)
+    states = states or StatesReader(cluster)
     looked_at = size = 0
     with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
         backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]

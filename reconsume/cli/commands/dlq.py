@@ -29,7 +29,7 @@ from reconsume.delay_levels.human_text import json_text
 from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.delay_levels.wire.jobs.job_records import TARGETS
 from reconsume.operations.dead_letter_index.current import current_page
-from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letter_states import StatesReader, state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
 from reconsume.operations.jobs.letter_files import FORMATS, letter_file, moment, summary
 from reconsume.operations.jobs.selection import JobDraft, job_filter
@@ -246,8 +246,10 @@ def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool)
 
 def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
     before: str | None = None
+    topic = cluster.names.dead_letter(group)
+    states = StatesReader(cluster, wanted=lambda letter: letter.topic == topic)
     while True:
-        page: Page = read_page(cluster, group, wanted, before=before, limit=_EXPORT_PAGE)
+        page: Page = read_page(cluster, group, wanted, before=before, limit=_EXPORT_PAGE, states=states)
         yield from page.records
         if page.older is None:
             return

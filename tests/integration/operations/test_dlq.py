@@ -15,11 +15,13 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import close_producer, make_producer
 from reconsume.bridge.writing import transactions
 from reconsume.bridge.writing.transactions import Transactions
+from reconsume.cli.commands import dlq
 from reconsume.cli.commands.dlq import export_letters, list_letters, resend_letters, show_letter
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import dead_letters
+from reconsume.operations.dead_letter_states import StatesReader
 from reconsume.operations.dead_letters import Filter, Page, read_one, read_page
 from reconsume.operations.jobs import run as run_module
 from reconsume.operations.jobs.service import show
@@ -283,6 +285,26 @@ def test_the_commands_show_and_export_what_is_there(
         export_letters(people, Filter(), group, file=tmp_path / "a")
     with pytest.raises(IllegalSetting, match="jsonl, csv or parquet"):
         export_letters(people, Filter(), group, form="xlsx")
+
+
+def test_an_export_reads_the_states_once(here: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = with_dead_letters(here, 9)
+    resolve(here.cluster, group, [RecordAddress(0, 2), RecordAddress(0, 7)], by="bob", why="x")
+    reads: list[StatesReader] = []
+    read_since = StatesReader._read_since
+
+    def counted(self: StatesReader, stored_ms: int) -> None:
+        reads.append(self)
+        read_since(self, stored_ms)
+
+    monkeypatch.setattr(StatesReader, "_read_since", counted)
+    export_letters(Here(here.cluster, as_json=False), Filter(), group, file=tmp_path / "large")
+    once = len(reads)
+    monkeypatch.setattr(dlq, "_EXPORT_PAGE", 2)
+    export_letters(Here(here.cluster, as_json=False), Filter(), group, file=tmp_path / "small")
+    assert len(reads) == 2 * once, "small pages read as often as a large one"
+    states = [json.loads(line)["state"] for line in (tmp_path / "small").read_text().splitlines()]
+    assert Counter(states) == {"OPEN": 7, "RESOLVED": 2}
 
 
 def test_what_is_not_there_is_said(here: Installation) -> None:
