@@ -53,6 +53,12 @@ def test_its_words_are_those_of_the_command(values: tuple[str, ...], read_only: 
     assert (bool(found.get("read_only")), bool(found.get("hide_values"))) == (read_only, hide_values)
 
 
+def test_its_temporary_files_lie_where_it_may_write() -> None:
+    found = container(render("minimal", *ENABLED))
+    [folder] = [one["value"] for one in found["env"] if one["name"] == "SQLITE_TMPDIR"]
+    assert folder in {one["mountPath"] for one in found["volumeMounts"] if not one.get("readOnly")}
+
+
 @pytest.mark.parametrize("name", ours())
 def test_the_words_of_compose_are_those_of_commands(name: str) -> None:
     words = ours()[name]["command"]
@@ -93,7 +99,7 @@ def test_it_logs_in_as_itself_and_the_workers_as_themselves() -> None:
 def test_it_logs_in_as_the_workers_do_unless_it_is_told_another_login() -> None:
     objects = render("sasl", *ENABLED)
     assert secrets(objects, "Deployment") == {"kafka-user", "cluster-ca", "token"}
-    env = {one["name"]: one.get("value") for one in container(objects)["env"]}
+    env = {one["name"]: one.get("value") for one in container(objects)["env"] if one["name"] != "SQLITE_TMPDIR"}
     assert env == {
         one["name"]: one.get("value")
         for one in pod(objects, "StatefulSet")["containers"][0]["env"]

@@ -107,6 +107,22 @@ def test_the_pods_of_the_operator_reach_each_other() -> None:
     assert not chosen.items() <= workers.items()
 
 
+def test_the_pods_of_the_operator_run_where_those_of_the_chart_run() -> None:
+    tolerated = {"key": "spot", "operator": "Exists"}
+    objects = render(
+        "spark-operator",
+        *("imagePullSecrets[0].name=registry", "global.imagePullSecrets[0]=ours", "scheduler.nodeSelector.pool=batch"),
+        *("scheduler.tolerations[0].key=spot", "scheduler.tolerations[0].operator=Exists"),
+        *("scheduler.priorityClassName=low", "scheduler.affinity.nodeAffinity.x=y"),
+    )
+    application = find(objects, "ScheduledSparkApplication")["spec"]["template"]
+    assert application["imagePullSecrets"] == ["ours", "registry"]
+    for role in ("driver", "executor"):
+        spec = application[role]
+        assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "batch"}, [tolerated])
+        assert (spec["priorityClassName"], spec["affinity"]) == ("low", {"nodeAffinity": {"x": "y"}})
+
+
 def test_where_all_may_go_out_the_pods_of_the_operator_may() -> None:
     policy = find(render("spark-operator", "networkPolicy.egress=null"), "NetworkPolicy", "-reconcile")
     assert policy["spec"]["egress"] == [{}]

@@ -211,6 +211,9 @@ def test_keda_scales_on_overdue_and_leaves_the_number_of_workers_to_it() -> None
     assert "replicas" not in find(objects, "StatefulSet")["spec"]
     scaled = find(objects, "ScaledObject")["spec"]
     assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (3, 8)
+    assert "cooldownPeriod" not in scaled, "KEDA reads it only where it scales to zero"
+    behavior = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior == {"scaleDown": {"stabilizationWindowSeconds": 300}}
     query = scaled["triggers"][0]["metadata"]["query"]
     assert 'reconsume_scheduler_overdue_seconds{namespace="ns",release="rel"}' in query
     assert "reconsume_scheduler_overdue_seconds" in {one.name for one in CATALOGUE}

@@ -143,6 +143,8 @@ class DeadLetterStore:
         # Changes that a crash loses are read from Kafka again.
         database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         database.execute("PRAGMA journal_mode = WAL")
+        # A change of some hundred letters would need a temporary file, and a container may have no place for one.
+        database.execute("PRAGMA temp_store = MEMORY")
         database.execute("PRAGMA synchronous = OFF")
         return database
 

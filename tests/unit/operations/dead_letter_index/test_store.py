@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,15 @@ def damage(file: Path) -> None:
 def filled(store: DeadLetterStore, *letters: IndexedLetter) -> DeadLetterStore:
     store.add(letters, {}, {(TOPIC, 0): Progress("id", len(letters))})
     return store
+
+
+def temporary_files() -> list[str]:
+    """Of SQLite, in this process; they are deleted while they are open."""
+    links = []
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(str(one.readlink()))
+    return [one for one in links if "etilqs" in one]
 
 
 def offsets(store: DeadLetterStore, wanted: LetterFilter, **more: object) -> list[int]:
@@ -303,3 +313,18 @@ def test_what_is_long_is_cut(tmp_path: Path) -> None:
     [found] = store.find(LetterFilter(key=b"k" * 9_000))
     assert found.record_key is not None
     assert (len(found.record_key), len(found.cause or ""), found.headers) == (512, 2_000, {"a": "x"})
+
+
+def test_many_letters_with_one_id_need_no_temporary_file(tmp_path: Path) -> None:
+    """A read-only container has no folder for one."""
+    open_files: list[str] = []
+
+    def look() -> int:
+        open_files.extend(temporary_files())
+        return 0
+
+    with DeadLetterStore(tmp_path / "letters.db") as store:
+        store._database.set_progress_handler(look, 100)
+        filled(store, *(letter(offset, message_id="batch", cause="x" * 200) for offset in range(2_000)))
+        assert offsets(store, LetterFilter("departures", state="OPEN")) == [1_999]
+    assert open_files == []
