@@ -130,8 +130,8 @@ def plan_groups(
             wanted[name] = config
             continue
         kept = {"retryPaused": known.retry_paused} | (known.model_extra or {})
-        merged = parse_group_config(name, kept | _values(config))
-        if changed := changes(_values(known), _values(merged)):
+        merged = parse_group_config(name, kept | config.fields())
+        if changed := changes(known.fields(), merged.fields()):
             plan.changed[name] = changed
             wanted[name] = merged
     plan.unlisted.extend(sorted(current.by_name.keys() - file.groups.keys()))
@@ -242,18 +242,14 @@ def change_group(
 
     def decide(groups: Groups) -> Values:
         known = groups.by_name.get(group)
-        before = {} if known is None else _values(known)
+        before = {} if known is None else known.fields()
         config = parse_group_config(group, {**before, **given})
         make_parked_topics(cluster, replace(groups, by_name={group: config}))
-        done.append((groups, config, changes(before, _values(config))))
+        done.append((groups, config, changes(before, config.fields())))
         return {group: config.to_json()}
 
     change_groups(cluster, decide)
     return done[-1]
-
-
-def _values(config: SubscriptionGroupConfig) -> dict[str, Any]:
-    return config.model_dump(by_alias=True, exclude_none=True)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:

@@ -194,13 +194,15 @@ class InMemoryKafka:
         return self._clients.producer({})
 
     def set_group(self, group: str, **fields: Any) -> None:
-        """Register or change a group, with RocketMQ's field names: `set_group("departures", retryMaxTimes=3)`.
+        """Register a group, or change these fields of it: `set_group("departures", retryMaxTimes=3)`.
 
         Raises:
             IllegalSetting: an invalid field.
         """
         self._names.retry(group)
-        write_group(self._handle, parse_group_config(group, fields))
+        known = self._groups().by_name.get(group)
+        before = {} if known is None else known.fields()
+        write_group(self._handle, parse_group_config(group, before | fields))
         self._make_lanes()
         self.settle()
 

@@ -85,6 +85,10 @@ class SubscriptionGroupConfig(_Stored):
             return "none: failed messages are dropped"
         return spell_waits(self.policy(table), self.retry_max_times) or "none: a failed message is a dead letter"
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields by RocketMQ's names, without those that are None."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
     def to_json(self) -> str:
         """Return the value of the group's record."""
         return self.model_dump_json(by_alias=True, exclude_none=True)

@@ -133,7 +133,8 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 def _listen_once(host: str, port: int) -> list[socket.socket]:
     made: list[socket.socket] = []
     missing = OSError("the name has no address")
-    for family, address in _addresses(host):
+    # A name may have one address twice, as with two lines for localhost in /etc/hosts.
+    for family, address in dict.fromkeys(_addresses(host)):
         try:
             where = (address[0], made[0].getsockname()[1] if made else port, *address[2:])
             made.append(socket.create_server(where, family=family, backlog=_BACKLOG))

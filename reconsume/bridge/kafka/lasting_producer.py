@@ -147,9 +147,9 @@ class LastingProducer:
 
     def _replace(self, why: str) -> None:
         with self._lock:
-            old, self._broken = self._producer, None
+            old, new = self._producer, self._made()
             self._given_up.append(old)
-            self._connections, self._producer = self._made()
+            (self._connections, self._producer), self._broken = new, None
         logger.error("producer replaced, retrying %d records: %s", len(old), why)
         # In a thread that nobody waits for: releasing a broken client may take long. It is not closed, because
         # another thread may be in its `flush`.

@@ -18,6 +18,8 @@ _KAFKA: Final = "KAFKA_"
 _WITH_UNDERSCORE: Final = {name.replace("_", "."): name for name in ("log_level", "enabled_events")}
 """librdkafka separates words by dots. Only these two names with an underscore can be set by a text; the others are
 functions and objects, such as `error_cb` and `ssl_ca` (CONFIGURATION.md of librdkafka 2.16)."""
+_PATHS: Final = frozenset(f"KAFKA_SASL_OAUTHBEARER_ASSERTION_{name}_FILE" for name in ("PRIVATE_KEY", "JWT_TEMPLATE"))
+"""librdkafka's settings that are paths themselves."""
 _OTHER_USES: Final = frozenset(
     {
         "BUILD_TOOLS",
@@ -54,7 +56,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         name = variable.removeprefix(_PREFIX)
         if name == variable or name in _OTHER_USES or _is_kubernetes_service(name, environment[variable]):
             continue
-        if name.endswith("_FILE"):
+        if name.endswith("_FILE") and name not in _PATHS:
             name = name.removesuffix("_FILE")
             if _PREFIX + name in environment:
                 raise IllegalSetting(f"{variable} and {_PREFIX + name} are both set; keep one of them")

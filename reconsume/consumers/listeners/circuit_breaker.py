@@ -147,7 +147,7 @@ class Circuit:
     def advance(self, now: float) -> None:
         """Advance to this moment, which may end a pause."""
         self.since = min(self.since, now)
-        if self.state is CircuitState.OPEN and now - self.since >= self._pause_ms:
+        if (ends := self.pause_ends_ms) is not None and now >= ends:
             self._probes_left = self._settings.probes
             self._enter(CircuitState.HALF_OPEN, now)
 

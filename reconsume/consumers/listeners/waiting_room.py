@@ -234,7 +234,7 @@ class WaitingRoom:
         while circuit.probes_left:
             if self._fresh:
                 chunk = self._fresh.popleft()
-            elif self._failed and now - circuit.since >= _FRESH_MS:
+            elif self._failed and now >= circuit.since + _FRESH_MS:
                 chunk = self._failed.popleft()
             else:
                 break

@@ -219,23 +219,25 @@ class JobRun:
         progress = replace(with_outcomes(self._progress, outcomes), following=places)
         began, acted = time.monotonic(), sum(one.outcome in DONE_WITH for one in outcomes)
         try:
-            self._commit_timed(progress, [record for one in outcomes for record in one.records], acted)
+            self._commit_timed(progress, outcomes, acted, letters)
         except RecordTooLarge as error:
             self._commit_apart(work, window, letters, outcomes, following, error)
             return
         self._not_before = began + (acted / self._spec.rate if self._spec.rate else 0.0)
         self._told(outcomes)
 
-    def _commit_timed(self, progress: JobProgress, records: Sequence[NewRecord], acted: int) -> None:
+    def _commit_timed(
+        self, progress: JobProgress, outcomes: Sequence[LetterOutcome], acted: int, letters: Sequence[DeadLetterRecord]
+    ) -> None:
         """Commit, and let the time that it took decide how many letters the next transaction has."""
         began, is_committed = time.monotonic(), False
         try:
-            self._commit_progress(progress, records)
+            self._commit_progress(progress, [record for one in outcomes for record in one.records])
             is_committed = True
         finally:
             if acted:
-                size = sum(len(one.value or b"") for one in records)
-                self._size.took(acted, size, (time.monotonic() - began) * 1_000, committed=is_committed)
+                took_ms, size = (time.monotonic() - began) * 1_000, sum(one.size for one in letters)
+                self._size.took(acted, size, took_ms, committed=is_committed)
 
     def _commit_apart(
         self,

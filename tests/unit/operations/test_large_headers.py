@@ -15,6 +15,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Span
 from reconsume.bridge.reading.range_reader import ReadRecord
+from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.console import cluster as cluster_module
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.delay_levels.errors import IllegalSetting
@@ -32,7 +33,7 @@ from reconsume.operations.jobs.letter_files import letter_file
 from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.work import LetterOutcome
 from reconsume.operations.lives import deliver_now as deliver_module
-from reconsume.operations.quarantine.changes import _parts
+from reconsume.operations.quarantine import changes
 from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.waiting import WaitingRecord, describe_waiting
@@ -92,15 +93,16 @@ def test_a_transaction_of_a_job_ends() -> None:
         SimpleNamespace(letters=lambda: letters(20)),
         SimpleNamespace(decide=lambda _window, one: LetterOutcome(one.place, "", "sent")),
     )
-    run = cast("Any", SimpleNamespace(_spec=SimpleNamespace(rate=None)))
+    run = cast("Any", SimpleNamespace(_spec=SimpleNamespace(rate=None), _size=BatchSize(500, 8 * MIB)))
     parts = [len(part) for part, _ in JobRun._parts(run, cast("Any", work), cast("Any", window))]
     assert parts == [8, 8, 4]
 
 
-def test_a_transaction_of_the_quarantine_ends() -> None:
+def test_a_transaction_of_the_quarantine_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "_PART_BYTES", 8 * MIB)
     told = Quarantined(LARGE, "why", Position(LANE, 0, 0), 0)
     records = [QuarantineRecord(RecordAddress(0, offset), b"k", b"v", told, 0, "OPEN") for offset in range(20)]
-    assert [len(part) for part in _parts(records)] == [8, 8, 4]
+    assert [len(part) for part in changes._parts(records)] == [8, 8, 4]
 
 
 def test_a_page_of_the_quarantine_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,6 +262,16 @@ def test_a_group_has_its_own_maximum_and_policy(in_memory_kafka: InMemoryKafka, 
 
 
 @pytest.mark.usefixtures("consumer")
+def test_a_change_of_a_group_keeps_its_other_fields(in_memory_kafka: InMemoryKafka) -> None:
+    in_memory_kafka.set_group("departures", retryMaxTimes=0)
+    in_memory_kafka.set_group("departures", retryPaused=True)
+    in_memory_kafka.set_group("departures", retryPaused=False)
+    in_memory_kafka.produce("flights", "UA1545")
+    assert len(in_memory_kafka.advance(timedelta(hours=5))) == 1
+    assert len(in_memory_kafka.dead_letters("departures")) == 1
+
+
+@pytest.mark.usefixtures("consumer")
 def test_a_running_consumer_follows_its_group(in_memory_kafka: InMemoryKafka) -> None:
     in_memory_kafka.set_group("departures", retryMaxTimes=0)
     in_memory_kafka.produce("flights", "UA1545")

@@ -109,14 +109,16 @@ def test_two_colons_are_ipv4_alone_where_there_is_no_ipv6(monkeypatch: pytest.Mo
         assert [stack.enter_context(closing(one)).getsockname()[0] for one in made] == ["0.0.0.0"]
 
 
-def test_a_name_of_several_addresses_is_listened_on_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("port", [0, None])
+def test_a_name_of_several_addresses_is_listened_on_at_each(monkeypatch: pytest.MonkeyPatch, port: int | None) -> None:
+    """`/etc/hosts` may name one address twice."""
     needs_ipv6()
     found = [(family, socket.SOCK_STREAM, 6, "", (host, 0)) for family, host in
-             ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"))]  # fmt: skip
+             ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.1"))]  # fmt: skip
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    made = listening_sockets("console.listen", "localhost", 0)
+    made = listening_sockets("console.listen", "localhost", port, 0)
     monkeypatch.undo()
     with ExitStack() as stack:
         addresses = [shown_address(stack.enter_context(closing(one))) for one in made]
-    port = addresses[0].rpartition(":")[2]
-    assert addresses == [f"[::1]:{port}", f"127.0.0.1:{port}"]
+    chosen = addresses[0].rpartition(":")[2]
+    assert addresses == [f"[::1]:{chosen}", f"127.0.0.1:{chosen}"]

@@ -154,3 +154,14 @@ def test_the_variables_of_a_kubernetes_service_are_not_settings() -> None:
 def test_patterns_are_parted_by_spaces_in_the_environment() -> None:
     settings = load_settings(Settings, environment={"RECONSUME_ALLOWED_REAL_TOPICS": r"orders\..* payments"})
     assert settings.allowed_real_topics == [r"orders\..*", "payments"]
+
+
+@pytest.mark.parametrize("name", ["private.key.file", "jwt.template.file"])
+def test_a_path_of_librdkafka_is_not_taken_for_a_file_with_a_value(name: str, tmp_path: Path) -> None:
+    variable = f"RECONSUME_KAFKA_SASL_OAUTHBEARER_ASSERTION_{name.upper().replace('.', '_')}"
+    setting = f"sasl.oauthbearer.assertion.{name}"
+    assert read_environment({variable: "/x/key"}) == {"kafka": {setting: "/x/key"}}
+    file = tmp_path / "path"
+    file.write_text("/y/key\n")
+    assert read_environment({f"{variable}_FILE": str(file)}) == {"kafka": {setting: "/y/key"}}
+    Producer({"bootstrap.servers": "127.0.0.1:9", setting: "/x/key"})

@@ -81,6 +81,17 @@ def test_while_it_is_open_the_listener_is_not_called_until_the_pause_is_over() -
     assert circuit.state is HALF_OPEN
 
 
+@pytest.mark.parametrize("tenths", range(1_000, 1_050))
+def test_the_pause_is_over_when_it_says_so(tenths: int) -> None:
+    pause = timedelta(milliseconds=tenths / 10)
+    circuit = Circuit(CircuitBreaker(minimum_calls=1, open_for=pause, open_for_at_most=timedelta(hours=1)))
+    called(circuit, "-", 1_767_225_600_000.0)
+    ends = circuit.pause_ends_ms
+    assert ends is not None
+    circuit.advance(ends)
+    assert circuit.state is HALF_OPEN
+
+
 def test_after_the_pause_it_lets_exactly_the_probes_through() -> None:
     circuit = opened()
     assert [circuit.admit(1_000) is not None for _ in range(4)] == [True, True, False, False]
