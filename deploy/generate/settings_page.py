@@ -64,7 +64,9 @@ them with [a file](operate.md#groups-as-a-file), or with `reconsume groups set -
 
     {example}
 
-After a change run `reconsume topics apply`, which creates the delay topics that the new table needs.
+New durations need new delay topics. `reconsume groups apply` creates them before it changes the groups. After
+`reconsume groups set` run `reconsume topics apply` at once. A scheduler without the right to create delay topics, which
+`reconsume topics acls` does not print, moves send-backs to a missing one to the quarantine. Release them afterwards.
 """
 _BOUNDS: Final = {"Ge": "from {}", "Gt": "over {}", "Le": "to {}", "MinLen": "from {} characters", "MaxLen": "to {}"}
 

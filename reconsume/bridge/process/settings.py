@@ -26,7 +26,11 @@ class _Strict(BaseModel):
 
 
 class TopicSettings(_Strict):
-    """Settings of the topics that reconsume creates. They change no existing topic.
+    """Settings of the topics that reconsume creates. They change no setting of an existing topic.
+
+    But `reconsume topics apply` adds partitions to delay topics that have fewer than `delay_partitions` and
+    `bulk_partitions` say. That cannot be undone. With more `delay_partitions`, former bulk partitions become normal
+    ones: raise it while no group floods.
 
     `reconsume topics apply` and `groups apply` publish the settings that they were given in the GROUPS topic. Every
     process that creates a topic, such as a consumer or a scheduler worker, uses the published settings before its own.
@@ -39,7 +43,7 @@ class TopicSettings(_Strict):
     replication_factor: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Replicas of each topic; by default the cluster's, and at least 3 if there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
-    """How long delay and retry topics keep records, so that reconcile can read them; at least twice the delay."""
+    """How long delay and retry topics keep records, read or not: longer than consumers of a group may be down."""
     max_message_bytes: Annotated[int, Field(ge=65_536)] | None = None
     """Largest record, in bytes; by default the brokers' limit plus room for reconsume's headers."""
 

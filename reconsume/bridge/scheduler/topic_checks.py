@@ -8,7 +8,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.topics.topics import TopicMaker
+from reconsume.bridge.topics.topics import TopicDifference, TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 
 logger = SafeLogger(__name__)
@@ -70,8 +70,8 @@ class TopicChecks:
             return None
         if kind == "LogAppendTime":
             return None
+        wrong = TopicDifference(topic, "message.timestamp.type", str(kind), "LogAppendTime", breaks=True)
         return (
             f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
-            f"fix it: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
-            "--add-config message.timestamp.type=LogAppendTime, then restart the scheduler workers"
+            f"fix it: {wrong.remedy(self._settings.bootstrap_servers)}, then restart the scheduler workers"
         )

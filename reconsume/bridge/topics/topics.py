@@ -40,13 +40,13 @@ class TopicDifference:
     breaks: bool
     """Whether it breaks a guarantee, so that it must be fixed."""
 
-    @property
-    def remedy(self) -> str:
-        """The command that fixes it, with Kafka's own tool."""
+    def remedy(self, servers: str) -> str:
+        """Return the command that fixes it, with Kafka's own tool."""
+        where = f"--bootstrap-server {servers} --alter"
         if self.setting == "partitions":
-            return f"kafka-topics.sh --alter --topic {self.topic} --partitions {self.should_be}"
+            return f"kafka-topics.sh {where} --topic {self.topic} --partitions {self.should_be}"
         return (
-            f"kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+            f"kafka-configs.sh {where} --entity-type topics --entity-name {self.topic} "
             f"--add-config {self.setting}={self.should_be}"
         )
 

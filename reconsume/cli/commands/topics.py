@@ -73,7 +73,7 @@ def _published(system: SystemConfig) -> dict[str, Any]:
 @on_kafka(app, "plan")
 def show_plan(here: Here) -> None:
     """Show missing topics, wrong settings, and the settings that `apply` publishes."""
-    _show(make_plan(here.cluster), as_json=here.as_json)
+    _show(here, make_plan(here.cluster))
 
 
 @on_kafka(app, "apply")
@@ -84,21 +84,21 @@ def make_topics(here: Here, yes: Yes = False) -> None:
     """
     plan = make_plan(here.cluster)
     if plan.is_empty or not here.as_json:
-        _show(plan, as_json=here.as_json)
+        _show(here, plan)
     if not plan.is_empty and confirm(f"{plan.doing}?", yes=yes):
         apply_plan(here.cluster, plan, as_json=here.as_json)
 
 
-def _show(planned: InstallationPlan, *, as_json: bool) -> None:
+def _show(here: Here, planned: InstallationPlan) -> None:
     """Print missing and differing topics, and settings to publish."""
-    plan = planned.topics
-    if as_json:
+    plan, servers = planned.topics, here.cluster.settings.bootstrap_servers
+    if here.as_json:
         print_json(
             {
                 "missing": [asdict(one) for one in plan.missing],
                 "growing": [asdict(one) | {"partitions_now": now} for one, now in plan.growing],
                 "present": plan.present,
-                "differences": [asdict(one) | {"remedy": one.remedy} for one in plan.differences],
+                "differences": [asdict(one) | {"remedy": one.remedy(servers)} for one in plan.differences],
                 "publishes": [asdict(one) for one in planned.publishes],
             }
         )
@@ -114,7 +114,8 @@ def _show(planned: InstallationPlan, *, as_json: bool) -> None:
         print_table("topics to get more partitions", ("topic", "has", "will have"), sizes)
     for one in plan.differences:
         weight = "BREAKS A GUARANTEE" if one.breaks else "differs"
-        print_line(f"{weight}: {one.topic}: {one.setting} is {one.is_now}, should be {one.should_be}\n  {one.remedy}")
+        print_line(f"{weight}: {one.topic}: {one.setting} is {one.is_now}, should be {one.should_be}")
+        print_line(f"  {one.remedy(servers)}")
     for change in planned.publishes:
         is_now = "not published" if change.is_now is None else change.is_now
         print_line(f"to publish for all processes: {change.name} {change.will_be} (now: {is_now})")

@@ -45,7 +45,7 @@ def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> N
     for different in plan.differences:
         what = f"topic {different.topic}: {different.setting} is {different.is_now}, it should be {different.should_be}"
         tell = report.problem if different.breaks else report.warning
-        tell("topics", what, different.remedy.replace(".sh ", f".sh --bootstrap-server {servers} ", 1))
+        tell("topics", what, different.remedy(servers))
     for name, state in states.items():
         if names.is_ours(name):
             _check_state(cluster, name, state, found.get(name, {}), report)

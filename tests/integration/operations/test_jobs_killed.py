@@ -1,4 +1,4 @@
-"""A job whose process is killed goes on: none is sent twice, none is left out. Kafka goes away and comes back."""
+"""A job goes on when its process is killed, Kafka goes away, or the link is narrow: none twice, none left out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ import pytest
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, decode_state, parse_key
+from reconsume.operations.dead_letter_states import resend_id
 from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import JobDraft, create, show
-from tests.integration.installation import Installation, settings_for
-from tests.integration.operations.test_dlq import with_dead_letters
+from tests.integration.installation import Installation, installation, settings_for
+from tests.integration.operations.test_dlq import headers_of, with_dead_letters
 from tests.support.brokers.kafka import kafka_to_kill
+from tests.support.brokers.kafka_tools import limit_producer
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.timeout(900)]
@@ -29,6 +31,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.timeout(900)]
 LETTERS = int(os.environ.get("RECONSUME_TEST_JOB_LETTERS", "3000"))
 KILLS = 3
 LEASE_MS = 2_000
+LARGE_LETTERS = 600
+LARGE_BYTES = 10_000
+BYTES_PER_SECOND = 200_000
 RUNNER = """
 import sys, threading
 from reconsume.bridge.kafka.cluster import Cluster
@@ -136,3 +141,34 @@ def test_a_job_waits_for_kafka_and_goes_on(kafka: LocalKafka) -> None:
         thread.join(60)
     assert show(here.cluster, job.name).progress.counts == {"sent": 600}
     assert_each_was_sent_once(here, group, job.name, 600)
+
+
+def with_large_letters(here: Installation) -> str:
+    group = here.unique("g")
+    topic = here.settings.names.dead_letter(group)
+    here.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    producer = here.producer()
+    for number in range(LARGE_LETTERS):
+        # Compression would make the link wide again.
+        producer.produce(topic, os.urandom(LARGE_BYTES), headers=dict(headers_of(group, number)))
+    assert producer.flush(30) == 0
+    producer.close()
+    return group
+
+
+def test_a_transaction_that_cannot_be_written_in_time_is_followed_by_smaller_ones(bootstrap_servers: str) -> None:
+    """500 letters need 25 s, and a transaction ends after 15 s."""
+    with installation(bootstrap_servers) as here:
+        group = with_large_letters(here)
+        job = create(here.cluster, JobDraft("resend", group), by="alice", count=LARGE_LETTERS)
+        limit_producer(bootstrap_servers, resend_id(here.cluster, group), BYTES_PER_SECOND)
+        stop = threading.Event()
+        too_late = threading.Timer(200, stop.set)
+        too_late.start()
+        try:
+            ended = JobRunner(here.cluster).run_until_ended(job, stop)
+        finally:
+            too_late.cancel()
+        assert (ended.progress.ended, ended.progress.counts) == ("DONE", {"sent": LARGE_LETTERS})
+        sent = Counter(one["ORIGIN_MESSAGE_ID"] for one in here.read(here.settings.names.delay(0)))
+        assert sent == Counter(f"flights/0/{number}" for number in range(LARGE_LETTERS))

@@ -63,7 +63,9 @@ def test_no_limit_of_bytes_deletes_a_record_before_its_time(monkeypatch: pytest.
         limit = topic.settings.get("retention.bytes")
         assert limit == "-1" or topic.settings["cleanup.policy"] == "compact", topic.name
     [limited] = plan_with(monkeypatch, 6, retention_bytes="1073741824").differences
-    assert limited.remedy.endswith("--add-config retention.bytes=-1")
+    remedy = limited.remedy("kafka:9092")
+    assert remedy.startswith("kafka-configs.sh --bootstrap-server kafka:9092 --alter ")
+    assert remedy.endswith("--add-config retention.bytes=-1")
 
 
 @pytest.mark.parametrize(("brokers", "factor", "replicas"), [(1, 1, -1), (2, 2, -1), (3, 1, 3), (5, 4, 4)])
@@ -196,7 +198,7 @@ def test_a_difference_is_shown_with_its_remedy_and_nothing_is_made(monkeypatch: 
         ("message.timestamp.type", True),
         ("retention.ms", False),
     ]
-    assert "--add-config message.timestamp.type=LogAppendTime" in plan.differences[0].remedy
+    assert "--add-config message.timestamp.type=LogAppendTime" in plan.differences[0].remedy("kafka:9092")
 
 
 def test_a_delay_topic_with_too_few_partitions_gets_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +212,7 @@ def test_other_topics_are_not_changed_because_their_keys_would_move(monkeypatch:
     plan = plan_topics([topic], {topic.name: 2}, {topic.name: topic.settings})
     assert plan.growing == []
     (difference,) = plan.differences
-    assert "--partitions 4" in difference.remedy
+    assert "--partitions 4" in difference.remedy("kafka:9092")
 
 
 @pytest.mark.rule("BR-06", "BR-07", "NM-08")
