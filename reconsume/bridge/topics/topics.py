@@ -184,7 +184,7 @@ class TopicMaker:
     def parked_topic(self, group: str) -> WantedTopic:
         """Return the topic for due records of a paused group: one partition, so in order, without a retention.
 
-        Workers delete delivered records that are older than `retention_days`: `DeliveredParked`.
+        Workers delete delivered records that are older than twice `retention_days`: `DeliveredParked`.
         """
         return self._wanted(self._names.parked(group), 1, -1)
 

@@ -1,4 +1,4 @@
-"""Deletion of delivered records from parked topics, after the retention time of delay topics."""
+"""Deletion of delivered records from parked topics, after twice the retention time of retry topics."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from reconsume.delay_levels.wire.names import TopicNames
 logger = SafeLogger(__name__)
 
 _EVERY_MS: Final = 600_000.0
+_RETENTIONS: Final = 2
+"""Reconcile explains a delivery by its parked record if the send-back is gone. The delivery may be younger than the
+parked record by the length of the pause, and is kept for one retention."""
 
 
 class ParkedOffsets(Protocol):
@@ -33,7 +36,8 @@ class ParkedOffsets(Protocol):
 class DeliveredParked:
     """Deletes delivered records of parked topics, because their retention is unlimited.
 
-    A record of a paused group must outlive any retention, so brokers must not delete by age.
+    A record of a paused group must outlive any retention, so brokers must not delete by age. Its age counts from when
+    it was parked, because nothing stores when it was delivered.
 
     Guarantees: no record is deleted before the schedulers have committed its offset.
     Test: tests/unit/bridge/scheduler/delivery/test_delivered_parked.py.
@@ -41,7 +45,7 @@ class DeliveredParked:
     Args:
         admin: looks offsets up and deletes records.
         names: the installation's topics.
-        kept_ms: returns how long delivered records stay.
+        retention_ms: returns how long retry topics keep records.
         clock: the brokers' clock.
         elapsed: monotonic milliseconds.
     """
@@ -50,13 +54,13 @@ class DeliveredParked:
         self,
         admin: ParkedOffsets,
         names: TopicNames,
-        kept_ms: Callable[[], float],
+        retention_ms: Callable[[], float],
         clock: Clock,
         elapsed: Clock = monotonic_ms,
     ) -> None:
         self._admin = admin
         self._names = names
-        self._kept_ms = kept_ms
+        self._retention_ms = retention_ms
         self._clock = clock
         self._elapsed = elapsed
         self._again_at = float("-inf")
@@ -72,7 +76,8 @@ class DeliveredParked:
             return
         self._again_at = self._elapsed() + _EVERY_MS
         committed = self._admin.committed(self._names.scheduler_group, parked)
-        old = self._admin.offsets_at(list(committed), int(self._clock() - self._kept_ms()))
+        kept_since = int(self._clock() - _RETENTIONS * self._retention_ms())
+        old = self._admin.offsets_at(list(committed), kept_since)
         before = {where: min(offset, old[where]) for where, offset in committed.items()}
         if wanted := {where: offset for where, offset in before.items() if offset > 0}:
             try:

@@ -193,11 +193,17 @@ class DeletedRecords:
         firsts = {(topic, partition): First(offset, at_ms) for topic, partition, offset, at_ms in begins}
         until = deleted_until(firsts, known, self.now_ms, guess=self.from_beginning, gaps=self.gaps)
         retry, dead = ({group: until.get(both[side], 0) for group, both in targets.items()} for side in (0, 1))
-        return _with_expired(rows, unsure, retry, dead, until.get(self.names.quarantine, 0))
+        parked = F.coalesce(F.col("target_topic").startswith(self.names.prefix + "PARKED."), F.lit(False))
+        return _with_expired(rows, unsure, parked, retry, dead, until.get(self.names.quarantine, 0))
 
 
 def _with_expired(
-    rows: DataFrame, unsure: Column, retry_ms: Mapping[str, int], dead_ms: Mapping[str, int], quarantine_ms: int
+    rows: DataFrame,
+    unsure: Column,
+    parked: Column,
+    retry_ms: Mapping[str, int],
+    dead_ms: Mapping[str, int],
+    quarantine_ms: int,
 ) -> DataFrame:
     nothing = F.lit(0).cast("bigint")
     to_retry, to_dead = (F.coalesce(looked_up(one, F.col("group")), nothing) for one in (retry_ms, dead_ms))
@@ -205,14 +211,16 @@ def _with_expired(
     aside = F.when(F.col("damage").isNotNull(), quarantine_ms).otherwise(nothing)
     # Records that plain clients sent back may be there too; the rule was applied to them behind the inbox.
     chosen = (
-        F.when(F.col("sent_offset").isNull(), F.greatest(to_retry, to_dead))
+        F.when(parked, to_retry)
+        .when(F.col("sent_offset").isNull(), F.greatest(to_retry, to_dead))
         .when(F.col("dead"), to_dead)
         .otherwise(to_retry)
     )
-    earliest = F.unix_millis(F.coalesce("due", "appended", "asked"))
+    # A parked record is delivered after it was parked.
+    earliest = F.unix_millis(F.coalesce(F.when(parked, F.col("delivered")), "due", "appended", "asked"))
     earliest = F.when(F.array_contains("notes", "PRODUCERS_TIME"), nothing).otherwise(earliest)
     # Released records that are missing at their destination have been searched there already.
-    unsure &= F.col("target_offset").isNull()
+    unsure &= F.col("target_offset").isNull() | parked
     gone = F.coalesce(unsure & (earliest < F.greatest(chosen, aside)), F.lit(False))
     wrong = F.array_except("findings", F.array(F.lit("LOST"), F.lit("OVERDUE")))
     changed = {

@@ -12,6 +12,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
 A, B, LANE = (NAMES.parked("a"), 0), (NAMES.parked("b"), 0), (NAMES.delay(1_000), 0)
+DAY_MS = 86_400_000
 
 
 @dataclass
@@ -44,10 +45,29 @@ def test_only_committed_records_that_are_old_go_and_not_more_often_than_every_te
     parked.delete([LANE, A, B])
     parked.delete([LANE, A, B])
     assert kafka.deleted == [{A: 20, B: 10}]
-    assert kafka.asked_ms == 7_000
+    assert kafka.asked_ms == 2_000
     elapsed[0] = 600_000.0
     parked.delete([A])
     assert kafka.deleted[1:] == [{A: 20}]
+
+
+def test_a_parked_record_stays_as_long_as_its_delivery() -> None:
+    """Reconcile explains a delivery without a send-back by it: parked 8 days ago, delivered 6 days ago."""
+    parked_at = [(offset, day * DAY_MS) for offset, day in enumerate((6, 12))]
+    now_ms = 14 * DAY_MS
+
+    @dataclass
+    class Timed(Kafka):
+        """Finds offsets by the times of records."""
+
+        def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+            return {where: min(at for at, stored in parked_at if stored >= timestamp_ms) for where in partitions}
+
+    kafka = Timed({A: 1}, {})
+    DeliveredParked(kafka, NAMES, lambda: 7.0 * DAY_MS, lambda: now_ms).delete([A])
+    assert kafka.deleted == []
+    DeliveredParked(kafka, NAMES, lambda: 7.0 * DAY_MS, lambda: now_ms + 7.0 * DAY_MS).delete([A])
+    assert kafka.deleted == [{A: 1}]
 
 
 def test_without_a_commit_or_the_right_nothing_is_deleted() -> None:
