@@ -140,7 +140,7 @@ def reconcile(
         if ledger is not None:
             log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms)
         progress("reading the topics")
-        run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, grown, kept, progress)
+        run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, ledger, grown, kept, progress)
         ends = None if ledger is None or extents is None else extents(0)
         read = kept.enter_context(ExitStack())
         pairs = run.pairs(read)
@@ -162,6 +162,7 @@ class _Run:
     Attributes:
         now_ms: earlier send-backs are judged.
         since_ms: the beginning of the window; None judges everything.
+        ledger: the folder of the ledger; None without one.
         grown: earlier runs of the ledger; their settled attempts are not read and judged again.
         kept: releases the run's cached frames when it is closed.
     """
@@ -172,15 +173,26 @@ class _Run:
     tables: LevelTables
     committed: Committed
     extents: ExtentsSince | None
+    ledger: str | None
     grown: GrownLedger | None
     kept: ExitStack
     progress: Callable[[str], None]
 
     def keep(self, frame: DataFrame, kept: ExitStack | None = None) -> DataFrame:
-        """Cache a frame in Spark until `kept` is closed, by default that of the run."""
+        """Cache a frame in Spark until `kept` is closed, by default that of the run.
+
+        Raises:
+            IllegalSetting: this Spark keeps no tables, and the run writes to a ledger.
+        """
         try:
             frame = frame.persist()
         except PySparkException as error:
+            if self.ledger is not None:
+                # Its tables would be of two reads: an attempt that is delivered between them would be in neither.
+                raise IllegalSetting(
+                    f"the ledger in {self.ledger} needs a Spark with `persist()`, and this one refuses it "
+                    f"({error.getCondition()}): leave `ledger` out, or use a cluster that allows it"
+                ) from error
             # On serverless Spark. Records that arrive meanwhile are deliveries, which change nothing.
             logger.warning("this Spark keeps no tables, so topics are read several times: %s", error.getCondition())
             return frame
