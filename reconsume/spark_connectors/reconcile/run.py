@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 _LOOK_BACK_MS: Final = 3_600_000
 """A send-back from before a window may be delivered in it, at most this late."""
+_LONGEST_LAG_HOURS: Final = 12
+"""A ledger's run reads deliveries of now; later runs know them from runs named up to a day before: see `grown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,9 @@ def reconcile(
         progress: called with the current step.
 
     Raises:
-        IllegalSetting: an empty window; a time without a zone; a window together with a ledger; a ledger of another
-            installation, or one that already judged until this time.
+        IllegalSetting: an empty window; a time without a zone; a window, or an `until` of long ago, together with a
+            ledger; a ledger of another installation, or one that already judged until this time; a ledger with a Spark
+            that refuses `persist()`.
         LedgerTaken: another run writes to the ledger.
     """
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
@@ -306,6 +309,11 @@ def _window(
     if ledger is not None and now > here:
         raise IllegalSetting(
             f"until {now.isoformat()} is in the future; the next run of a ledger would begin there and skip records"
+        )
+    if ledger is not None and now < here - dt.timedelta(hours=_LONGEST_LAG_HOURS):
+        raise IllegalSetting(
+            f"until {now.isoformat()} is more than {_LONGEST_LAG_HOURS} hours in the past; this run would read later "
+            "deliveries, and the next runs of the ledger would read them again: leave `until` out"
         )
     return now, since
 

@@ -23,7 +23,7 @@ _SHORTEST_RETENTION_MS: Final = 7 * DAY_MS
 """Delay topics keep send-backs for twice their delay, and at least this long."""
 _BUCKETS: Final = 1_024
 _LONGEST_RUN_MS: Final = DAY_MS
-"""A run is named after its beginning; records it saw may be this much younger."""
+"""A run is named after its `until`, at most 12 hours before its beginning; records it saw may be this much younger."""
 _OPEN: Final = ("waiting", "lost", "quarantined")
 """A quarantined record may still be released, so it stays open; a resolved one stays resolved."""
 _SIDES: Final = {"inbox": "asked", "sent": "appended", "target": "delivered"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.spark_connectors.reconcile.run import _Run
+from reconsume.spark_connectors.reconcile.run import _Run, _window
 
 LEDGER = "/data/ledger"
 
@@ -32,3 +33,13 @@ def test_a_ledger_is_refused_where_spark_keeps_no_tables() -> None:
     assert run_with(None).keep(table) is table
     with pytest.raises(IllegalSetting, match=rf"{LEDGER}.*persist.*NOT_IMPLEMENTED.*leave `ledger` out"):
         run_with(LEDGER).keep(table)
+
+
+def test_a_run_of_a_ledger_judges_until_a_recent_time() -> None:
+    """It reads deliveries to the end; the next runs know them only from runs that are named up to a day before."""
+    here = dt.datetime.now(dt.UTC)
+    recent, old = (here - dt.timedelta(hours=hours) for hours in (11, 13))
+    assert _window(None, recent, LEDGER) == (recent, None)
+    assert _window(None, old, None) == (old, None)
+    with pytest.raises(IllegalSetting, match=r"more than 12 hours in the past.*leave `until` out"):
+        _window(None, old, LEDGER)
