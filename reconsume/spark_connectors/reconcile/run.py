@@ -281,7 +281,7 @@ class _Run:
             self.progress("looking for the first copies")
             rows = self.keep(note_lost_origins(self.source, rows))
         rows = self.keep(deletions.with_expired(rows, pairs, nowhere)) if lost else rows
-        checked = note_missing_resends(self.source, rows, self.now_ms)
+        checked = note_missing_resends(self.source, rows, self.now_ms, self.extents)
         return rows if checked is rows else self.keep(checked)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import Row, SparkSession
 
+from reconsume.cli.spark.reconcile import read_extents
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations.dead_letters import Filter, read_one, read_page
@@ -16,6 +20,7 @@ from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import resolve
 from reconsume.spark_connectors import reconcile
+from reconsume.spark_connectors.reconcile.records.deleted import ExtentsSince
 from reconsume.spark_connectors.replay import plan_replay, run_replay
 from reconsume.spark_connectors.replay.plan import records
 from tests.integration.installation import Installation
@@ -105,13 +110,12 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
     assert sent(by_hand, job) == sent(by_spark, plan.plan_id)
 
 
-def test_a_dead_letter_that_is_marked_as_sent_again_and_was_not_is_a_finding(
-    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
-) -> None:
+def with_marks(spark: SparkSession, bootstrap_servers: str, folder: Path) -> Installation:
+    """Dead letters with marks that are a minute old: one has its resend, two have none."""
     one = with_dead_letters(bootstrap_servers, 6)
     prefix, topic = one.settings.topic_prefix, one.settings.names.dead_letter(GROUP)
     where = "cause = 'timeout'"
-    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), where=where, topic_prefix=prefix, plan_id="friday")
+    plan = plan_replay(spark, bootstrap_servers, str(folder), where=where, topic_prefix=prefix, plan_id="friday")
     run_replay(spark, bootstrap_servers, plan)
     a_minute_ago = int(time.time() * 1_000) - 60_000
     marked = {"flights/0/1": "friday", "flights/0/2": "friday", "flights/0/3": "monday"}
@@ -120,8 +124,35 @@ def test_a_dead_letter_that_is_marked_as_sent_again_and_was_not_is_a_finding(
             key = DeadLetterKey(topic, record.partition, record.offset, record.timestamp)
             state = encode_state(DeadLetterState("RESENT", a_minute_ago, "eve", job=job))
             one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode())
-    found = reconcile(spark, bootstrap_servers, topic_prefix=prefix)
+    return one
+
+
+def not_resent(spark: SparkSession, one: Installation, extents: ExtentsSince | None) -> list[Row]:
+    found = reconcile(spark, one.settings.bootstrap_servers, topic_prefix=one.settings.topic_prefix, extents=extents)
     rows = found.findings.where("kind = 'NOT_RESENT'").collect()
     found.close()
+    return rows
+
+
+def test_a_dead_letter_that_is_marked_as_sent_again_and_was_not_is_a_finding(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_marks(spark, bootstrap_servers, tmp_path)
+    rows = not_resent(spark, one, partial(read_extents, one.settings))
     assert {row.origin_message_id for row in rows} == {"flights/0/2", "flights/0/3"}
     assert all(row.commands for row in rows)
+    assert len(not_resent(spark, one, None)) == 2
+
+
+def test_a_resend_that_was_deleted_is_no_finding(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
+    one = with_marks(spark, bootstrap_servers, tmp_path)
+    lane, extents = one.settings.names.delay(0), partial(read_extents, one.settings)
+    ends = {place: extent.end for place, extent in extents(0).items() if place[0] == lane}
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(*place, end) for place, end in ends.items()]).values():
+        future.result()
+    assert not_resent(spark, one, extents) == []
+    for _, partition in ends:
+        one.produce(lane, b"later", partition=partition)
+    assert not_resent(spark, one, extents) == []
+    assert not_resent(spark, one, None) == []
