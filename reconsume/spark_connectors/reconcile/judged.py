@@ -59,7 +59,7 @@ class LevelTables:
     Attributes:
         table: the table of all groups.
         since_ms: when it was set; 0 means always.
-        of_group: groups with their own retry policy: the policy, and since when.
+        of_group: groups with a record: the retry policy, or the table of all groups, and since when.
         without_retries: groups whose send-backs are dropped (`retryQueueNums` ≤ 0).
         topics_ms: the durations of the existing delay topics; records of a removed level keep their delay.
     """
@@ -85,7 +85,7 @@ class LevelTables:
         return replace(self, topics_ms=sorted(found))
 
     def with_policies(self, pairs: DataFrame) -> DataFrame:
-        """Add `own_policy`, the policy of each pair's group; null without one.
+        """Add `own_policy`, the policy of each pair's group; null without a record in GROUPS.
 
         The policies are a broadcast table: a condition for each group would be a tree too deep for Spark's optimizer.
         """
@@ -143,16 +143,19 @@ def _tables(newest: Mapping[str, Any]) -> LevelTables:
     table, since_ms = DelayLevels.parse(DEFAULT_LEVEL_TABLE), 0
     of_group: dict[str, tuple[RetryPolicy, int]] = {}
     without: list[str] = []
-    for name, row in newest.items():
-        if row.value is None or name == ALLOWED_TOPICS_KEY:
+    # The common table first: it is that of groups without a policy, also of those that had one.
+    for name, row in sorted(newest.items(), key=lambda one: one[0] != SYSTEM_KEY):
+        if name == ALLOWED_TOPICS_KEY:
             continue
         try:
-            settings = json.loads(row.value)
+            settings = {} if row.value is None else json.loads(row.value)
             if name == SYSTEM_KEY:
                 table = DelayLevels.parse(settings.get("messageDelayLevel", DEFAULT_LEVEL_TABLE))
                 since_ms = row.set_at
                 continue
-            if (policy := settings.get("groupRetryPolicy")) is not None:
+            if (policy := settings.get("groupRetryPolicy")) is None:
+                of_group[name] = (table, max(since_ms, row.set_at))
+            else:
                 of_group[name] = (parse_retry_policy(policy), row.set_at)
             if settings.get("retryQueueNums", 1) <= 0:
                 without.append(name)

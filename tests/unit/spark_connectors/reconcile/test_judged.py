@@ -4,22 +4,46 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from reconsume.delay_levels.rules.levels import DelayLevels
-from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.wire.names import SYSTEM_KEY, TopicNames
 from reconsume.spark_connectors.reconcile.judged import LevelTables, _tables
+
+POLICY = {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [7_000]}}}
+
+
+def told(value: dict[str, Any] | None, set_at: int) -> SimpleNamespace:
+    """A record of GROUPS; None is a tombstone."""
+    return SimpleNamespace(value=None if value is None else json.dumps(value).encode(), set_at=set_at)
+
+
+@pytest.mark.parametrize("value", [None, {}, {"groupRetryPolicy": None}], ids=["deleted", "cleared", "null"])
+@pytest.mark.parametrize(("table_at", "since_ms"), [(None, 5), (3, 5), (9, 9)])
+def test_a_group_without_its_policy_has_the_common_table_from_then_on(
+    value: dict[str, Any] | None, table_at: int | None, since_ms: int
+) -> None:
+    """Earlier send-backs followed the removed policy, so each of them would be WRONG_LEVEL."""
+    records = {"g": told(value, 5)}
+    if table_at is not None:
+        records[SYSTEM_KEY] = told({"messageDelayLevel": "1s 2s"}, table_at)
+    tables = _tables(records)
+    policy, since = tables.of_group["g"]
+    assert (policy.distinct_delays_ms(), since) == (tables.table.distinct_delays_ms(), since_ms)
+
+
+def test_a_deleted_common_table_is_the_default_from_then_on() -> None:
+    tables = _tables({"g": told(POLICY, 3), SYSTEM_KEY: told(None, 8)})
+    assert tables.since_ms == 8
+    assert tables.table.distinct_delays_ms() == DelayLevels.parse(DEFAULT_LEVEL_TABLE).distinct_delays_ms()
+    assert [(name, since) for name, (_, since) in tables.of_group.items()] == [("g", 3)]
 
 
 @pytest.mark.parametrize("value", [b"[" * 200_000, b"\xff", b"17", b'{"groupRetryPolicy": {"type": "NONE"}}'])
 def test_an_unreadable_record_of_a_group_leaves_the_defaults(value: bytes) -> None:
-    policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [7_000]}}
-    told = {
-        "bad": SimpleNamespace(value=value, set_at=1),
-        "good": SimpleNamespace(value=json.dumps({"groupRetryPolicy": policy}).encode(), set_at=1),
-    }
-    tables = _tables(told)
+    tables = _tables({"bad": SimpleNamespace(value=value, set_at=1), "good": told(POLICY, 1)})
     assert list(tables.of_group) == ["good"]
 
 
