@@ -27,6 +27,7 @@ _SAFE_REPLICATION: Final = 3
 _FACTS_MS: Final = 60_000
 _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
 _JOBS_KEPT_MS: Final = 365 * _DAY_MS
+_BREAKING: Final = ("message.timestamp.type", "cleanup.policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +217,9 @@ class TopicMaker:
         return self._wanted(self._names.jobs, 1, _JOBS_KEPT_MS, compacted)
 
     def groups_topic(self) -> WantedTopic:
-        """Return the compacted topic of group settings."""
-        return self._wanted(self._names.groups, 1, None, {"cleanup.policy": "compact"})
+        """Return the compacted topic of group settings; reconcile reads removals as long as records of then."""
+        compacted = {"cleanup.policy": "compact", "delete.retention.ms": str(self._retention_ms())}
+        return self._wanted(self._names.groups, 1, None, compacted)
 
     def cancel_topic(self) -> WantedTopic:
         """Return the topic of withdrawals, kept as long as messages may wait plus the memory of workers."""
@@ -335,13 +337,11 @@ def _differences(topic: WantedTopic, partitions: int, settings: Mapping[str, str
     if partitions < topic.partitions:
         found.append(TopicDifference(topic.name, "partitions", str(partitions), str(topic.partitions), breaks=False))
     for name, should_be in topic.settings.items():
-        is_now = settings.get(name)
-        if is_now is None or is_now == should_be:
+        if (is_now := settings.get(name)) is None or is_now == should_be:
             continue
         if name in ("max.message.bytes", "retention.ms", "min.insync.replicas") and _at_least(is_now, should_be):
             continue
-        breaks = name in ("message.timestamp.type", "cleanup.policy")
-        found.append(TopicDifference(topic.name, name, is_now, should_be, breaks))
+        found.append(TopicDifference(topic.name, name, is_now, should_be, breaks=name in _BREAKING))
     return found
 
 

@@ -201,6 +201,14 @@ def test_a_difference_is_shown_with_its_remedy_and_nothing_is_made(monkeypatch: 
     assert "--add-config message.timestamp.type=LogAppendTime" in plan.differences[0].remedy("kafka:9092")
 
 
+def test_removed_settings_of_groups_are_kept_as_long_as_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = maker(monkeypatch).groups_topic()
+    assert topic.settings["delete.retention.ms"] == str(7 * DAY_MS)
+    kafkas_own = dict(topic.settings) | {"delete.retention.ms": str(DAY_MS)}
+    [difference] = plan_topics([topic], {topic.name: 1}, {topic.name: kafkas_own}).differences
+    assert (difference.setting, difference.breaks) == ("delete.retention.ms", False)
+
+
 def test_a_delay_topic_with_too_few_partitions_gets_more(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_with(monkeypatch, 4)
     assert plan.differences == []
