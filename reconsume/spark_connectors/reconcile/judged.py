@@ -28,7 +28,11 @@ SETTLED_MS: Final = 30_000
 """Twice the longest transaction: a record of an earlier transaction is visible by now, or never will be."""
 _FOLLOWED_MS: Final = 60_000
 """After this time every process has read a changed level table."""
-_POLICY: Final = "since_ms BIGINT, delays ARRAY<BIGINT>"
+_OWN: Final = (
+    "own_group STRING, own_policy STRUCT<since_ms BIGINT, delays ARRAY<BIGINT>>, own_drops BOOLEAN, own_drops_ms BIGINT"
+)
+_UNREADABLE: Final = (ValueError, TypeError, AttributeError, RecursionError)
+"""Such a record leaves the defaults; `reconsume doctor` names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +64,14 @@ class LevelTables:
         table: the table of all groups.
         since_ms: when it was set; 0 means always.
         of_group: groups with a record: the retry policy, or the table of all groups, and since when.
-        without_retries: groups whose send-backs are dropped (`retryQueueNums` ≤ 0).
+        dropping: groups with a record: whether their send-backs are dropped (`retryQueueNums` ≤ 0), and since when.
         topics_ms: the durations of the existing delay topics; records of a removed level keep their delay.
     """
 
     table: RetryPolicy
     since_ms: int = 0
     of_group: Mapping[str, tuple[RetryPolicy, int]] = field(default_factory=dict)
-    without_retries: Sequence[str] = ()
+    dropping: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
     topics_ms: Sequence[int] = ()
 
     @property
@@ -85,17 +89,20 @@ class LevelTables:
         return replace(self, topics_ms=sorted(found))
 
     def with_policies(self, pairs: DataFrame) -> DataFrame:
-        """Add `own_policy`, the policy of each pair's group; null without a record in GROUPS.
+        """Add `own_policy`, `own_drops` and `own_drops_ms` of each pair's group; null without a record in GROUPS.
 
-        The policies are a broadcast table: a condition for each group would be a tree too deep for Spark's optimizer.
+        They are a broadcast table: a condition for each group would be a tree too deep for Spark's optimizer.
         """
-        if not self.of_group:
+        if not (self.of_group or self.dropping):
             return pairs
-        rows = [
-            {"own_group": name, "own_policy": {"since_ms": _followed_ms(since_ms), "delays": _delays_ms(policy)}}
-            for name, (policy, since_ms) in self.of_group.items()
-        ]
-        policies = local_rows(pairs.sparkSession, rows, f"own_group STRING, own_policy STRUCT<{_POLICY}>")
+        rows: dict[str, dict[str, Any]] = {}
+        for name, (policy, since_ms) in self.of_group.items():
+            own = {"since_ms": _followed_ms(since_ms), "delays": _delays_ms(policy)}
+            rows[name] = {"own_group": name, "own_policy": own, "own_drops": None, "own_drops_ms": None}
+        for name, (drops, since_ms) in self.dropping.items():
+            known = rows.setdefault(name, {"own_group": name, "own_policy": None})
+            known |= {"own_drops": drops, "own_drops_ms": _followed_ms(since_ms)}
+        policies = local_rows(pairs.sparkSession, list(rows.values()), _OWN)
         return pairs.join(F.broadcast(policies), F.col("group") == F.col("own_group"), "left").drop("own_group")
 
     def wanted_ms(self, level: Column, sent: Column) -> Column:
@@ -108,6 +115,16 @@ class LevelTables:
             return common
         own = F.col("own_policy")
         return F.when(own.isNull(), common).otherwise(_wanted(own["delays"], own["since_ms"], level, sent))
+
+    def is_dropping(self, asked_ms: Column) -> Column:
+        """Return whether the group dropped send-backs of that time; null if that may have changed since.
+
+        The pairs must be those of `with_policies`.
+        """
+        if not self.dropping:
+            return F.lit(False)
+        known = F.coalesce(asked_ms >= F.col("own_drops_ms"), F.lit(True))
+        return F.when(known, F.coalesce("own_drops", F.lit(False)))
 
 
 def _delays_ms(policy: RetryPolicy) -> list[int]:
@@ -134,34 +151,54 @@ def read_level_tables(source: TopicSource, own: str | None) -> LevelTables:
     # One task: the topic is small.
     raw = source.of_clients().with_options(minPartitions="1").raw(pattern=source.names.groups.replace(".", r"\."))
     records = raw.select("partition", "offset", F.unix_millis("timestamp").alias("set_at"), "key", "value").collect()
-    newest = {(row.key or b"").decode(errors="replace"): row for row in sorted(records, key=lambda row: row.offset)}
-    tables = _tables(newest)
-    return tables if own is None else LevelTables(DelayLevels.parse(own), 0, {}, tables.without_retries)
+    records.sort(key=lambda row: row.offset)
+    tables, dropping = _tables({_name(row): row for row in records}), _dropping(records)
+    return replace(tables, dropping=dropping) if own is None else LevelTables(DelayLevels.parse(own), dropping=dropping)
+
+
+def _name(row: Any) -> str:
+    return (row.key or b"").decode(errors="replace")
 
 
 def _tables(newest: Mapping[str, Any]) -> LevelTables:
     table, since_ms = DelayLevels.parse(DEFAULT_LEVEL_TABLE), 0
     of_group: dict[str, tuple[RetryPolicy, int]] = {}
-    without: list[str] = []
     # The common table first: it is that of groups without a policy, also of those that had one.
     for name, row in sorted(newest.items(), key=lambda one: one[0] != SYSTEM_KEY):
         if name == ALLOWED_TOPICS_KEY:
             continue
-        try:
-            settings = {} if row.value is None else json.loads(row.value)
+        with suppress(*_UNREADABLE):
             if name == SYSTEM_KEY:
+                settings = {} if row.value is None else json.loads(row.value)
                 table = DelayLevels.parse(settings.get("messageDelayLevel", DEFAULT_LEVEL_TABLE))
                 since_ms = row.set_at
                 continue
-            if (policy := settings.get("groupRetryPolicy")) is None:
-                of_group[name] = (table, max(since_ms, row.set_at))
-            else:
-                of_group[name] = (parse_retry_policy(policy), row.set_at)
-            if settings.get("retryQueueNums", 1) <= 0:
-                without.append(name)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            continue  # the defaults apply; `reconsume doctor` names the record
-    return LevelTables(table, since_ms, of_group, tuple(without))
+            policy, _ = _settings(row)
+            of_group[name] = (table, max(since_ms, row.set_at)) if policy is None else (policy, row.set_at)
+    return LevelTables(table, since_ms, of_group)
+
+
+def _settings(row: Any) -> tuple[RetryPolicy | None, bool]:
+    """Return a group's own retry policy, and whether its send-backs are dropped."""
+    settings = {} if row.value is None else json.loads(row.value)
+    policy = settings.get("groupRetryPolicy")
+    return None if policy is None else parse_retry_policy(policy), settings.get("retryQueueNums", 1) <= 0
+
+
+def _dropping(records: Sequence[Any]) -> dict[str, tuple[bool, int]]:
+    """Return by group whether send-backs are dropped, and since when that is known; 0 means always.
+
+    Compaction removes older records of a group and leaves gaps. Without gaps, groups dropped nothing at first.
+    """
+    is_whole = [row.offset for row in records] == list(range(len(records)))
+    found: dict[str, tuple[bool, int]] = {}
+    for row in records:
+        drops = False
+        with suppress(*_UNREADABLE):
+            _, drops = _settings(row)
+        before = found.get(_name(row), (False, 0) if is_whole else None)
+        found[_name(row)] = before if before and before[0] == drops else (drops, row.set_at)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ FINDINGS: Final = (
     *("OVERDUE", "DAMAGED", "NOT_RESENT"),
 )
 """The possible errors; docs/reconcile.md explains each."""
-NOTES: Final = ("REPEATED", "EXPIRED", "PRODUCERS_TIME", "QUARANTINED", "DROPPED", "ORIGIN_GONE")
+NOTES: Final = ("REPEATED", "EXPIRED", "PRODUCERS_TIME", "QUARANTINED", "DROPPED", "MAYBE_DROPPED", "ORIGIN_GONE")
 """Remarks that are not errors of the retries."""
 _AN_HOUR_MS: Final = 3_600_000
 _CLOCK_SKEW_MS: Final = 50
@@ -66,7 +66,7 @@ class AttemptJudge:
         arrived = F.col("arrived_kind")
         sent_handled, taken_in = (self.facts.is_handled(place_now(side)) for side in ("sent", "inbox"))
         let_go = self.facts.is_handled(place_of("arrived_topic", "arrived_partition", "arrived_offset"))
-        dropped = F.col("group").isin(list(self.tables.without_retries))
+        dropped = F.coalesce(self._dropping(), F.lit(True))
         return (
             F.when(arrived.isin("quarantine", "resolved"), "quarantined")
             .when(arrived == "parked", F.when(let_go, "lost").otherwise("waiting"))
@@ -109,8 +109,13 @@ class AttemptJudge:
             "EXPIRED": _delivered() & ~_has("sent") & self._expired(),
             "PRODUCERS_TIME": _untimed(),
             "QUARANTINED": F.coalesce(F.col("arrived_kind") == "quarantine", F.lit(False)),
-            "DROPPED": F.col("outcome") == "dropped",
+            "DROPPED": (F.col("outcome") == "dropped") & self._dropping(),
+            "MAYBE_DROPPED": (F.col("outcome") == "dropped") & self._dropping().isNull(),
         }
+
+    def _dropping(self) -> Column:
+        """Return whether the group dropped what the inbox held then; null if unknown."""
+        return self.tables.is_dropping(F.when(~F.col("inbox_by_producer"), _ms("inbox_appended")))
 
     def _wrong_level(self) -> Column:
         """Return whether the duration is not the level's, or the level is not that of the send-back."""

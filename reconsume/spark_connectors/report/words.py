@@ -133,6 +133,10 @@ _TEXTS: Final = {
         "调度器无法投递，等待人工处理。",
     ),
     "DROPPED": ("Its group has retries switched off.", "该消费组已关闭重试。"),
+    "MAYBE_DROPPED": (
+        "It left the inbox without a delivery, and its group may have had retries switched off then.",
+        "已离开收件主题但没有投递；当时该消费组可能已关闭重试。",
+    ),
     "ORIGIN_GONE": (
         "Its first copy is no longer on the topic: compaction or retention has deleted it.",
         "首份消息已不在来源主题：被日志压缩清理，或已过保留期。",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +21,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors import Tolerances, reconcile, session
 from reconsume.spark_connectors.reconcile import conservation, read_ledger, summarise
 from tests.integration.installation import LATER, Deliveries, installation
-from tests.spark.histories.copies import Copy, add, take, write
+from tests.spark.histories.copies import Copied, Copy, add, take, write
 from tests.spark.histories.lived import MESSAGES, Lived
 from tests.support.docs.pages import python_blocks
 from tests.support.waiting import wait_until
@@ -229,6 +230,38 @@ def test_what_left_the_inbox_when_the_run_ended_is_not_lost(spark: SparkSession,
     ends = Counter((prefix + one.topic, one.partition) for one in handled)
     committed = {prefix + "scheduler": ends}
     assert told(spark, lived.bootstrap_servers, prefix, until=until, committed=committed) == set()
+
+
+def test_what_the_inbox_lost_is_judged_by_the_groups_settings_of_then(
+    spark: SparkSession, lived: Lived, taken: Copy
+) -> None:
+    """Each group sends one record back; some of them switch retries off or on ten minutes before or later."""
+    sent, copy = taken.of("DELAY.")[0], Copy(taken.partitions, [])
+    before, after = -600_000, 600_000
+    for group, later_ms, queues in (
+        ("off", before, 0),
+        ("on", before, 1),
+        ("off later", before, 1),
+        ("on again", before, 0),
+        ("off later", after, 0),
+        ("on again", after, 1),
+    ):
+        value = json.dumps({"groupName": group, "retryQueueNums": queues}).encode()
+        copy.records.append(Copied("GROUPS", 0, sent.timestamp + later_ms, group.encode(), value, ()))
+    for group in ("off", "on", "off later", "on again"):
+        asked = sent.changed(topic="SEND_BACK", REAL_TOPIC=f"%RETRY%{group}".encode())
+        copy.records.append(replace(asked, partition=0))
+    prefix = write(lived.bootstrap_servers, copy)
+    committed = {prefix + "scheduler": {(prefix + "SEND_BACK", 0): 4}}
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, committed=committed)
+    judged = {row.group: (row.outcome, *row.findings, *row.notes) for row in found.ledger.collect()}
+    found.close()
+    assert judged == {
+        "off": ("dropped", "DROPPED"),
+        "on": ("lost", "LOST"),
+        "off later": ("dropped", "MAYBE_DROPPED"),
+        "on again": ("dropped", "MAYBE_DROPPED"),
+    }
 
 
 def test_a_second_look_takes_only_what_seems_lost_to_all_executors(

@@ -10,7 +10,7 @@ import pytest
 
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.wire.names import SYSTEM_KEY, TopicNames
-from reconsume.spark_connectors.reconcile.judged import LevelTables, _tables
+from reconsume.spark_connectors.reconcile.judged import LevelTables, _dropping, _tables
 
 POLICY = {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [7_000]}}}
 
@@ -62,3 +62,31 @@ def test_records_of_a_removed_level_keep_their_delay(topics: list[str], longest_
     tables = LevelTables(DelayLevels.parse("10s 1m"))
     partitions = [(f"reconsume.{topic}", 0) for topic in topics]
     assert tables.with_topics(TopicNames(), partitions).longest_ms == longest_ms
+
+
+def changes(*values: tuple[int, dict[str, Any] | None]) -> list[SimpleNamespace]:
+    """Records of the group g at these offsets, set at 100 times the offset."""
+    return [
+        SimpleNamespace(key=b"g", offset=offset, set_at=100 * offset, value=value and json.dumps(value).encode())
+        for offset, value in values
+    ]
+
+
+OFF, ON = {"retryQueueNums": 0}, {"retryQueueNums": 1}
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        (changes((0, ON), (1, ON)), (False, 0)),
+        (changes((0, ON), (1, OFF), (2, OFF)), (True, 100)),
+        (changes((0, OFF), (1, ON)), (False, 100)),
+        (changes((0, OFF), (1, None)), (False, 100)),
+        (changes((7, ON), (9, ON)), (False, 700)),
+        (changes((7, OFF), (9, OFF)), (True, 700)),
+        (changes((0, OFF), (1, {"retryQueueNums": "many"})), (False, 100)),
+    ],
+    ids=["never off", "off", "on again", "deleted", "on, earlier ones compacted", "off, compacted", "unreadable"],
+)
+def test_since_when_a_group_drops_or_keeps(records: list[SimpleNamespace], found: tuple[bool, int]) -> None:
+    assert _dropping(records) == {"g": found}
