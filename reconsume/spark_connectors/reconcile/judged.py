@@ -186,18 +186,18 @@ def _settings(row: Any) -> tuple[RetryPolicy | None, bool]:
 
 
 def _dropping(records: Sequence[Any]) -> dict[str, tuple[bool, int]]:
-    """Return by group whether send-backs are dropped, and since when that is known; 0 means always.
+    """Return by group whether send-backs are dropped, and since when; 0 means always.
 
-    Compaction removes older records of a group and leaves gaps. Without gaps, groups dropped nothing at first.
+    Compaction may have removed earlier records of a group. It counts as one that dropped nothing then, because a loss
+    must not be excused by a change of another field.
     """
-    is_whole = [row.offset for row in records] == list(range(len(records)))
     found: dict[str, tuple[bool, int]] = {}
     for row in records:
         drops = False
         with suppress(*_UNREADABLE):
             _, drops = _settings(row)
-        before = found.get(_name(row), (False, 0) if is_whole else None)
-        found[_name(row)] = before if before and before[0] == drops else (drops, row.set_at)
+        before = found.get(_name(row), (False, 0))
+        found[_name(row)] = before if before[0] == drops else (drops, row.set_at)
     return found
 
 

@@ -82,7 +82,7 @@ OFF, ON = {"retryQueueNums": 0}, {"retryQueueNums": 1}
         (changes((0, ON), (1, OFF), (2, OFF)), (True, 100)),
         (changes((0, OFF), (1, ON)), (False, 100)),
         (changes((0, OFF), (1, None)), (False, 100)),
-        (changes((7, ON), (9, ON)), (False, 700)),
+        (changes((7, ON), (9, ON)), (False, 0)),
         (changes((7, OFF), (9, OFF)), (True, 700)),
         (changes((0, OFF), (1, {"retryQueueNums": "many"})), (False, 100)),
     ],
