@@ -43,7 +43,7 @@ class TopicSettings(_Strict):
     replication_factor: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Replicas of each topic; by default the cluster's, and at least 3 if there are 3 brokers."""
     retention_days: Annotated[float, Field(gt=0, le=100_000)] = 7
-    """How long delay and retry topics keep records, read or not: longer than consumers of a group may be down."""
+    """How long delay topics (at least twice their delay) and retry topics keep records, read or not."""
     max_message_bytes: Annotated[int, Field(ge=65_536)] | None = None
     """Largest record, in bytes; by default the brokers' limit plus room for reconsume's headers."""
 

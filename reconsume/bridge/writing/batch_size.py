@@ -1,4 +1,4 @@
-"""The size limit of the next transaction: a worker's batch, or a consumer's send-backs."""
+"""The size limit of the next transaction of a worker, a consumer's send-backs or a job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class BatchSize:
     below the size at which transactions fail, and after an outage it recovers within a dozen batches.
 
     Guarantees: no batch is tried forever only because it takes longer than a transaction may.
-    Tests: tests/unit/bridge/writing/test_batch_size.py, tests/integration/scheduler/test_narrow_link.py.
+    Tests: tests/unit/bridge/writing/test_batch_size.py, tests/integration/scheduler/test_narrow_link.py,
+    tests/integration/operations/test_jobs_killed.py.
 
     Args:
         max_records: maximum of records in a batch.

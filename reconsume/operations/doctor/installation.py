@@ -8,7 +8,7 @@ from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.partitioning import all_partitions
-from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.bridge.topics.topics import TopicDifference, TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
 from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
@@ -65,14 +65,15 @@ def _check_partitions(plan: TopicPlan, report: Report) -> None:
 def _check_state(
     cluster: InspectedCluster, name: str, state: TopicState, found: Mapping[str, str], report: Report
 ) -> None:
-    tool = f"--bootstrap-server {cluster.settings.bootstrap_servers}"
+    servers = cluster.settings.bootstrap_servers
+    tool = f"--bootstrap-server {servers}"
     needed = int(found.get("min.insync.replicas", "1"))
     if needed > state.replicas:
+        possible = str(max(1, state.replicas - 1))
         report.problem(
             "topics",
             f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so writes fail",
-            f"kafka-configs.sh {tool} --alter --entity-type topics --entity-name {name} "
-            f"--add-config min.insync.replicas={max(1, state.replicas - 1)}",
+            TopicDifference(name, "min.insync.replicas", str(needed), possible, breaks=True).remedy(servers),
         )
     elif needed > state.in_sync:
         report.problem(

@@ -34,7 +34,7 @@ from reconsume.operations.record_address import RecordAddress
 _TOGETHER: Final = 500
 """The maximum number of records in a transaction."""
 _PART_BYTES: Final = 1024 * 1024
-"""The maximum size of the records in a transaction: few enough for a narrow link."""
+"""The maximum size of the records in a transaction: small enough for a narrow link."""
 Told = Callable[[QuarantineRecord], None]
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.names import TopicNames
+from reconsume.spark_connectors.names import kind_of
 from reconsume.spark_connectors.session import looked_up
 
 logger = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class DeletedRecords:
         firsts = {(topic, partition): First(offset, at_ms) for topic, partition, offset, at_ms in begins}
         until = deleted_until(firsts, known, self.now_ms, guess=self.from_beginning, gaps=self.gaps)
         retry, dead = ({group: until.get(both[side], 0) for group, both in targets.items()} for side in (0, 1))
-        parked = F.coalesce(F.col("target_topic").startswith(self.names.prefix + "PARKED."), F.lit(False))
+        parked = kind_of(F.col("target_topic"), self.names.prefix) == "parked"
         return _with_expired(rows, unsure, parked, retry, dead, until.get(self.names.quarantine, 0))
 
 
