@@ -37,11 +37,9 @@ from reconsume.console.api.shown import (
     shown_changes,
     shown_group,
     shown_letter,
-    shown_life,
     shown_overview,
     shown_quarantined,
     shown_record,
-    shown_waits,
 )
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
@@ -148,13 +146,13 @@ def _add_views(api: FastAPI, settings: ConsoleProcessSettings, cluster: ConsoleC
     def waits(request: Request, group: Group) -> ShownWaits:
         """The waiting records of a group on each delay topic; reads at most 20,000 waiting records of all groups."""
         require(request, ConsoleRole.VIEWER, group)
-        return shown_waits(cluster.waits(group))
+        return ShownWaits.model_validate(cluster.waits(group))
 
     @api.get("/groups/{group}/hours")
     def hours(request: Request, group: Group) -> ShownRetryHours:
         """The retries of a group by the hour of their delivery."""
         require(request, ConsoleRole.VIEWER, group)
-        return ShownRetryHours.model_validate(cluster.retry_hours(group), from_attributes=True)
+        return ShownRetryHours.model_validate(cluster.retry_hours(group))
 
 
 def _add_reports(api: FastAPI, settings: ConsoleProcessSettings) -> None:
@@ -163,7 +161,7 @@ def _add_reports(api: FastAPI, settings: ConsoleProcessSettings) -> None:
         """Reports of `reconsume reconcile`, the newest first; for people with a role for all groups."""
         require(request, ConsoleRole.VIEWER)
         found, number = list_reports(reports_folder(settings.console.reports_folder))
-        shown = [ShownReport.model_validate(one, from_attributes=True) for one in found]
+        shown = [ShownReport.model_validate(one) for one in found]
         return ShownReports(reports=shown, number=number)
 
 
@@ -178,7 +176,7 @@ def _add_letters(
     def dead_letters(
         request: Request,
         group: Group,
-        form: Annotated[FilterForm, Depends(_filter_form)],
+        form: Annotated[FilterForm, Depends()],
         before: str | None = None,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
     ) -> ShownLetters:
@@ -204,20 +202,7 @@ def _add_letters(
     def life(request: Request, group: Group, partition: int, offset: int) -> ShownLife:
         """Waits, deliveries and deaths of a dead letter's message; reads at most 50,000 records of all messages."""
         require(request, ConsoleRole.VIEWER, group)
-        return shown_life(cluster.life(group, cluster.one(group, place_of(f"{partition}/{offset}"))))
-
-
-def _filter_form(
-    text: str = "",
-    key: str = "",
-    message_id: str = "",
-    since: str = "",
-    until: str = "",
-    state: str = "",
-    label: str = "",
-) -> FilterForm:
-    """Return the filter of a list, as in the address of its page."""
-    return FilterForm(text, key, message_id, since, until, state, label)
+        return ShownLife.model_validate(cluster.life(group, cluster.one(group, place_of(f"{partition}/{offset}"))))
 
 
 def _add_changes(api: FastAPI, changes: Changes) -> None:

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 
 from reconsume.bridge.process.clock import Clock
 from reconsume.console.api.job_models import AskedEdit, AskedJob, AskedWish, ShownJob, ShownPlan
-from reconsume.console.api.shown import shown_job, shown_plan
+from reconsume.console.api.shown import shown_job
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.edit_pages import refuse_if_hidden
@@ -67,7 +67,7 @@ def add_job_routes(
     def job_plan(request: Request, asked: AskedJob) -> ShownPlan:
         """The plan of a job (a dry run): counts by cause, hour and origin topic; changes nothing."""
         require(request, ConsoleRole.OPERATOR, asked.group)
-        return shown_plan(cluster.plan_job(draft(request, asked)))
+        return ShownPlan.model_validate(cluster.plan_job(draft(request, asked)))
 
     @api.post("/jobs", status_code=201)
     def job_create(request: Request, asked: AskedJob) -> ShownJob:

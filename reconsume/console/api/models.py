@@ -10,9 +10,9 @@ from reconsume.delay_levels.foreign_values import check_json
 
 
 class ShownModel(BaseModel):
-    """An answer, or a part of one."""
+    """An answer, or a part of one; `model_validate` takes its fields from attributes, too."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True, use_attribute_docstrings=True)
 
 
 class AskedModel(BaseModel):

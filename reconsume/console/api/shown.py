@@ -5,90 +5,63 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 
-from reconsume.bridge.reading.counting import Count
-from reconsume.console.api.job_models import ShownEvent, ShownJob, ShownKind, ShownPlan
+from reconsume.console.api.job_models import ShownEvent, ShownJob
 from reconsume.console.api.models import (
     ShownBytes,
     ShownCause,
-    ShownCount,
     ShownDecoded,
-    ShownGroup,
     ShownGroupPage,
     ShownHeader,
-    ShownLane,
     ShownLetter,
-    ShownLife,
     ShownOverview,
     ShownQuarantined,
     ShownRecord,
-    ShownRung,
-    ShownState,
-    ShownStep,
     ShownVerdict,
-    ShownWaits,
 )
 from reconsume.console.cluster import CauseCounts
 from reconsume.console.pages.views import GroupPage, Overview
 from reconsume.console.snapshot import Snapshot
-from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
 from reconsume.delay_levels.wire.properties import is_ours
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.decoding.payloads import DecodedPayload, Schemas, decode_payload
-from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
-from reconsume.operations.lives.group_waits import GroupWaits
-from reconsume.operations.lives.message_life import MessageLife
 from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.resolve import Changed
-
-
-def shown_count(count: Count) -> ShownCount:
-    """Show a number of records."""
-    return ShownCount(number=count.number, exact=count.exact)
+from reconsume.operations.status import GroupStatus
 
 
 def shown_overview(found: Overview, snapshot: Snapshot, left: int | None) -> ShownOverview:
     """Show the installation."""
-    groups = []
-    for one in found.groups:
-        letters = None if found.open_letters is None else found.open_letters.get(one.group)
-        number, hour, day, oldest = (
-            (None, None, None, None) if found.open_letters is None else (letters or (0, 0, 0, None))
-        )
-        groups.append(
-            ShownGroup(
-                group=one.group,
-                dead_letters=shown_count(one.dead_letters),
-                retry_lag=shown_count(one.retry_lag),
-                open_letters=number,
-                new_in_hour=hour,
-                new_in_day=day,
-                oldest_open_ms=oldest,
-                new_by_hour=None if found.open_letters is None else list(found.new_by_hour.get(one.group, [0] * 24)),
-                is_paused=one.group in found.paused,
-                parked=shown_count(one.parked),
-            )
-        )
-    lanes = [
-        ShownLane(
-            topic=one.topic,
-            waiting=shown_count(one.waiting),
-            overdue=shown_count(one.overdue),
-            next_due_ms=one.next_due_ms,
-        )
-        for one in found.lanes
-    ]
-    return ShownOverview(
-        at_ms=found.at_ms,
-        trouble=snapshot.trouble,
-        left_to_index=left,
-        schedulers=None if snapshot.schedulers is None else list(snapshot.schedulers),
-        late_ms=found.late_ms,
-        delay_topics=lanes,
-        quarantined=shown_count(found.quarantined),
-        groups=groups,
+    return ShownOverview.model_validate(
+        {
+            "at_ms": found.at_ms,
+            "trouble": snapshot.trouble,
+            "left_to_index": left,
+            "schedulers": None if snapshot.schedulers is None else list(snapshot.schedulers),
+            "late_ms": found.late_ms,
+            "delay_topics": found.lanes,
+            "quarantined": found.quarantined,
+            "groups": [_group(one, found) for one in found.groups],
+        }
     )
+
+
+def _group(one: GroupStatus, found: Overview) -> dict[str, object]:
+    letters = None if found.open_letters is None else found.open_letters.get(one.group)
+    number, hour, day, oldest = (None,) * 4 if found.open_letters is None else (letters or (0, 0, 0, None))
+    return {
+        "group": one.group,
+        "dead_letters": one.dead_letters,
+        "retry_lag": one.retry_lag,
+        "open_letters": number,
+        "new_in_hour": hour,
+        "new_in_day": day,
+        "oldest_open_ms": oldest,
+        "new_by_hour": None if found.open_letters is None else list(found.new_by_hour.get(one.group, [0] * 24)),
+        "is_paused": one.group in found.paused,
+        "parked": one.parked,
+    }
 
 
 def shown_group(view: GroupPage, counts: CauseCounts | None) -> ShownGroupPage:
@@ -96,28 +69,22 @@ def shown_group(view: GroupPage, counts: CauseCounts | None) -> ShownGroupPage:
     causes = None
     if counts is not None:
         causes = [
-            ShownCause(
-                label=one.value,
-                number=one.number,
-                share=one.number / counts.number,
-                first_ms=one.first_ms,
-                last_ms=one.last_ms,
-            )
-            for one in counts.causes
+            ShownCause(label=label, number=number, share=number / counts.number, first_ms=first_ms, last_ms=last_ms)
+            for label, number, first_ms, last_ms in counts.causes
         ]
-    return ShownGroupPage(
-        group=view.group,
-        is_registered=view.is_registered,
-        retry_max_times=None if view.config is None else view.config.retry_max_times,
-        retry_policy=None if view.policy is None else str(view.policy),
-        dead_letters=None if view.counts is None else shown_count(view.counts.dead_letters),
-        retry_lag=None if view.counts is None else shown_count(view.counts.retry_lag),
-        is_paused=view.config is not None and bool(view.config.retry_paused),
-        parked=None if view.counts is None else shown_count(view.counts.parked),
-        causes=causes,
-        ladder=[
-            ShownRung(retry=one.retry, level=one.level, wait_ms=one.wait_ms, topic=one.topic) for one in view.rungs
-        ],
+    return ShownGroupPage.model_validate(
+        {
+            "group": view.group,
+            "is_registered": view.is_registered,
+            "retry_max_times": None if view.config is None else view.config.retry_max_times,
+            "retry_policy": None if view.policy is None else str(view.policy),
+            "dead_letters": None if view.counts is None else view.counts.dead_letters,
+            "retry_lag": None if view.counts is None else view.counts.retry_lag,
+            "is_paused": view.config is not None and bool(view.config.retry_paused),
+            "parked": None if view.counts is None else view.counts.parked,
+            "causes": causes,
+            "ladder": view.rungs,
+        }
     )
 
 
@@ -158,7 +125,7 @@ def shown_record(one: DeadLetterRecord, schemas: Schemas | None, *, hide: bool) 
             "stacktrace": one.letter.stacktrace,
             "born_ms": one.letter.born_ms,
             "first_failure_ms": one.letter.first_failure_ms,
-            "became": None if one.state is None else _state(one.state),
+            "became": one.state,
             "key_bytes": _bytes(one.key, hide=hide),
             "value": _bytes(one.value, hide=hide),
             "key_decoded": None if hide else _decoded(decode_payload(one.key, schemas)),
@@ -171,27 +138,10 @@ def shown_record(one: DeadLetterRecord, schemas: Schemas | None, *, hide: bool) 
     )
 
 
-def _state(state: DeadLetterState) -> ShownState:
-    return ShownState(
-        state=state.state, at_ms=state.at_ms, by=state.by, why=state.why, job=state.job, newer=state.newer
-    )
-
-
 def _decoded(found: DecodedPayload) -> ShownDecoded:
     return ShownDecoded(
         format=found.format, text=found.text, is_cut=found.is_cut, schema_id=found.schema, note=found.note
     )
-
-
-def shown_life(life: MessageLife) -> ShownLife:
-    """Show the records of a message."""
-    steps = [ShownStep.model_validate(one, from_attributes=True) for one in life.steps]
-    return ShownLife(steps=steps, read=life.read, is_whole=life.is_whole)
-
-
-def shown_waits(waits: GroupWaits) -> ShownWaits:
-    """Show the waiting records of a group."""
-    return ShownWaits(by_topic=dict(waits.by_topic), read=waits.read, is_whole=waits.is_whole)
 
 
 def _bytes(value: bytes | None, *, hide: bool) -> ShownBytes | None:
@@ -233,16 +183,5 @@ def shown_job(job: Job, now_ms: float) -> ShownJob:
         counts=dict(progress.counts),
         reasons={outcome: list(said) for outcome, said in progress.reasons.items()},
         failure=progress.why,
-        events=[ShownEvent(at_ms=one.at_ms, by=one.by, wish=one.wish, why=one.why) for one in job.events],
-    )
-
-
-def shown_plan(plan: JobPlan) -> ShownPlan:
-    """Show the plan of a job."""
-    causes, hours, origins = (
-        [ShownKind.model_validate(one, from_attributes=True) for one in counted]
-        for counted in (plan.causes, plan.hours, plan.origins)
-    )
-    return ShownPlan(
-        count=plan.count, acted=plan.acted, statuses=dict(plan.statuses), causes=causes, hours=hours, origins=origins
+        events=[ShownEvent.model_validate(one) for one in job.events],
     )
