@@ -327,12 +327,6 @@ _MODULES: Final = {
     "spark": ("pyspark",),
 }
 
-_INSTALLED_BY: Final = {
-    "console": "pip install '.[cli,console]'",
-    "sidecar": "pip install '.[cli,sidecar]'",
-    "spark": "pip install '.[cli,spark]'",
-}
-
 
 def missing_of(extra: str) -> list[str]:
     """Return the modules of an extra that are not installed, without the time that importing them takes."""
@@ -342,4 +336,4 @@ def missing_of(extra: str) -> list[str]:
 def need(extra: str, what: str = "this command") -> None:
     """Raise `IllegalSetting`, which tells what to install, if a module of the extra is missing."""
     if missing := missing_of(extra):
-        raise IllegalSetting(f"{what} needs {', '.join(missing)}: {_INSTALLED_BY[extra]} in the checkout")
+        raise IllegalSetting(f"{what} needs {', '.join(missing)}: pip install '.[cli,{extra}]' in the checkout")

@@ -22,28 +22,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, TextIO
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.human_text import counted, json_text, visible
-
-__all__ = [
-    "Coloured",
-    "clear_screen",
-    "counted",
-    "give_up_output",
-    "has_colours",
-    "indented",
-    "make_stray_lines_visible",
-    "one_line",
-    "opened",
-    "print_error",
-    "print_facts",
-    "print_json",
-    "print_json_line",
-    "print_json_list",
-    "print_line",
-    "print_report",
-    "print_table",
-    "tell",
-]
+from reconsume.delay_levels.human_text import json_text, visible
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _WIDTH_OF_FILES: Final = 160

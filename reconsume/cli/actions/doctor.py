@@ -7,8 +7,9 @@ from dataclasses import asdict
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.cli.output import counted, print_json, print_line
+from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import counted
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.run import examine
 from reconsume.operations.rights import Right, Role, rights_of, role_named

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.common import user_name
-from reconsume.cli.output import counted, one_line, print_line, tell
+from reconsume.cli.output import one_line, print_line, tell
 from reconsume.cli.progress import working
 from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.jobs.job_records import CANCEL, RUN
 from reconsume.operations.jobs.letter_files import moment
 from reconsume.operations.jobs.planning import JobPlan

@@ -19,8 +19,9 @@ from reconsume.cli.actions.jobs import (
     run_in_foreground,
 )
 from reconsume.cli.common import Here, confirm, user_name
-from reconsume.cli.output import counted, print_json, print_line
+from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESENT, RESOLVED, STATES
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.resend import REASONS, SEND

@@ -31,8 +31,9 @@ from reconsume.cli.chaos.workload import produce
 from reconsume.cli.common import exit_at_sigterm, need
 from reconsume.cli.judging.judge import TopicsVerdict
 from reconsume.cli.judging.reading import TopicReader
-from reconsume.cli.output import counted, print_json, print_line, print_table, tell
+from reconsume.cli.output import print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.human_text import counted
 
 _EACH: Final = 3
 """Number of schedulers, and of consumers."""

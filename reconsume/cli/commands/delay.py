@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.commands.dead_letter_rows import cut
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
-from reconsume.cli.output import counted, print_json, print_line, print_table
+from reconsume.cli.output import print_json, print_line, print_table
+from reconsume.delay_levels.human_text import counted
 from reconsume.operations.jobs.letter_files import moment
 from reconsume.operations.lives.deliver_now import deliver_now
 from reconsume.operations.waiting import WaitingRecord, cancel_delayed, list_waiting
@@ -55,14 +58,8 @@ def cancel_records(
     yes: Yes = False,
 ) -> None:
     """Withdraw delayed messages that have a UNIQ_KEY; one that is due within a second may still be delivered."""
-    if not confirm(f"Withdraw {counted(len(records), 'delayed message')}?", yes=yes):
-        return
-    done = cancel_delayed(here.cluster, records)
-    if here.as_json:
-        print_json([_row(one) for one in done])
-        return
-    for one in done:
-        print_line(f"{one.place}: withdrawn; a scheduler drops it at the latest at {moment(one.due_ms)}")
+    told = "withdrawn; a scheduler drops it at the latest at"
+    _act(here, records, f"Withdraw {counted(len(records), 'delayed message')}?", cancel_delayed, told, yes=yes)
 
 
 @on_kafka(app, "deliver-now")
@@ -72,14 +69,27 @@ def deliver_records_now(
     yes: Yes = False,
 ) -> None:
     """Deliver delayed messages now, each once: those that have a UNIQ_KEY and are due in more than 10 seconds."""
-    if not confirm(f"Deliver {counted(len(records), 'delayed message')} now?", yes=yes):
+    told = "delivered now instead of at"
+    _act(here, records, f"Deliver {counted(len(records), 'delayed message')} now?", deliver_now, told, yes=yes)
+
+
+def _act(
+    here: Here,
+    records: list[str],
+    question: str,
+    act: Callable[[Cluster, list[str]], list[WaitingRecord]],
+    told: str,
+    *,
+    yes: bool,
+) -> None:
+    if not confirm(question, yes=yes):
         return
-    done = deliver_now(here.cluster, records)
+    done = act(here.cluster, records)
     if here.as_json:
         print_json([_row(one) for one in done])
         return
     for one in done:
-        print_line(f"{one.place}: delivered now instead of at {moment(one.due_ms)}")
+        print_line(f"{one.place}: {told} {moment(one.due_ms)}")
 
 
 def _row(one: WaitingRecord) -> dict[str, Any]:

@@ -15,17 +15,9 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.cli.actions.letter_jobs import letter_edit, run_as_job
 from reconsume.cli.commands.dead_letter_rows import cut, decoded, state_row
 from reconsume.cli.common import ExportFile, Here, Yes, confirm, exit_at_sigterm, on_kafka, shown_text, user_name
-from reconsume.cli.output import (
-    counted,
-    opened,
-    print_json,
-    print_line,
-    print_report,
-    print_table,
-    tell,
-)
+from reconsume.cli.output import opened, print_json, print_line, print_report, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.human_text import json_text
+from reconsume.delay_levels.human_text import counted, json_text
 from reconsume.delay_levels.wire.dead_letter_states import STATES
 from reconsume.delay_levels.wire.jobs.job_records import TARGETS
 from reconsume.operations.dead_letter_index.current import current_page

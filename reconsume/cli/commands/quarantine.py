@@ -13,18 +13,9 @@ import typer
 from reconsume.bridge.process.clock import now_ms
 from reconsume.cli.commands.dead_letter_rows import state_row
 from reconsume.cli.common import ExportFile, Here, Yes, confirm, exit_at_sigterm, on_kafka, shown_text, user_name
-from reconsume.cli.output import (
-    counted,
-    opened,
-    print_json,
-    print_json_list,
-    print_line,
-    print_report,
-    print_table,
-    tell,
-)
+from reconsume.cli.output import opened, print_json, print_json_list, print_line, print_report, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.human_text import json_text
+from reconsume.delay_levels.human_text import counted, json_text
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED
 from reconsume.delay_levels.wire.quarantine import RELEASED
 from reconsume.operations.jobs.letter_files import csv_writer, json_line_writer, moment, whole

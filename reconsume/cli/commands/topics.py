@@ -12,8 +12,9 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
-from reconsume.cli.output import counted, print_json, print_line, print_table, tell
+from reconsume.cli.output import print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import counted
 from reconsume.operations.groups_file import Change, change_system, changes
 from reconsume.operations.rights import Role, acl_commands, rights_of, role_named, unsayable
 

@@ -29,11 +29,12 @@ from reconsume.cli.demo.application import failures_of, flights_application
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows
 from reconsume.cli.judging.judge import DEAD, LEVEL_TABLE, TopicsJudge
 from reconsume.cli.judging.reading import Begun, TopicReader, Workload
-from reconsume.cli.output import Coloured, counted, print_json, print_table, tell
+from reconsume.cli.output import Coloured, print_json, print_table, tell
 from reconsume.cli.progress import progress_bars, working
 from reconsume.consumers.listeners import listener_call
 from reconsume.consumers.sending import send_back_log
 from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.human_text import counted
 
 ORIGIN: Final = "flights"
 PROCESSED: Final = "flights.processed"

@@ -20,11 +20,12 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import exit_at_sigterm, stop_at_signals
-from reconsume.cli.output import counted, one_line, print_json, print_json_line, print_line, print_table
+from reconsume.cli.output import one_line, print_json, print_json_line, print_line, print_table
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute, check_file, check_folder
 from reconsume.cli.spark.session import open_session, stopping
 from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.rules.durations import LONGEST_AGE_MS, format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.operations.points_in_time import parse_point_in_time

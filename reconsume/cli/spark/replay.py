@@ -14,11 +14,12 @@ from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import confirm, exit_at_sigterm
-from reconsume.cli.output import counted, print_json, print_line, print_table
+from reconsume.cli.output import print_json, print_line, print_table
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute, check_folder
 from reconsume.cli.spark.session import open_session, stopping
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
+from reconsume.delay_levels.human_text import counted
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import (
     ReplayPlan,

@@ -21,7 +21,7 @@ from reconsume.console.api.models import (
 from reconsume.console.cluster import CauseCounts
 from reconsume.console.pages.views import GroupPage, Overview
 from reconsume.console.snapshot import Snapshot
-from reconsume.delay_levels.wire.properties import is_ours
+from reconsume.delay_levels.wire.properties import is_reserved
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.decoding.payloads import DecodedPayload, Schemas, decode_payload
@@ -131,7 +131,7 @@ def shown_record(one: DeadLetterRecord, schemas: Schemas | None, *, hide: bool) 
             "key_decoded": None if hide else _decoded(decode_payload(one.key, schemas)),
             "value_decoded": None if hide else _decoded(decode_payload(one.value, schemas)),
             "headers": [
-                ShownHeader(name=name, value=_bytes(value, hide=hide and not is_ours(name)))
+                ShownHeader(name=name, value=_bytes(value, hide=hide and not is_reserved(name)))
                 for name, value in one.headers
             ],
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REPLAY_TIMES, Header, is_ours
+from reconsume.delay_levels.wire.properties import Header, is_reserved
 from reconsume.operations.decoding.payloads import (
     HEX_BYTES,
     MOST_CHARACTERS,
@@ -112,7 +112,7 @@ def header_rows(headers: Iterable[Header], *, hide: bool) -> list[HeaderRow]:
 
 
 def _header_row(name: str, value: bytes | None, *, hide: bool) -> HeaderRow:
-    ours = is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED)
+    ours = is_reserved(name)
     if value is None or (hide and not ours):
         return HeaderRow(name, None, False, False, None if value is None else len(value), ours, value is not None)
     text = _text(value)

@@ -22,7 +22,7 @@ from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import visible
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit, check_edit
-from reconsume.delay_levels.wire.properties import REPLAY_EDITED, REPLAY_ID, REPLAY_TIMES, Header, is_ours
+from reconsume.delay_levels.wire.properties import Header, is_reserved
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.selection import MOST_EDITED
 from reconsume.operations.record_address import RecordAddress
@@ -52,7 +52,7 @@ class EditableLetter:
 
 def editable(one: DeadLetterRecord) -> EditableLetter:
     """Return the editable parts: text that a browser returns unchanged."""
-    users = [header for header in one.headers if not _is_reserved(header[0])]
+    users = [header for header in one.headers if not is_reserved(header[0])]
     counts = Counter(name for name, _ in users)
     headers, kept = [], []
     for name, value in users:
@@ -62,10 +62,6 @@ def editable(one: DeadLetterRecord) -> EditableLetter:
         elif name not in kept:
             kept.append(name)
     return EditableLetter(_text(one.value or b"") if len(one.value or b"") <= _VALUE_BYTES else None, headers, kept)
-
-
-def _is_reserved(name: str) -> bool:
-    return is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED)
 
 
 def _text(value: bytes | None) -> str | None:

@@ -105,6 +105,11 @@ def is_ours(name: str) -> bool:
     return name in OUR_PROPERTIES or name.startswith(DLQ_ERRORS)
 
 
+def is_reserved(name: str) -> bool:
+    """Return whether reconsume writes headers of this name; user code sees those of a resend."""
+    return is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED)
+
+
 def text_property(headers: Headers, name: str) -> str | None:
     """Return the text of a property, None if it is missing; of duplicates the last counts.
 

@@ -145,7 +145,11 @@ def test_sign_in_and_roles_are_those_of_the_pages(tmp_path: Path) -> None:
         {"role": "operator", "people": ["olga"], "groups": ["departures"]},
     ]
     cluster = FakeCluster(
-        report=status_of_groups(departures=1, billing=1), letters={"departures": [letter(1)], "billing": [letter(1)]}
+        report=status_of_groups(departures=1, billing=1),
+        letters={
+            "departures": [letter(1, headers=[("card", b"1234"), ("REPLAY_ID", b"r-1")])],
+            "billing": [letter(1)],
+        },
     )
     body = {"places": ["0/1"]}
     job = body | {"kind": "resend", "group": "departures"}
@@ -157,6 +161,8 @@ def test_sign_in_and_roles_are_those_of_the_pages(tmp_path: Path) -> None:
         hidden = json.loads(vera.get(DEPARTURES + "/dead-letters/0/1").text)
         assert hidden["value_decoded"] is None
         assert (hidden["key"], hidden["value"]) == (None, {"size": 16, "is_hidden": True, "base64": None})
+        shown = {one["name"]: one["value"]["is_hidden"] for one in hidden["headers"]}
+        assert (shown["card"], shown["REPLAY_ID"]) == (True, False)
         assert send(vera, DEPARTURES + "/reopen", body).status == 403
         assert send(olga, "/api/v1/groups/billing/retries", {"paused": True}).status == 403
         assert olga.get("/api/v1/quarantine").status == 403, "it is of all groups"

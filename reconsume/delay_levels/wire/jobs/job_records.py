@@ -20,10 +20,7 @@ from reconsume.delay_levels.wire.names import check_group
 from reconsume.delay_levels.wire.properties import (
     LARGEST,
     LARGEST_PARTITION,
-    REPLAY_EDITED,
-    REPLAY_ID,
-    REPLAY_TIMES,
-    is_ours,
+    is_reserved,
     json_object,
     json_value,
 )
@@ -266,7 +263,7 @@ def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
     if not edit.parts:
         raise IllegalSetting("an edit needs a new value or a header")
     for name in edit.headers:
-        if is_ours(name) or name in (REPLAY_ID, REPLAY_TIMES, REPLAY_EDITED):
+        if is_reserved(name):
             raise IllegalSetting(f"header {name} is reserved; change only your own headers")
     size = len(edit.value or b"") + sum(len(name) + len(text or "") for name, text in edit.headers.items())
     if size > most_bytes:
