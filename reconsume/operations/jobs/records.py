@@ -202,15 +202,13 @@ def write_new(cluster: Cluster, job: Job) -> None:
     _write(cluster, records)
 
 
-def write_wish(cluster: Cluster, job: Job, event: JobEvent) -> Job:
-    """Write a request of a runner to its job; return the job with it."""
-    wished = replace(job, events=(*job.events, event))
-    _write(cluster, [(wish_key(job.name), encode_wish(wished.events))])
-    return wished
+def write_wish(cluster: Cluster, job: Job, event: JobEvent) -> None:
+    """Write a request to a job without a transaction: one that another process writes meanwhile is lost."""
+    _write(cluster, [(wish_key(job.name), encode_wish((*job.events, event)))])
 
 
 def add_wish(cluster: Cluster, name: str, event: JobEvent, check: Callable[[Job], None]) -> Job:
-    """Write a request of a person to a job, after those of others; return the job with it.
+    """Write a request to a job, after those of others; return the job with it.
 
     Args:
         cluster: the installation.

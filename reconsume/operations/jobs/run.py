@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +17,7 @@ from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
+    KafkaRefused,
     ReconsumeError,
     RecordTooLarge,
     TopicNotReady,
@@ -25,7 +27,7 @@ from reconsume.delay_levels.wire.jobs.job_records import PAUSE, JobEvent, JobPro
 from reconsume.operations.dead_letter_states import resend_id, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.letters import LetterWindow
-from reconsume.operations.jobs.records import DONE, FAILED, LEASE_MS, RUNNING, Job, JobsView, write_wish
+from reconsume.operations.jobs.records import DONE, FAILED, LEASE_MS, RUNNING, Job, JobsView, add_wish, write_wish
 from reconsume.operations.jobs.selection import Selection
 from reconsume.operations.jobs.target_checks import LettersGone, check_target
 from reconsume.operations.jobs.work import (
@@ -322,9 +324,20 @@ class JobRun:
             self._pause(str(error))
 
     def _pause(self, why: str) -> None:
-        """Pause the job for a person."""
+        """Pause the job for a person, unless one has paused or ended it meanwhile."""
         logger.warning("job is paused job=%s: %s", self._name, why)
-        job = self._view.look()[self._name]
-        if job.is_open:
-            write_wish(self._cluster, job, JobEvent(int(self._cluster.clock()), "reconsume", PAUSE, why))
+        event = JobEvent(int(self._cluster.clock()), "reconsume", PAUSE, why)
+        with suppress(_Interrupted):
+            try:
+                add_wish(self._cluster, self._name, event, _require_open)
+            except KafkaRefused:
+                # The right to the transactional id may be missing, which is a reason to pause.
+                job = self._view.look()[self._name]
+                _require_open(job)
+                write_wish(self._cluster, job, event)
         self._release()
+
+
+def _require_open(job: Job) -> None:
+    if not job.is_open:
+        raise _Interrupted

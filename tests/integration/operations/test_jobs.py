@@ -15,7 +15,7 @@ from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.cli.commands.dlq import resend_letters
 from reconsume.cli.common import Here
-from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
+from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused, RecordNotFound
 from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobFilter, LetterEdit, encode_wish
 from reconsume.operations.dead_letters import Filter, read_page
 from reconsume.operations.jobs import records as records_module
@@ -147,11 +147,8 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(here: Installation) -> None:
     assert sent(here, group) == once(60)
 
 
-def test_of_two_people_who_steer_a_job_at_once_neither_request_is_lost(
-    here: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    group = with_dead_letters(here, 1)
-    job = create(here.cluster, JobDraft("resend", group), by="alice")
+def cancel_meanwhile(here: Installation, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carol cancels the job just before the next request to it is written."""
 
     def meanwhile(events: Sequence[JobEvent]) -> bytes:
         monkeypatch.setattr(records_module, "encode_wish", encode_wish)
@@ -159,6 +156,15 @@ def test_of_two_people_who_steer_a_job_at_once_neither_request_is_lost(
         return encode_wish(events)
 
     monkeypatch.setattr(records_module, "encode_wish", meanwhile)
+
+
+def test_of_two_people_who_steer_a_job_at_once_neither_request_is_lost(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = with_dead_letters(here, 1)
+    job = create(here.cluster, JobDraft("resend", group), by="alice")
+
+    cancel_meanwhile(here, job, monkeypatch)
     with pytest.raises(IllegalSetting, match=r"has ended \(CANCELLED\)"):
         pause(here.cluster, job.name, by="bob")
     assert [(one.by, one.wish) for one in show(here.cluster, job.name).events] == [("carol", "cancel")]
@@ -218,6 +224,19 @@ def test_a_group_that_is_registered_no_more_pauses_its_job(here: Installation) -
         write_system(here.cluster, SystemConfig(message_delay_level=LEVELS))
     resume(here.cluster, job.name, by="alice")
     assert done(here, job).progress.counts == {"sent": 3}
+
+
+def test_a_job_that_pauses_itself_stays_cancelled(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = with_dead_letters(here, 1)
+    job = create(here.cluster, JobDraft("resend", group), by="alice")
+
+    def refuse(*_: object) -> None:
+        raise KafkaRefused("a right is missing")
+
+    monkeypatch.setattr(run_module, "check_target", refuse)
+    cancel_meanwhile(here, job, monkeypatch)
+    assert [(one.by, one.wish) for one in done(here, job).events] == [("carol", "cancel")]
+    assert not show(here.cluster, job.name).progress.runner, "the runner has let go"
 
 
 @pytest.mark.parametrize("picked", [False, True])

@@ -10,9 +10,11 @@ import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.delay_levels.wire.jobs.job_records import JobSpec
-from reconsume.operations.jobs import runner
+from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
+from reconsume.operations.jobs import run, runner
 from reconsume.operations.jobs.records import Job, JobsView
+from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.runner import JobRunner
 
 JOB = Job("j", JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9)}))
@@ -78,3 +80,19 @@ def test_a_thread_that_cannot_be_started_is_logged_once(
 def test_a_single_pass_raises_an_unexpected_error(jobs: JobRunner) -> None:
     with pytest.raises(OSError, match="too many open files"):
         jobs.run(threading.Event(), once=True)
+
+
+def test_a_job_is_paused_without_the_right_to_the_transactional_id(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise KafkaRefused("no right to use the transactional id")
+
+    written: list[JobEvent] = []
+    monkeypatch.setattr(_View, "failures", 0)
+    monkeypatch.setattr(JobRun, "_claim", refuse)
+    monkeypatch.setattr(JobRun, "_release", lambda _self: None)
+    monkeypatch.setattr(run, "add_wish", refuse)
+    monkeypatch.setattr(run, "write_wish", lambda _cluster, _job, event: written.append(event))
+    jobs._run_one(JOB.name, threading.Event(), lambda _outcomes: None)
+    assert [(one.wish, one.why) for one in written] == [("pause", "no right to use the transactional id")]
