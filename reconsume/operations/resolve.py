@@ -72,10 +72,14 @@ def _change(
             f"{len(places)} dead letters are named; name between 1 and {MOST:,}, or use `reconsume dlq resolve --all`"
         )
     topic, done = states_topic(cluster), list[Changed]()
+    # A job of the group may fence this writer repeatedly: it reads only new states again.
+    letters, states = read_these(cluster, group, places), StatesReader(cluster, to_the_last=True)
+    for one in letters:
+        states.of(one.key_of_state)
 
     def records() -> list[NewRecord]:
-        states = StatesReader(cluster, to_the_last=True)
-        found = [(one, state_name(states.of(one.key_of_state))) for one in read_these(cluster, group, places)]
+        states.catch_up()
+        found = [(one, state_name(states.of(one.key_of_state))) for one in letters]
         done[:] = [Changed(one, before, before == wanted) for one, before in found]
         return [state_record(topic, one.record.key_of_state, state) for one in done if one.is_changed]
 

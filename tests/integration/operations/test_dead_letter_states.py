@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -16,8 +15,8 @@ from reconsume.cli.commands.dlq import list_letters, reopen_letters, resend_lett
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import decode_state
-from reconsume.operations import resolve as resolve_module
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, read_one, read_page, read_these
+from reconsume.operations.dead_letter_states import StatesReader
+from reconsume.operations.dead_letters import Filter, read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import reopen, resolve
 from tests.integration.installation import Installation, installation
@@ -154,12 +153,14 @@ def test_of_two_people_who_resolve_at_once_the_first_ones_reason_stays(
 ) -> None:
     group = with_dead_letters(here, 2)
 
-    def meanwhile(*asked: Any) -> list[DeadLetterRecord]:
-        monkeypatch.setattr(resolve_module, "read_these", read_these)
-        resolve(here.cluster, group, [FIRST], by="bob", why="sent by hand")
-        return read_these(*asked)
+    catch_up = StatesReader.catch_up
 
-    monkeypatch.setattr(resolve_module, "read_these", meanwhile)
+    def meanwhile(states: StatesReader) -> None:
+        monkeypatch.setattr(StatesReader, "catch_up", catch_up)
+        states.catch_up()
+        resolve(here.cluster, group, [FIRST], by="bob", why="sent by hand")
+
+    monkeypatch.setattr(StatesReader, "catch_up", meanwhile)
     done = resolve(here.cluster, group, [FIRST, SECOND], by="alice", why="too old")
     assert [(one.before, one.is_changed) for one in done] == [("RESOLVED", False), ("OPEN", True)]
     found = [one.state for one in read_page(here.cluster, group).records]
