@@ -19,7 +19,7 @@ from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.snapshot import Snapshot
 from reconsume.console.web.faults import Refusal
-from reconsume.console.web.guard import caller_of, require
+from reconsume.console.web.guard import caller_of, require, require_for_job
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.operations.jobs.selection import JobDraft
@@ -66,13 +66,13 @@ def add_job_routes(
     @api.post("/jobs/plan")
     def job_plan(request: Request, asked: AskedJob) -> ShownPlan:
         """The plan of a job (a dry run): counts by cause, hour and origin topic; changes nothing."""
-        require(request, ConsoleRole.OPERATOR, asked.group)
+        require_for_job(request, asked.group, asked.target)
         return ShownPlan.model_validate(cluster.plan_job(draft(request, asked)))
 
     @api.post("/jobs", status_code=201)
     def job_create(request: Request, asked: AskedJob) -> ShownJob:
         """Create a job; a console or `reconsume jobs run` runs it."""
-        caller = require(request, ConsoleRole.OPERATOR, asked.group)
+        caller = require_for_job(request, asked.group, asked.target)
         return shown_job(changes.create_job(caller.name, draft(request, asked), asked.why), cluster.now_ms())
 
     @api.get("/jobs/{name}")

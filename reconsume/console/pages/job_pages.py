@@ -19,7 +19,7 @@ from reconsume.console.pages.forms import Form, FormReader, last
 from reconsume.console.pages.rows import group_of, hides_values, row_of
 from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import ConsoleRole
-from reconsume.console.web.guard import caller_of, require
+from reconsume.console.web.guard import caller_of, require, require_for_job
 from reconsume.console.web.rendering import Links, Renderer
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.resend import SEND
@@ -138,9 +138,9 @@ class JobPages:
         return await run_in_threadpool(self._create, request, form)
 
     def _create(self, request: Request, form: Form) -> Response:
-        group = group_of(request)
-        caller = require(request, ConsoleRole.OPERATOR, group)
-        rate, target = _number("rate", last(form, "rate")), last(form, "target") or "retry"
+        group, target = group_of(request), last(form, "target") or "retry"
+        caller = require_for_job(request, group, target)
+        rate = _number("rate", last(form, "rate"))
         if "place" in form:
             hide = hides_values(self._settings, caller, group)
             draft, _ = self._chosen(group, form, "place", hide=hide, rate=rate, target=target)

@@ -192,3 +192,17 @@ def require(request: Request, role: ConsoleRole, group: str | None = None) -> Co
             f"{caller.name} needs the role {role.name.lower()} for {where}: see the setting console.access",
         )
     return caller
+
+
+def require_for_job(request: Request, group: str, target: str) -> ConsoleCaller:
+    """Return the caller, if they may create such a job; all groups read an origin topic.
+
+    Args:
+        request: the request.
+        group: the group of the dead letters.
+        target: `retry` or `origin`.
+
+    Raises:
+        Refusal: the caller is not an operator of the group; for `origin`, of all groups.
+    """
+    return require(request, ConsoleRole.OPERATOR, None if target == "origin" else group)

@@ -168,6 +168,8 @@ def test_sign_in_and_roles_are_those_of_the_pages(tmp_path: Path) -> None:
         assert olga.get("/api/v1/quarantine").status == 403, "it is of all groups"
         assert send(olga, "/api/v1/quarantine/release", body).status == 403
         assert send(olga, "/api/v1/jobs", job, sec_fetch_site="cross-site").status == 403
+        for path in ("/api/v1/jobs/plan", "/api/v1/jobs"):
+            assert send(olga, path, job | {"target": "origin"}).status == 403, "all groups read it"
         form = {"content-type": "text/plain"}
         assert olga.ask("POST", "/api/v1/jobs", json.dumps(job).encode(), form).status == 400
         assert cluster.jobs == {}

@@ -142,3 +142,25 @@ def test_the_quarantine_is_released_by_admins_alone(tmp_path: Path) -> None:
         made = vera.send(vera.get("/groups/departures/job?kind=resolve").seen.form("/jobs"), ("why", "known"))
         assert cluster.jobs[made.headers["location"].rpartition("/")[2]].spec.by == "vera"
         assert vera.get("/groups/billing/job?kind=resend").status == 403
+
+
+def test_only_an_operator_of_all_groups_resends_to_the_origin_topic(tmp_path: Path) -> None:
+    """All groups read it."""
+    cluster = FakeCluster(letters={"departures": [letter(1)]})
+    file = tmp_path / "tokens"
+    file.write_text(f"vera {VIEWER}\nolga {OPERATOR}\n")
+    access = [
+        {"role": "operator", "people": ["vera"], "groups": ["depart*"]},
+        {"role": "operator", "people": ["olga"]},
+    ]
+    path, to_origin = "/groups/departures/job?kind=resend", ("target", "origin")
+    with running_over(cluster, tokens_file=file, access=access) as nobody:
+        vera, olga = (Browser(nobody.address, headers=basic("x", one)) for one in (VIEWER, OPERATOR))
+        pages = [one.get(path) for one in (vera, olga)]
+        assert ['value="origin"' in one.text for one in pages] == [False, True]
+        refused = vera.send(pages[0].seen.form("/jobs"), to_origin)
+        assert (refused.status, cluster.jobs) == (403, {})
+        assert "vera needs the role operator for all groups" in refused.seen.words
+        assert vera.send(pages[0].seen.form("/jobs"), ("target", "retry")).status == 303
+        assert olga.send(pages[1].seen.form("/jobs"), to_origin).status == 303
+    assert [(one.spec.by, one.spec.target) for one in cluster.jobs.values()] == [("vera", "retry"), ("olga", "origin")]
