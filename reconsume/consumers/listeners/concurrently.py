@@ -157,7 +157,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.succeed(chunk)
             return
         if one_by_one:
-            logger.info("one of %r is not worth a retry: delivering each alone", chunk)
+            logger.info("one message of %r may have failed the others: delivering each alone", chunk)
         if not queue.take(chunk):
             return
         if succeeded:

@@ -240,7 +240,7 @@ class OrderlyService(ListenerService[Lane]):
         if not one_by_one:
             self._send_back(lane, batch, level, cause, self.max_reconsume_times)
             return
-        logger.info("one of %r is not worth a retry: delivering each alone", batch)
+        logger.info("one message of %r may have failed the others: delivering each alone", batch)
         with self._changed:
             lane.one_by_one_to = batch[-1].offset
             self._put_back(lane, batch, 0)

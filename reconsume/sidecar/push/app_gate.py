@@ -129,9 +129,13 @@ class AppGate:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def cut_off(self, message_id: str, entry: Entry) -> bool:
+    def cut_off(self, message_id: str, *, alone: bool) -> bool:
         """Note that the app ended without an answer to this message; return whether this is a failed attempt."""
-        return self._cut_offs.cut_off(message_id, alone=entry.alone)
+        return self._cut_offs.cut_off(message_id, alone=alone)
+
+    def goes_alone(self, message_id: str) -> bool:
+        """Return whether this message must be the app's only one."""
+        return self._cut_offs.goes_alone(message_id)
 
     def answered(self, message_id: str | None = None) -> None:
         """Note that the app has answered this message, or its own probe."""
@@ -220,7 +224,7 @@ class CutOffs:
 
         Args:
             message_id: the same over all retries.
-            alone: whether the app had no other request meanwhile.
+            alone: whether the app had no other message meanwhile.
         """
         seen = self._seen.pop(message_id, None) or _Seen(answers=self._answers)
         self._seen[message_id] = seen

@@ -27,6 +27,7 @@ from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
 from reconsume.consumers.listeners.listener_pool import cut_off
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
+from reconsume.delay_levels.wire.send_back_copy import Cause
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers import AppAnswer, Meaning, NoAnswer, PushVerdict, Row, judge, was_cut_off
@@ -200,10 +201,12 @@ class PushDelivery:
 
         Raises:
             NotNow: the app was unreachable.
+            SendBack: one message of a batch may crash the app: deliver each alone.
         """
         reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"
         away = self._gate.is_away(reason, probe=entry.probe)
-        if was_cut_off(answer) and self._gate.cut_off(messages[0].msg_id, entry):
+        first, is_batch = messages[0].msg_id, len(messages) > 1
+        if was_cut_off(answer) and self._gate.cut_off(first, alone=entry.alone and not is_batch):
             logger.warning(
                 "group %s: the app crashes on one message and answers others; sending that message back: %s/%d/%d",
                 *(self._settings.group, *messages[0].kafka[:3]),
@@ -211,7 +214,11 @@ class PushDelivery:
             reason = f"the app crashed repeatedly when it had only this message, and answered others: {reason}"
             return self._judge(NoAnswer(reason, repeated=True), size=len(messages), now_ms=now_ms())
         self._outcomes[Meaning.HOLD].inc()
-        raise self._quiescing() if self._life.is_quiescing else away
+        if self._life.is_quiescing:
+            raise self._quiescing()
+        if is_batch and self._gate.goes_alone(first):
+            raise SendBack(Cause(reason), one_by_one=True)
+        raise away
 
     def _quiescing(self, acknowledged: int = 0) -> NotNow:
         return NotNow(self._clock() + _NEVER_MS, acknowledged)

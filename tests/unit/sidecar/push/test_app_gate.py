@@ -23,7 +23,7 @@ async def until_idle() -> None:
 def cut_off(gate: AppGate, message_id: str, entry: Entry) -> bool:
     """A delivery that entered is cut off, and leaves."""
     gate.is_away("cut off", probe=entry.probe)
-    found = gate.cut_off(message_id, entry)
+    found = gate.cut_off(message_id, alone=entry.alone)
     gate.leave(entry)
     return found
 

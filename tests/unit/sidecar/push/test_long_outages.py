@@ -1,7 +1,9 @@
-"""An app that is down for ten minutes, on a Kafka in memory whose clock is set by hand."""
+"""An app that is down for ten minutes, or that one message ends, on a Kafka in memory whose clock is set by hand."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -15,8 +17,14 @@ from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.delivery import PushDelivery
 from reconsume.sidecar.push.http_client import AppClient
-from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests, ReconsumeHeaders
-from reconsume.sidecar.push.settings import Order, PushSettings
+from reconsume.sidecar.push.requests.requests import (
+    AppRequest,
+    NativeRequests,
+    ReconsumeHeaders,
+    Requests,
+    requests_of,
+)
+from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 from reconsume.testing import InMemoryKafka
 
 MESSAGES = 50
@@ -42,6 +50,46 @@ class App(AppClient):
         """Nothing to close."""
 
 
+class FragileApp(AppClient):
+    """Takes batches, and ends without an answer when the message `poison` is in one."""
+
+    def __init__(self) -> None:
+        self.answered = Counter[str]()
+        self.ended_with: list[list[str]] = []
+
+    async def send(self, _method: str, request: AppRequest, _seconds: float) -> AppAnswer | NoAnswer:
+        bodies = [event["data"] for event in json.loads(request.body)]
+        if "poison" in bodies:
+            self.ended_with.append(bodies)
+            return NoAnswer("cut off", cut_off=True)
+        self.answered.update(bodies)
+        return AppAnswer(200)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def start(kafka: InMemoryKafka, settings: PushSettings, app: AppClient, requests: Requests, most: int) -> None:
+    """Start the consumer of a subscription that sends a message back at most this often."""
+    delivery = PushDelivery(
+        *(settings, app, requests, Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),
+        *(PushMetrics(CollectorRegistry()), clock_of({"bootstrap.servers": kafka.bootstrap_servers})),
+    )
+    consumer = PushConsumer(
+        settings.group,
+        bootstrap_servers=kafka.bootstrap_servers,
+        max_reconsume_times=most,
+        consume_message_batch_max_size=settings.consume_message_batch_max_size,
+    )
+    for topic, tags in settings.topics.items():
+        consumer.subscribe(topic, tags)
+    if settings.order is Order.NONE:
+        consumer.register_message_listener(delivery)
+    else:
+        consumer.register_message_listener(delivery, orderly=True, per_key=settings.order is Order.KEY)
+    consumer.start()
+
+
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("down", [NoAnswer("refused"), AppAnswer(503)], ids=["refused", "a proxy's 503"])
 def test_an_app_that_is_down_for_ten_minutes_costs_its_messages_no_attempt(
@@ -51,17 +99,7 @@ def test_an_app_that_is_down_for_ten_minutes_costs_its_messages_no_attempt(
     settings = PushSettings(group="departures", topics={"flights": "*"}, order=order)
     requests = NativeRequests(ReconsumeHeaders("departures", lambda: 16, 30_000), lambda topic: f"/events/{topic}")
     with InMemoryKafka() as kafka:
-        delivery = PushDelivery(
-            *(settings, app, requests, Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),
-            *(PushMetrics(CollectorRegistry()), clock_of({"bootstrap.servers": kafka.bootstrap_servers})),
-        )
-        consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, max_reconsume_times=0)
-        consumer.subscribe("flights")
-        if order is Order.NONE:
-            consumer.register_message_listener(delivery)
-        else:
-            consumer.register_message_listener(delivery, orderly=True, per_key=order is Order.KEY)
-        consumer.start()
+        start(kafka, settings, app, requests, most=0)
         for number in range(MESSAGES):
             kafka.produce("flights", str(number), key=str(number % 7))
 
@@ -77,3 +115,27 @@ def test_an_app_that_is_down_for_ten_minutes_costs_its_messages_no_attempt(
         assert not kafka.waiting()
         assert not kafka.retries("departures")
         assert not kafka.dead_letters("departures")
+
+
+@pytest.mark.parametrize("order", [Order.NONE, Order.KEY])
+def test_a_message_that_ends_the_app_takes_no_other_of_its_batch_to_the_dead_letters(order: Order) -> None:
+    app, size = FragileApp(), 4
+    settings = PushSettings(
+        group="departures",
+        topics={"flights": "*", "gates": "*"},
+        profile=Profile.ROCKETMQ_BATCH,
+        consume_message_batch_max_size=size,
+        order=order,
+    )
+    with InMemoryKafka() as kafka:
+        start(kafka, settings, app, requests_of(settings, lambda: 2, {}), most=2)
+        for body in ("a", "b", "poison", "c"):
+            kafka.produce("flights", body, key="one key")
+        for number in range(100):
+            kafka.produce("gates", f"other {number}")
+            kafka.advance(timedelta(seconds=10))
+
+        assert [one.value for one in kafka.dead_letters("departures")] == [b"poison"]
+        assert {body: app.answered[body] for body in ("a", "b", "c")} == dict.fromkeys("abc", 1)
+        assert app.ended_with[:2] == [["a", "b", "poison", "c"]] * 2
+        assert all(bodies == ["poison"] for bodies in app.ended_with[2:])
