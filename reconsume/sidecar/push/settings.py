@@ -169,6 +169,11 @@ class PushSettings(BaseModel):
             raise ValueError("topics: name at least one; only a dapr app names its topics itself")
         if self.consume_message_batch_max_size > 1 and self.profile is not Profile.ROCKETMQ_BATCH:
             raise ValueError("consume_message_batch_max_size is for profile rocketmq-batch")
+        if self.consume_message_batch_max_size > 1 and "{topic" in self.route_template:
+            raise ValueError(
+                f"route {self.route!r} must not contain {{topic}}: a batch of retries may hold several topics; use a "
+                "fixed route (each event has its topic in reconsumetopic), or consume_message_batch_max_size = 1"
+            )
         if self.message_model is MessageModel.BROADCASTING and self.exactly_once:
             raise ValueError("exactly_once is for message_model CLUSTERING: a broadcast message is never sent back")
         if self.message_model is MessageModel.BROADCASTING and self.dead_letter_on:

@@ -56,6 +56,10 @@ def test_the_defaults() -> None:
         ({"route": "/{key}"}, "{topic}"),
         ({"route": "/{"}, "{topic}"),
         ({"consume_message_batch_max_size": 2}, "rocketmq-batch"),
+        (
+            {"profile": "rocketmq-batch", "consume_message_batch_max_size": 2, "route": "/consume/{topic}"},
+            "'/consume/{topic}' must not contain {topic}",
+        ),
         ({"message_model": "BROADCASTING", "exactly_once": True}, "is never sent back"),
         ({"offset_store": "/var/lib/reconsume"}, "is for message_model BROADCASTING"),
         ({"dead_letter_on": ["ValueError"], "message_model": "BROADCASTING"}, "dead_letter_on is for message_model"),
@@ -89,6 +93,8 @@ def test_a_group_has_one_subscription() -> None:
         {"url": "https://app.example", "allow_remote_app": True},
         {"topics": [], "profile": "dapr"},
         {"topics": {"flights": "TagA || TagB"}},
+        {"profile": "rocketmq-batch", "consume_message_batch_max_size": 2, "route": "/consume"},
+        {"profile": "rocketmq-batch", "route": "/consume/{topic}"},
     ],
 )
 def test_what_can_be(more: dict[str, Any]) -> None:
