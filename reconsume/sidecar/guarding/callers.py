@@ -26,10 +26,16 @@ class Caller:
     groups: Sequence[str] | None = None
     topics: Sequence[str] | None = None
 
-    def require_group(self, group: str) -> None:
-        """Raise `Problem` 403 if the token does not allow the group."""
-        if not _opens(self.groups, group):
+    def require_group(self, group: str) -> str:
+        """Return the entry of `groups` that allows the group, the group itself without entries.
+
+        Raises:
+            Problem: 403, the token does not allow the group.
+        """
+        entry = _opens(self.groups, group)
+        if entry is None:
             raise self._refusal("group", group, self.groups)
+        return entry
 
     def require_topic(self, topic: str, own_prefix: str) -> None:
         """Raise `Problem` 403 if the token does not allow the topic.
@@ -38,7 +44,7 @@ class Caller:
             topic: the Kafka topic.
             own_prefix: the prefix of reconsume's own topics, which hold records of all groups.
         """
-        if self.topics is not None and (topic.startswith(own_prefix) or not _opens(self.topics, topic)):
+        if self.topics is not None and (topic.startswith(own_prefix) or _opens(self.topics, topic) is None):
             raise self._refusal("topic", topic, self.topics)
 
     def _refusal(self, kind: str, name: str, opened: Sequence[str] | None) -> Problem:
@@ -81,7 +87,7 @@ def unauthorized() -> Problem:
     )
 
 
-def _opens(patterns: Sequence[str] | None, name: str) -> bool:
-    return patterns is None or any(
-        name.startswith(one.removesuffix("*")) if one.endswith("*") else name == one for one in patterns
-    )
+def _opens(patterns: Sequence[str] | None, name: str) -> str | None:
+    if patterns is None:
+        return name
+    return next((one for one in patterns if name == one or (one.endswith("*") and name.startswith(one[:-1]))), None)

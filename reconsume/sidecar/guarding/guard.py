@@ -10,11 +10,12 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reconsume.bridge.process.clock import Clock
-from reconsume.sidecar.guarding.callers import Callers, unauthorized
+from reconsume.sidecar.guarding.callers import Caller, Callers, unauthorized
 from reconsume.sidecar.guarding.shares import BODY_TIMES, Held, Shares, group_owner, no_room
 from reconsume.sidecar.metrics import SidecarMetrics
 from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 
+_GROUPS: Final = "/v1/groups/"
 _SLASH: Final = "\ud800"
 """Stands in a path for a slash that was `%2F` in the request; half of a surrogate pair, which no request can have."""
 
@@ -103,7 +104,7 @@ class ApiGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         scope = marking_slashes(scope)
-        begun, held, status = time.monotonic(), Held(self._memory, _owner(scope)), 500
+        begun, status = time.monotonic(), 500
 
         async def counted(message: Message) -> None:
             nonlocal status
@@ -112,16 +113,22 @@ class ApiGuard:
 
         try:
             declared = self._let_in(scope)
-            await self._app(scope, await self._limited(scope, receive, held, declared), counted)
+            await self._serve(scope, receive, counted, declared)
         except _Refused as refused:
             response = problem_response(refused.problem)
             response.headers["connection"] = "close"  # the rest of the body is not read
             await response(scope, receive, counted)
         finally:
-            held.give_back()
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.requests.labels(route, str(status)).inc()
             self._metrics.seconds.labels(route).observe(time.monotonic() - begun)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, declared: int) -> None:
+        held = Held(self._memory, _owner(scope))
+        try:
+            await self._app(scope, await self._limited(receive, held, declared), send)
+        finally:
+            held.give_back()
 
     def _let_in(self, scope: Scope) -> int:
         """Find the caller; return the declared size of the body."""
@@ -144,14 +151,14 @@ class ApiGuard:
         self._check_size(declared)
         return declared
 
-    async def _limited(self, scope: Scope, receive: Receive, held: Held, declared: int) -> Receive:
+    async def _limited(self, receive: Receive, held: Held, declared: int) -> Receive:
         """Return a receiver that limits the body's size and its share of memory."""
         if not held.take(BODY_TIMES * declared):
             # If a connection is closed while they send, clients read no answer. So the rest of the body is read and
             # dropped.
             while (await receive()).get("more_body", False):
                 """It is not kept."""
-            raise _Refused(no_room(_owner(scope)))
+            raise _Refused(no_room(held.owner))
         read = 0
 
         async def limited() -> Message:
@@ -161,7 +168,7 @@ class ApiGuard:
             read += count
             self._check_size(read)
             if read > declared and not held.take(BODY_TIMES * count):
-                raise _Refused(no_room(_owner(scope)))
+                raise _Refused(no_room(held.owner))
             return message
 
         return limited
@@ -189,10 +196,22 @@ def _check_path(raw: bytes) -> None:
 
 
 def _owner(scope: Scope) -> str:
-    """Return the owner of a request's memory: the group in its path, or "all messages"."""
+    """Return the owner of a request's memory: the group in its path, or the caller's messages.
+
+    Groups that one pattern allows are one owner: a caller may make up any number of them.
+
+    Raises:
+        _Refused: the caller's token does not allow the group.
+    """
+    caller: Caller = scope["caller"]
     path = str(scope["path"])
-    group = path.removeprefix("/v1/groups/").removesuffix("/send-back")
-    return path if group == path else group_owner(with_slashes(group))
+    below = path.removeprefix(_GROUPS)
+    if below == path:
+        return f"the messages of {caller.name}"
+    try:
+        return group_owner(caller.require_group(with_slashes(below.partition("/")[0])))
+    except Problem as problem:
+        raise _Refused(problem) from None
 
 
 def problem_response(problem: Problem) -> JSONResponse:

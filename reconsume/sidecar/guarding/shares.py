@@ -106,23 +106,23 @@ class Held:
 
     def __init__(self, shares: Shares, owner: str) -> None:
         self._shares = shares
-        self._owner = owner
+        self.owner: Final = owner
         self._count = 0
 
     def take(self, count: int) -> bool:
         """Take more; False if the owner may not have that many."""
-        if not self._shares.take(self._owner, count):
+        if not self._shares.take(self.owner, count):
             return False
         self._count += count
         return True
 
     async def wait(self, count: int) -> None:
         """Take more as soon as the owner may have them."""
-        self._count += await self._shares.wait(self._owner, count)
+        self._count += await self._shares.wait(self.owner, count)
 
     def pass_on(self) -> Held:
         """Move the units to a new object, whose holder returns them; this one is empty afterwards."""
-        passed = Held(self._shares, self._owner)
+        passed = Held(self._shares, self.owner)
         passed._count, self._count = self._count, 0
         return passed
 
@@ -130,7 +130,7 @@ class Held:
         """Return all units."""
         count, self._count = self._count, 0
         if count:
-            self._shares.give_back(self._owner, count)
+            self._shares.give_back(self.owner, count)
 
 
 class Threads:

@@ -134,7 +134,7 @@ def test_one_group_leaves_memory_for_others() -> None:
 
 def test_a_token_tells_who_calls_and_a_wrong_one_reaches_nothing() -> None:
     async def run() -> tuple[list[Caller], list[int | None]]:
-        app, shop = App(), Caller("shop", ["a"], ["b"])
+        app, shop = App(), Caller("shop", ["departures"], ["b"])
         app.may_answer.set()
         guard = guarded(app, Shares(1_000_000), Callers({"0123456789abcdef": shop}))
         asked = [Asked([b"{}"], declared=True, token=token) for token in ("0123456789abcdef", "0123456789abcdeX", "")]
@@ -156,3 +156,34 @@ def test_a_path_that_is_not_utf8_is_refused_and_makes_no_two_groups_one(name: by
     assert (asked.status, asked.told["type"]) == (422, "urn:reconsume:problem:illegal-name")
     assert "is not UTF-8; encode names in UTF-8" in asked.told["detail"]
     assert app.callers == []
+
+
+def test_a_group_that_the_token_does_not_open_is_refused_before_its_body_takes_memory() -> None:
+    async def run() -> tuple[Asked, int]:
+        memory, callers = Shares(1_000_000), Callers({"0123456789abcdef": Caller("shop", ["carts"])})
+        asked = Asked([b"x" * BODY], declared=True, path="/v1/groups/made-up/send-back", token="0123456789abcdef")
+        await guarded(App(), memory, callers)(asked.scope, asked.receive, asked.send)
+        return asked, memory.free
+
+    asked, free = asyncio.run(asyncio.wait_for(run(), 60))
+    assert (asked.status, asked.told["type"]) == (403, "urn:reconsume:problem:token-not-allowed")
+    assert (len(asked.left), free) == (1, 1_000_000)
+
+
+@pytest.mark.parametrize("path", ["/v1/groups/shop-{}/send-back", "/v1/groups/shop-{}/send-back/", "/v1/messages"])
+def test_groups_that_a_caller_makes_up_do_not_shut_out_another_caller(path: str) -> None:
+    async def run() -> int | None:
+        app, memory = App(), Shares(16 * BODY_TIMES * BODY)
+        callers = {"0123456789abcdef": Caller("shop", ["shop-*"]), "f" * 16: Caller("air", ["departures"])}
+        guard = guarded(app, memory, Callers(callers))
+        many = [Asked([b"x" * BODY], declared=True, path=path.format(n), token="0123456789abcdef") for n in range(50)]
+        tasks = [asyncio.ensure_future(guard(one.scope, one.receive, one.send)) for one in many]
+        await until_all_wait()
+        other = Asked([b"x" * BODY], declared=True, path=path.replace("shop-{}", "departures"), token="f" * 16)
+        tasks.append(asyncio.ensure_future(guard(other.scope, other.receive, other.send)))
+        await until_all_wait()
+        app.may_answer.set()
+        await asyncio.gather(*tasks)
+        return other.status
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == 200
