@@ -28,6 +28,8 @@ BODY_LIMIT: Final = 1024 * 1024
 _COMPRESSED: Final = frozenset({"gzip", "x-gzip", "deflate"})
 _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 _HEAD_LIMIT: Final = 64 * 1024
+_ANSWER_LIMIT: Final = 8 * BODY_LIMIT
+"""The maximum of an answer with its trailers and the sizes of its chunks: a chunk of one byte takes six."""
 _FIRST_FINAL: Final = 200
 
 
@@ -164,7 +166,7 @@ class Http1Connection(asyncio.Protocol):
         self._parser = HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._body = bytearray()
-        self._head_bytes = 0
+        self._received = 0
         self._head_is_complete = False
         if self._transport.is_closing():
             raise ConnectionEnded("the app has closed the connection", asked=False)
@@ -190,8 +192,7 @@ class Http1Connection(asyncio.Protocol):
         if self._answer is None or self._answer.done():
             self.close()  # unsolicited data
             return
-        if not self._head_is_complete:
-            self._head_bytes += len(data)
+        self._received += len(data)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
@@ -199,8 +200,8 @@ class Http1Connection(asyncio.Protocol):
                 self._fail(f"no HTTP ({type(error).__name__})")
             self.close()
         else:
-            if self._head_bytes > _HEAD_LIMIT and not self._head_is_complete:
-                self._fail("the head of its answer is too large")
+            if self._received > (_ANSWER_LIMIT if self._head_is_complete else _HEAD_LIMIT):
+                self._fail("the head of its answer is too large")  # otherwise its status counts
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
@@ -213,13 +214,19 @@ class Http1Connection(asyncio.Protocol):
         else:
             self._fail("cut off" if exc is None else f"cut off ({type(exc).__name__})")
 
+    def on_message_begin(self) -> None:
+        """Called by httptools."""
+        if self._head_is_complete:  # a second answer to the same request
+            self.close()
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by httptools."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self._head_is_complete:  # trailers, and headers of a second answer, do not count
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Called by httptools."""
-        self._head_is_complete = self._parser.get_status_code() >= _FIRST_FINAL
+        self._head_is_complete = self._head_is_complete or self._parser.get_status_code() >= _FIRST_FINAL
 
     def on_body(self, body: bytes) -> None:
         """Called by httptools."""

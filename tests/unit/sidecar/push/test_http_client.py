@@ -195,6 +195,32 @@ def test_of_a_long_answer_only_the_beginning_is_read() -> None:
     assert not connection.reusable
 
 
+def test_headers_behind_the_body_change_no_answer_and_take_no_memory() -> None:
+    async def steps() -> AppAnswer:
+        connection, transport = connected()
+        asking = asyncio.ensure_future(connection.ask(b"", b""))
+        await asyncio.sleep(0)
+        connection.data_received(b"HTTP/1.1 422 No\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n")
+        sent = 0
+        while not transport.aborted and sent < 64:
+            trailers = [f"t-{sent}-{number}: {'x' * 1_000}\r\n" for number in range(1_000)]
+            connection.data_received("".join(trailers).encode())
+            sent += 1
+        assert transport.aborted
+        return await asking
+
+    answer = asyncio.run(steps())
+    assert (answer.status, answer.headers, answer.body) == (422, {"transfer-encoding": "chunked"}, b"ab")
+
+
+@pytest.mark.parametrize("more", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_second_answer_to_one_request_changes_nothing_and_is_the_last_of_its_connection(more: bytes) -> None:
+    [answer], connection = answered(OK + more + OK.replace(b"X-Tried", b"reconsume-delay-level"))
+    assert not isinstance(answer, str)
+    assert answer.headers == {"content-length": "2", "x-tried": "1"}
+    assert not connection.reusable
+
+
 def test_what_nobody_asked_for_ends_the_connection() -> None:
     async def steps() -> None:
         connection, transport = connected()
