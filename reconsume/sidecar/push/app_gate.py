@@ -15,6 +15,7 @@ logger = SafeLogger(__name__)
 
 _FIRST_PAUSE_MS: Final = 100
 _LONGEST_PAUSE_MS: Final = 5_000
+_FORGOTTEN_AFTER_MS: Final = 2 * _LONGEST_PAUSE_MS
 _RED_PAUSE_MS: Final = 500
 _YIELD_MS: Final = 500
 _SENT_ALONE_AFTER: Final = 2
@@ -43,19 +44,17 @@ class AppGate:
         1. While the app is down, one delivery at a time probes it; the pause between probes doubles, up to 5 s.
         2. Any answer of the app opens the gate.
         3. A message that was cut off repeatedly is delivered alone, see `CutOffs`.
+        4. An app that no delivery has probed for 10 s counts as reachable: all held messages have another owner now.
 
     Args:
         group: the group, for the log.
         clock: returns milliseconds.
-
-    Attributes:
-        down_since: since when the app is unreachable, by the clock; None if it is reachable.
     """
 
     def __init__(self, group: str, clock: Clock = monotonic_ms) -> None:
         self._group = group
         self._clock = clock
-        self.down_since: float | None = None
+        self._down_since: float | None = None
         self._pause_ms = _FIRST_PAUSE_MS
         self._next_probe = 0.0
         self._is_red = False
@@ -64,6 +63,12 @@ class AppGate:
         self._has_probe = False
         self._has_single = False
         self._changed = asyncio.Event()
+
+    @property
+    def down_since(self) -> float | None:
+        """Since when the app is unreachable, by the clock; None if it is reachable."""
+        is_probed = self._is_red or self._has_probe or self._clock() <= self._next_probe + _FORGOTTEN_AFTER_MS
+        return self._down_since if is_probed else None
 
     async def enter(self, message_id: str) -> Entry:
         """Wait for a running probe, or become the next one; the caller must call `leave` afterwards.
@@ -140,17 +145,17 @@ class AppGate:
     def answered(self, message_id: str | None = None) -> None:
         """Note that the app has answered this message, or its own probe."""
         self._cut_offs.answered(message_id)
-        if self.down_since is None or self._is_red:
+        if self._down_since is None or self._is_red:
             return
-        seconds = (self._clock() - self.down_since) / 1000
+        seconds = (self._clock() - self._down_since) / 1000
         logger.warning("group %s: the app answers again, after %.1f s", self._group, seconds)
-        self.down_since, self._pause_ms = None, _FIRST_PAUSE_MS
+        self._down_since, self._pause_ms = None, _FIRST_PAUSE_MS
 
     def is_away(self, reason: str, *, probe: bool) -> NotNow:
         """Note that the app could not be reached; return when the message is tried again."""
         now = self._clock()
         if self.down_since is None:
-            self.down_since, self._pause_ms = now, _FIRST_PAUSE_MS
+            self._down_since, self._pause_ms = now, _FIRST_PAUSE_MS
             logger.warning("group %s: the app does not answer, deliveries wait: %s", self._group, reason)
         elif probe:
             self._pause_ms = min(self._pause_ms * 2, _LONGEST_PAUSE_MS)
@@ -161,9 +166,9 @@ class AppGate:
 
     def turned_red(self, reason: str) -> None:
         """Note that the app's own probe fails; only that probe opens the gate again."""
-        self._is_red = True
         if self.down_since is None:
             self.is_away(reason, probe=False)
+        self._is_red = True
 
     def turned_green(self) -> None:
         """Note that the app's own probe succeeds."""
@@ -251,7 +256,7 @@ class MissingRoutes:
 
     def __init__(self, grace_ms: float) -> None:
         self._grace_ms = grace_ms
-        self._forgotten_after_ms = max(grace_ms, 2 * _LONGEST_PAUSE_MS)
+        self._forgotten_after_ms = max(grace_ms, _FORGOTTEN_AFTER_MS)
         self._asked: dict[str | _Place, tuple[float, float]] = {}
 
     def missing(self, route: str, message: _Place, now_ms: float) -> float | None:

@@ -90,7 +90,7 @@ class PushDelivery:
         self._outcomes = {meaning: metrics.deliveries.labels(settings.group, meaning.value) for meaning in Meaning}
         self._duration = metrics.seconds.labels(settings.group)
         self._in_flight = metrics.in_flight.labels(settings.group)
-        self._down_since = metrics.app_down_since.labels(settings.group)
+        metrics.app_down_since.labels(settings.group).set_function(self._down_since)
         self._warned: set[Row] = set()
 
     async def __call__(
@@ -139,11 +139,10 @@ class PushDelivery:
             return self._judged(answer, request, messages, entry)
         finally:
             self._gate.leave(entry)
-            self._tell_down()
 
-    def _tell_down(self) -> None:
+    def _down_since(self) -> float:
         since = self._gate.down_since
-        self._down_since.set(0 if since is None else (now_ms() - (self._clock() - since)) / 1000)
+        return 0 if since is None else (now_ms() - (self._clock() - since)) / 1000
 
     def is_alive(self, seconds: float) -> bool:
         """Return whether its event loop makes progress within `seconds`; for other threads."""
@@ -243,5 +242,4 @@ class PushDelivery:
                 self._gate.turned_green()
             elif failures >= _PROBE_FAILURES:
                 self._gate.turned_red(f"GET {route} failed {failures} times")
-            self._tell_down()
             await asyncio.sleep(_PROBE_EVERY_SECONDS)

@@ -142,6 +142,21 @@ def test_only_the_apps_own_probe_makes_a_red_app_green() -> None:
     gated(steps)
 
 
+def test_an_outage_that_no_delivery_probes_is_forgotten_and_the_next_one_begins_anew() -> None:
+    async def steps(gate: AppGate, clock: Clock) -> None:
+        gate.is_away("refused", probe=False)
+        clock.now = gate._next_probe + 10_000
+        probe = await gate.enter("good")
+        clock.now += 60_000
+        assert (probe.probe, gate.down_since) == (True, 0), "it is being probed"
+        gate.leave(probe)
+        assert gate.down_since is None
+        gate.turned_red("GET /healthz failed 3 times")
+        assert gate.down_since == clock.now
+
+    gated(steps)
+
+
 def test_a_message_that_was_cut_off_twice_goes_alone_and_the_others_wait() -> None:
     async def steps(gate: AppGate, clock: Clock) -> None:
         for _ in range(2):

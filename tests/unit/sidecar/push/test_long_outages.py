@@ -69,11 +69,14 @@ class FragileApp(AppClient):
         """Nothing to close."""
 
 
-def start(kafka: InMemoryKafka, settings: PushSettings, app: AppClient, requests: Requests, most: int) -> None:
-    """Start the consumer of a subscription that sends a message back at most this often."""
+def start(
+    kafka: InMemoryKafka, settings: PushSettings, app: AppClient, requests: Requests, most: int
+) -> CollectorRegistry:
+    """Start a consumer of a subscription that sends a message back at most this often; return its metrics."""
+    registry = CollectorRegistry()
     delivery = PushDelivery(
         *(settings, app, requests, Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),
-        *(PushMetrics(CollectorRegistry()), clock_of({"bootstrap.servers": kafka.bootstrap_servers})),
+        *(PushMetrics(registry), clock_of({"bootstrap.servers": kafka.bootstrap_servers})),
     )
     consumer = PushConsumer(
         settings.group,
@@ -88,6 +91,7 @@ def start(kafka: InMemoryKafka, settings: PushSettings, app: AppClient, requests
     else:
         consumer.register_message_listener(delivery, orderly=True, per_key=settings.order is Order.KEY)
     consumer.start()
+    return registry
 
 
 @pytest.mark.parametrize("order", Order)
@@ -139,3 +143,26 @@ def test_a_message_that_ends_the_app_takes_no_other_of_its_batch_to_the_dead_let
         assert {body: app.answered[body] for body in ("a", "b", "c")} == dict.fromkeys("abc", 1)
         assert app.ended_with[:2] == [["a", "b", "poison", "c"]] * 2
         assert all(bodies == ["poison"] for bodies in app.ended_with[2:])
+
+
+def test_an_outage_is_over_for_a_sidecar_whose_held_messages_have_another_owner() -> None:
+    settings = PushSettings(group="departures", topics={"flights": "*"})
+    requests = requests_of(settings, lambda: 16, {})
+    first, second = App(NoAnswer("refused")), App(NoAnswer("refused"))
+    with InMemoryKafka() as kafka:
+        kafka.create_topic("flights", 2)
+        metrics = start(kafka, settings, first, requests, most=16)
+        kafka.produce("flights", "held", partition=1)
+        kafka.advance(timedelta(seconds=20))
+        assert down_since(metrics)
+
+        second.down = None
+        start(kafka, settings, second, requests, most=16)
+        kafka.advance(timedelta(seconds=20))
+        assert [key for key, _ in second.got] == ["flights/1/0"]
+        assert not down_since(metrics)
+
+
+def down_since(metrics: CollectorRegistry) -> float | None:
+    name = "reconsume_push_app_down_since_timestamp_seconds"
+    return metrics.get_sample_value(name, {"group": "departures"})
