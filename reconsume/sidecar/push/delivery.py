@@ -42,7 +42,8 @@ logger = SafeLogger(__name__)
 _NEVER_MS: Final = 86_400_000.0
 """Longer than the life of a quiescing process."""
 _PROBE_EVERY_SECONDS: Final = 5.0
-_PROBE_SECONDS: Final = 0.5
+_PROBE_SECONDS: Final = 5.0
+"""Long enough for a TLS connection to another continent, and for an app that serves one request at a time."""
 _PROBE_FAILURES: Final = 3
 
 
