@@ -97,6 +97,7 @@ def make_api(backend: Backend, metrics: SidecarMetrics) -> FastAPI:
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         separate_input_output_schemas=True,
         responses={status: _problem_document(text) for status, text in _PROBLEMS.items()},
     )
