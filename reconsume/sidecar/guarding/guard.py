@@ -147,7 +147,7 @@ class ApiGuard:
                 )
             )
         length = headers.get(b"content-length", b"")
-        declared = int(length) if length.isdigit() else 0
+        declared = int(length[:20]) if length.isdigit() else 0  # int() refuses over 4,300 digits, even zeros
         self._check_size(declared)
         return declared
 

@@ -187,3 +187,13 @@ def test_groups_that_a_caller_makes_up_do_not_shut_out_another_caller(path: str)
         return other.status
 
     assert asyncio.run(asyncio.wait_for(run(), 60)) == 200
+
+
+@pytest.mark.parametrize(("length", "status"), [(b"0" * 5_000 + b"2", 200), (b"9" * 5_000, 413)])
+def test_a_declared_length_has_any_number_of_digits(length: bytes, status: int) -> None:
+    app = App()
+    app.may_answer.set()
+    asked = Asked([b"{}"], declared=False)
+    asked.scope["headers"].append((b"content-length", length))
+    asyncio.run(guarded(app, Shares(100_000))(asked.scope, asked.receive, asked.send))
+    assert asked.status == status
