@@ -186,9 +186,10 @@ class PushDelivery:
             verdict = self._held(answer, messages, entry)
         elif isinstance(answer, AppAnswer):
             self._gate.answered(messages[0].msg_id)
-        self._outcomes[verdict.meaning].inc()
         if verdict.meaning is not Meaning.ACK and self._life.is_quiescing:
+            self._outcomes[Meaning.HOLD].inc()
             raise self._quiescing(verdict.acknowledged)
+        self._outcomes[verdict.meaning].inc()
         if verdict.meaning is not Meaning.MISSING_ROUTE:
             self._missing.found(request.path, place)
         elif (again := self._missing.missing(request.path, place, now)) is not None:

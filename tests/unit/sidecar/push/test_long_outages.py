@@ -70,12 +70,17 @@ class FragileApp(AppClient):
 
 
 def start(
-    kafka: InMemoryKafka, settings: PushSettings, app: AppClient, requests: Requests, most: int
+    kafka: InMemoryKafka,
+    settings: PushSettings,
+    app: AppClient,
+    requests: Requests,
+    most: int,
+    life: Life | None = None,
 ) -> CollectorRegistry:
     """Start a consumer of a subscription that sends a message back at most this often; return its metrics."""
     registry = CollectorRegistry()
     delivery = PushDelivery(
-        *(settings, app, requests, Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),
+        *(settings, app, requests, life or Life(), lambda: DelayLevels.parse(DEFAULT_LEVEL_TABLE)),
         *(PushMetrics(registry), clock_of({"bootstrap.servers": kafka.bootstrap_servers})),
     )
     consumer = PushConsumer(
@@ -166,3 +171,24 @@ def test_an_outage_is_over_for_a_sidecar_whose_held_messages_have_another_owner(
 def down_since(metrics: CollectorRegistry) -> float | None:
     name = "reconsume_push_app_down_since_timestamp_seconds"
     return metrics.get_sample_value(name, {"group": "departures"})
+
+
+def test_an_answer_of_an_app_that_stops_with_its_sidecar_is_counted_as_held() -> None:
+    settings, life = PushSettings(group="departures", topics={"flights": "*"}), Life()
+
+    class Stopping(App):
+        async def send(self, method: str, request: AppRequest, seconds: float) -> AppAnswer | NoAnswer:
+            life.quiesce()
+            return await super().send(method, request, seconds)
+
+    with InMemoryKafka() as kafka:
+        metrics = start(kafka, settings, Stopping(AppAnswer(500)), requests_of(settings, lambda: 16, {}), 16, life)
+        kafka.produce("flights", "held")
+        kafka.advance(timedelta(seconds=20))
+        assert not kafka.waiting()
+    outcomes = {outcome: deliveries(metrics, outcome) for outcome in ("hold", "retry")}
+    assert outcomes == {"hold": 1, "retry": 0}
+
+
+def deliveries(metrics: CollectorRegistry, outcome: str) -> float | None:
+    return metrics.get_sample_value("reconsume_push_deliveries_total", {"group": "departures", "outcome": outcome})
