@@ -27,6 +27,7 @@ from reconsume.operations.quarantine.records import QuarantineCounter
 
 _SECONDS: Final = 10.0
 _NONE: Final = Count(0, exact=True)
+_UNKNOWN: Final = Count(0, exact=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,17 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The waiting records of each scheduled topic, and the retry and dead-letter topics of each group."""
+    """The waiting records of each scheduled topic, and the retry and dead-letter topics of each group.
+
+    Attributes:
+        leaderless: the partitions that are not counted, because they have no leader.
+    """
 
     at_ms: int
     waiting: list[LaneStatus]
     groups: list[GroupStatus]
     quarantined: Count
+    leaderless: Sequence[str] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -105,16 +111,19 @@ def collect_status(cluster: Cluster, quarantine: QuarantineCounter | None = None
             "no right to use the topics: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
-    left = _left(cluster, topics, scheduled, groups)
-    counts = _by_topic(count_records(cluster.base, left, client_id))
+    leaderless = cluster.admin.leaderless(topics)
+    unknown = dict.fromkeys(leaderless, _UNKNOWN)
+    left = _left(cluster, [where for where in all_partitions(topics) if where not in leaderless], scheduled, groups)
+    counts = _by_topic(count_records(cluster.base, left, client_id) | unknown)
     now_ms = int(cluster.clock())
     heads = _first_timestamps(cluster, {where: one for where, one in left.items() if where[0] in scheduled}, client_id)
-    overdue = _by_topic(count_records(cluster.base, _overdue(cluster, left, heads, now_ms), client_id))
+    overdue = _by_topic(count_records(cluster.base, _overdue(cluster, left, heads, now_ms), client_id) | unknown)
     return Status(
         int(cluster.clock()),
         [LaneStatus(topic, counts[topic], overdue[topic], _next_due_ms(names, topic, heads)) for topic in scheduled],
         [_of_group(names, group, counts) for group in groups],
-        (quarantine or QuarantineCounter()).look(cluster),
+        (quarantine or QuarantineCounter()).look(cluster) if names.quarantine not in dict(leaderless) else _UNKNOWN,
+        sorted(f"{topic}-{partition}" for topic, partition in leaderless),
     )
 
 
@@ -131,14 +140,14 @@ def _by_topic(counts: Mapping[Partition, Count]) -> defaultdict[str, Count]:
 
 
 def _left(
-    cluster: Cluster, topics: Mapping[str, int], scheduled: Sequence[str], groups: Sequence[str]
+    cluster: Cluster, existing: Sequence[Partition], scheduled: Sequence[str], groups: Sequence[str]
 ) -> dict[Partition, Span]:
-    """Return the unfinished rest of each partition."""
+    """Return the unfinished rest of each of these partitions that are counted."""
     admin, names = cluster.admin, cluster.names
-    delivering = [*scheduled, *filter(names.is_parked, topics)]
+    delivering = [*scheduled, *filter(names.is_parked, dict(existing))]
     consumers = dict.fromkeys(delivering, names.scheduler_group) | {names.retry(group): group for group in groups}
     wanted = {*consumers, *map(names.dead_letter, groups)}
-    partitions = [where for where in all_partitions(topics) if where[0] in wanted]
+    partitions = [where for where in existing if where[0] in wanted]
     ends, starts = admin.end_offsets(partitions), admin.end_offsets(partitions, earliest=True)
     # Empty partitions need no look-up of commits: a request for each group is the expensive part.
     of_consumer: defaultdict[str, list[Partition]] = defaultdict(list)

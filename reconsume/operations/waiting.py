@@ -97,7 +97,8 @@ def list_waiting(
     lanes = {one: count for one, count in cluster.admin.topics().items() if _is_lane(names, one)}
     if not lanes:
         raise TopicNotReady(f"topics {names.prefix}DELAY.* do not exist; create them: reconsume topics apply")
-    spans = unfinished(cluster, all_partitions(lanes))
+    lost = cluster.admin.leaderless(lanes)
+    spans = unfinished(cluster, set(all_partitions(lanes)) - lost)
     waiting = {where: span for where, span in spans.items() if span.start < span.end}
     share = MOST_LOOKED_AT // max(1, len(waiting))
     ranges = {where: (span.start, min(span.end, span.start + share)) for where, span in waiting.items()}
@@ -116,7 +117,7 @@ def list_waiting(
             ):
                 found.append(one)
     found.sort(key=lambda one: (one.due_ms is None, one.due_ms or one.stored_ms, str(one.place)))
-    is_whole = left_bytes >= 0 and all(ranges[where][1] == span.end for where, span in waiting.items())
+    is_whole = not lost and left_bytes >= 0 and all(ranges[where][1] == span.end for where, span in waiting.items())
     return WaitingList(found[:limit], looked_at, is_whole and len(found) <= limit)
 
 

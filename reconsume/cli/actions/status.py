@@ -58,6 +58,8 @@ def _print(status: Status, *, as_json: bool) -> None:
     rows = [(one.group, one.parked, one.retry_lag, one.dead_letters) for one in status.groups]
     print_table("groups", ("group", "paused and due", "retries not consumed", "dead letters kept"), rows)
     print_line(f"quarantined: {status.quarantined}")
+    if status.leaderless:
+        print_line(f"not counted, because no broker leads them: {', '.join(status.leaderless)}")
     if not status.is_exact:
         print_line("~: estimated by offsets, which also count transaction markers")
 

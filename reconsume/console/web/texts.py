@@ -65,6 +65,10 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         "死信索引正在建立，还剩 {left} 条记录。完成前不统计未处理的死信。",
     ),
     "index_trouble": ("The index cannot be brought up to date:", "索引无法更新："),
+    "leaderless": (
+        "Partitions without a leader, whose records are not counted: {number}. Start their brokers.",
+        "{number} 个分区没有 leader，其中的记录未统计。请启动相应的 Broker。",
+    ),
     "delay_topics": ("Delay topics", "延时主题"),
     "delay_topics_help": (
         (

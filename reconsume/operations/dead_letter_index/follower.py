@@ -103,7 +103,8 @@ class DeadLetterIndex:
         """Read new records; begin again if the index is damaged.
 
         Raises:
-            KafkaNotReachable: no answer; the next look continues.
+            KafkaNotReachable: no answer, or, after all others were read, partitions without a leader; the next look
+                continues.
             KafkaRefused: rights are missing.
         """
         if self.store.is_damaged:
@@ -115,8 +116,12 @@ class DeadLetterIndex:
         states = self._new(all_partitions({self._states: min(1, topics.get(self._states, 0))}))
         topics = admin.topics()
         groups = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
-        letters = self._new(all_partitions({topic: topics[topic] for topic in groups}))
+        lost = admin.leaderless(groups)
+        letters = self._new([one for one in all_partitions({at: topics[at] for at in groups}) if one not in lost])
         self._forget(letters, groups)
+        # This look reads states of letters that it cannot read, so they and all states are read again later.
+        known = self.store.progress()
+        self._read_to({where: Progress(known[where].topic_id, 0) for where in lost & known.keys()})
         if any(one.start == one.first < one.end for one in letters.values()):
             # If a topic is read again, its letters are open until their states are read again too.
             states = {
@@ -133,6 +138,12 @@ class DeadLetterIndex:
                     return
                 self._read_to({where: Progress(one.topic_id, one.end) for where, one in spans.items()})
         self.left, self.is_complete = 0, True
+        if lost:
+            # Without names, because the console shows it to people who may not see all groups.
+            raise KafkaNotReachable(
+                f"partitions of dead-letter topics without a leader, which are not read: {len(lost)}; start their "
+                "brokers, which `kafka-topics.sh --describe --unavailable-partitions` shows"
+            )
 
     def _read_to(self, ends: Mapping[Partition, Progress]) -> None:
         """Note the progress; without news the store stays unchanged, so that nobody counts anew."""

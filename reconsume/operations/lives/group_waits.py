@@ -44,7 +44,8 @@ def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
     """
     names = cluster.names
     topics = {topic: count for topic, count in cluster.admin.topics().items() if names.is_scheduled(topic)}
-    spans, ranges, left = unfinished(cluster, all_partitions(topics)), {}, _MOST
+    lost = cluster.admin.leaderless(topics)
+    spans, ranges, left = unfinished(cluster, set(all_partitions(topics)) - lost), {}, _MOST
     for where, span in spans.items():
         ranges[where] = span.start, min(span.end, span.start + max(left, 0))
         left -= span.end - span.start
@@ -58,5 +59,5 @@ def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
                 found[one.topic] += text_property(one.headers, REAL_TOPIC) in wanted
             except MalformedProperty:
                 continue
-        is_whole = left >= 0 and not reader.unread
+        is_whole = not lost and left >= 0 and not reader.unread
     return GroupWaits({topic: number for topic, number in found.items() if number}, read, is_whole)

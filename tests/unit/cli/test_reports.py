@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ def test_a_status_that_is_watched_outlives_an_outage(
     answers.append(away)
     with pytest.raises(KafkaNotReachable):
         status.watch_status(cluster, as_json=True)
+    answers.append(replace(STATUS, leaderless=["reconsume.DELAY.10s-0"]))
+    status.show_status(cluster, as_json=False)
+    assert "not counted, because no broker leads them: reconsume.DELAY.10s-0" in capsys.readouterr().out
 
 
 def test_the_demo_tells_its_figures(capsys: pytest.CaptureFixture[str]) -> None:

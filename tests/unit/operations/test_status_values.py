@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
+import pytest
+
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
 from reconsume.consumers import ConsumeConcurrentlyStatus, PushConsumer
+from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.operations.lives.group_waits import count_group_waits
 from reconsume.operations.status import GroupStatus, collect_status
+from reconsume.operations.waiting import list_waiting
 from reconsume.testing import InMemoryKafka
 
 
@@ -33,7 +40,7 @@ def test_what_waits_and_what_is_dead() -> None:
     assert status.groups == [GroupStatus("departures", Count(0, True), Count(1, True))]
     assert status.is_exact
     told = status.as_json()
-    assert list(told) == ["at_ms", "waiting", "groups", "quarantined", "quarantined_exact"]
+    assert list(told) == ["at_ms", "waiting", "groups", "quarantined", "quarantined_exact", "leaderless"]
     assert told["groups"] == [
         {
             "group": "departures",
@@ -62,3 +69,33 @@ def test_topics_that_only_look_like_ours_are_left_out() -> None:
             kafka.create_topic(f"reconsume.{name}")
         status = collect_status(Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers)))
     assert "my.group" not in str(status)
+
+
+def test_a_partition_without_a_leader_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with InMemoryKafka() as kafka:
+        for name in ("DLQ.arrivals", "RETRY.departures"):
+            kafka.create_topic(f"reconsume.{name}")
+        lost = {(f"reconsume.{name}", 0) for name in ("DLQ.arrivals", "DELAY.10s")}
+        offsets = KafkaAdmin.end_offsets
+
+        def end_offsets(self: KafkaAdmin, asked: Iterable[Partition], **more: bool) -> dict[Partition, int]:
+            if lost & set(asked := list(asked)):
+                raise KafkaNotReachable("no leader")
+            return offsets(self, asked, **more)
+
+        monkeypatch.setattr(KafkaAdmin, "end_offsets", end_offsets)
+        monkeypatch.setattr(KafkaAdmin, "leaderless", lambda _self, topics: {one for one in lost if one[0] in topics})
+        cluster = Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers))
+        status, waiting = collect_status(cluster), list_waiting(cluster)
+        group = count_group_waits(cluster, "departures")
+    none, unknown = Count(0, exact=True), Count(0, exact=False)
+    assert status.groups == [GroupStatus("arrivals", none, unknown), GroupStatus("departures", none, none)]
+    assert {one.topic: (one.waiting, one.overdue) for one in status.waiting if one.topic.endswith((".10s", ".1m"))} == {
+        "reconsume.DELAY.10s": (unknown, unknown),
+        "reconsume.DELAY.1m": (none, none),
+    }
+    assert status.leaderless == ["reconsume.DELAY.10s-0", "reconsume.DLQ.arrivals-0"]
+    assert not waiting.is_whole
+    assert not group.is_whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,16 @@ def test_the_overview_says_that_the_index_is_being_filled(browser: Browser, clus
     cluster.trouble = "IndexFull: raise <console.index_mib>"
     words = browser.get("/").seen.words
     assert "The index cannot be brought up to date: IndexFull: raise <console.index_mib>" in words
+
+
+def test_the_overview_says_that_partitions_have_no_leader(browser: Browser, cluster: FakeCluster) -> None:
+    fill(cluster)
+    cluster.trouble = "KafkaNotReachable: without a leader: 1"
+    cluster.report = replace(cluster.report, leaderless=["reconsume.DLQ.secret-0"])
+    page = browser.get("/")
+    assert "The index cannot be brought up to date: KafkaNotReachable: without a leader: 1" in page.seen.words
+    assert "Partitions without a leader, whose records are not counted: 1." in page.seen.words
+    assert "secret" not in page.text
 
 
 def test_a_group_shows_the_share_of_each_cause_and_since_when(browser: Browser, cluster: FakeCluster) -> None:

@@ -5,32 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.letters import Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from tests.unit.operations.dead_letter_index.test_store import TOPIC
 
 STATES = "reconsume.DEAD_LETTERS"
+OTHER = "reconsume.DLQ.arrivals"
 
 
 class _Admin:
-    """A Kafka with a dead-letter topic whose records were deleted."""
+    """A Kafka with dead-letter topics whose records were deleted."""
+
+    def __init__(self, *more: str) -> None:
+        self.lost: set[tuple[str, int]] = set()
+        self._topics = {TOPIC: 1, STATES: 1} | dict.fromkeys(more, 1)
 
     def topics(self) -> dict[str, int]:
-        return {TOPIC: 1, STATES: 1}
+        return self._topics
+
+    def leaderless(self, topics: Iterable[str]) -> set[tuple[str, int]]:
+        return {where for where in self.lost if where[0] in topics}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "id")
 
     def end_offsets(self, asked: Iterable[tuple[str, int]], **_: bool) -> dict[tuple[str, int], int]:
-        return dict.fromkeys(asked, 3)
+        ends = dict.fromkeys(asked, 3)
+        if self.lost & ends.keys():
+            raise KafkaNotReachable("no leader")
+        return ends
+
+
+def cluster_of(admin: _Admin) -> Any:
+    cluster = Cluster(Settings(bootstrap_servers="127.0.0.1:9"))
+    cluster.__dict__["admin"] = admin
+    return cluster
 
 
 def test_a_look_without_news_leaves_the_store_unchanged() -> None:
-    cluster: Any = Cluster(Settings(bootstrap_servers="127.0.0.1:9"))
-    cluster.__dict__["admin"] = _Admin()
+    cluster = cluster_of(_Admin())
     with DeadLetterStore() as store:
         index = DeadLetterIndex(cluster, store, CauseLabels())
         index.look()
@@ -38,3 +58,25 @@ def test_a_look_without_news_leaves_the_store_unchanged() -> None:
         changes = store.changes
         index.look()
         assert store.changes == changes
+
+
+def test_a_partition_without_a_leader_keeps_no_other_from_being_followed() -> None:
+    admin = _Admin(OTHER)
+    admin.lost = {(OTHER, 0)}
+    with DeadLetterStore() as store:
+        store.add((), {}, {(OTHER, 0): Progress("id", 2)})
+        index = DeadLetterIndex(cluster_of(admin), store, CauseLabels())
+        for _ in range(2):
+            with pytest.raises(KafkaNotReachable, match="without a leader, which are not read: 1;"):
+                index.look()
+            assert index.is_complete
+            # It is read again from its start, and so are all states: those of its unread letters were read meanwhile.
+            read = {(TOPIC, 0): 3, (STATES, 0): 3, (OTHER, 0): 0}
+            assert store.progress() == {where: Progress("id", following) for where, following in read.items()}
+        changes = store.changes
+        with pytest.raises(KafkaNotReachable):
+            index.look()
+        assert store.changes == changes
+        admin.lost = set()
+        index.look()
+        assert store.progress()[OTHER, 0].next == 3
