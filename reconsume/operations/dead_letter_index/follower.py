@@ -24,6 +24,8 @@ from reconsume.operations.dead_letters import record_of
 logger = SafeLogger(__name__)
 
 _EVERY_SECONDS: Final = 2.0
+_GAP_MS: Final = 12 * 3_600_000
+"""Kafka keeps removals of states for a day at least, so newer ones are all there."""
 _TOGETHER: Final = 2_000
 _TOGETHER_BYTES: Final = 32 * 1024 * 1024
 
@@ -47,8 +49,10 @@ class _Unread(NamedTuple):
 class DeadLetterIndex:
     """Reads dead letters and their states, each once, into a store.
 
-    Guarantees: states are read after all earlier dead letters, so each state finds its letter.
-    Test: tests/integration/operations/test_dead_letter_index.py.
+    Guarantees: states are read after all earlier dead letters, so each state finds its letter. An index that was not
+    followed for so long that Kafka may have forgotten reopenings begins again.
+    Tests: tests/integration/operations/test_dead_letter_index.py,
+    tests/unit/operations/dead_letter_index/test_follower.py.
 
     Args:
         cluster: the installation.
@@ -70,6 +74,7 @@ class DeadLetterIndex:
         self.store = store
         self.left: int | None = None
         self.is_complete = False
+        self._followed_ms = 0.0
 
     def run(self, stop: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
         """Look every two seconds until told to stop.
@@ -100,7 +105,7 @@ class DeadLetterIndex:
         return before != self.trouble
 
     def look(self, stop: threading.Event | None = None) -> None:
-        """Read new records; begin again if the index is damaged.
+        """Read new records; begin again if the index is damaged or outdated.
 
         Raises:
             KafkaNotReachable: no answer, or, after all others were read, partitions without a leader; the next look
@@ -108,12 +113,15 @@ class DeadLetterIndex:
             KafkaRefused: rights are missing.
         """
         if self.store.is_damaged:
-            self.is_complete, self.left = False, None
-            self.store.rebuild()
+            self._begin_again()
         admin = self._cluster.admin
         topics = admin.topics()
         # The end of the states first: their letters are before the other ends.
         states = self._new(all_partitions({self._states: min(1, topics.get(self._states, 0))}))
+        if self._is_outdated(states):
+            logger.info("index of dead letters is outdated, and is filled again")
+            self._begin_again()
+            states = self._new(list(states))
         topics = admin.topics()
         groups = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
         lost = admin.leaderless(groups)
@@ -137,13 +145,28 @@ class DeadLetterIndex:
                 if stop is not None and stop.is_set():
                     return
                 self._read_to({where: Progress(one.topic_id, one.end) for where, one in spans.items()})
-        self.left, self.is_complete = 0, True
+        self.left, self.is_complete, self._followed_ms = 0, True, self._cluster.clock()
         if lost:
             # Without names, because the console shows it to people who may not see all groups.
             raise KafkaNotReachable(
                 f"partitions of dead-letter topics without a leader, which are not read: {len(lost)}; start their "
                 "brokers, which `kafka-topics.sh --describe --unavailable-partitions` shows"
             )
+
+    def _begin_again(self) -> None:
+        self.is_complete, self.left = False, None
+        self.store.rebuild()
+
+    def _is_outdated(self, states: Mapping[Partition, _Unread]) -> bool:
+        """Return whether states were removed unseen: the topic is a new one, or Kafka has forgotten tombstones."""
+        if any(one.is_anew for one in states.values()):
+            return True
+        now_ms, read = self._cluster.clock(), self.store.progress().keys() & states.keys()
+        if now_ms - self._followed_ms < _GAP_MS:
+            return False
+        self._followed_ms = now_ms
+        kept = self._cluster.admin.offsets_at(read, int(now_ms - _GAP_MS))
+        return any(states[where].start < kept[where] for where in read)
 
     def _read_to(self, ends: Mapping[Partition, Progress]) -> None:
         """Note the progress; without news the store stays unchanged, so that nobody counts anew."""

@@ -33,6 +33,7 @@ LETTER: Final = (
     "attempt, replay_times, size, headers"
 )
 STATE: Final = "state, at_ms, by, why, job, newer"
+MESSAGE: Final = 'SELECT message_id, "group" FROM letters WHERE topic = ? AND partition = ? AND offset = ?'
 SUPERSEDE: Final = (
     'UPDATE letters INDEXED BY by_message SET state = ?1 WHERE message_id = ?2 AND "group" = ?3 AND state = ?4 AND '
     "(stored_ms, partition, offset) < (SELECT stored_ms, partition, offset FROM letters INDEXED BY by_message "

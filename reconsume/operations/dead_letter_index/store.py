@@ -31,6 +31,7 @@ from reconsume.operations.dead_letter_index.queries import (
     ALL_GROUPS,
     BY_HOUR,
     LETTER,
+    MESSAGE,
     SCHEMA,
     STATE,
     SUPERSEDE,
@@ -63,7 +64,7 @@ class DeadLetterStore:
 
     def __init__(self, file: Path | None = None, max_mib: int = 1_024, labels: int = 0) -> None:
         self._max_mib, self._labels = max_mib, labels
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._alone: int | None = None
         self._file = file
         try:
@@ -94,11 +95,12 @@ class DeadLetterStore:
         return store
 
     def rebuild(self) -> None:
-        """Replace a damaged file by an empty one."""
+        """Begin again with an empty index, in place of a damaged or outdated one."""
         with self._counting, self._lock:
             self._counts.close()
             self._database.close()
-            self._remove()
+            if self._file is not None:
+                self._remove()
             self._database, self._counts = self._connect()
             self.is_damaged = False
 
@@ -112,7 +114,7 @@ class DeadLetterStore:
             Path(f"{self._file}{part}").unlink(missing_ok=True)
 
     @contextmanager
-    def _locked(self, lock: threading.Lock) -> Iterator[None]:
+    def _locked(self, lock: threading.Lock | threading.RLock) -> Iterator[None]:
         """Use a connection alone; note damage."""
         with lock:
             try:
@@ -205,14 +207,16 @@ class DeadLetterStore:
             f"INSERT OR IGNORE INTO letters ({LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
             map(letter_row, added),
         )
-        # The newest dead letter of a message counts, however it was resent.
-        messages = {(one.message_id, one.group) for one in added}
-        database.executemany(SUPERSEDE, ((SUPERSEDED, *message, OPEN) for message in messages))
         database.executemany(
             f"UPDATE letters SET ({STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
             "WHERE topic = ? AND partition = ? AND offset = ? AND stored_ms = ?",
             (((OPEN, 0, "", "", "", "") if one is None else astuple(one)) + tuple(key) for key, one in states.items()),
         )
+        # The newest dead letter of a message counts, however it was resent.
+        messages = {(one.message_id, one.group) for one in added}
+        for key in (key for key, one in states.items() if one is None):
+            messages.update(database.execute(MESSAGE, key[:3]))
+        database.executemany(SUPERSEDE, ((SUPERSEDED, *message, OPEN) for message in messages))
         database.executemany(
             "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)",
             ((*where, *progress) for where, progress in read.items()),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
+from reconsume.operations.dead_letter_index import follower
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
-from reconsume.operations.dead_letter_index.letters import Progress
+from reconsume.operations.dead_letter_index.letters import LetterFilter, Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from tests.unit.operations.dead_letter_index.test_store import TOPIC
 
@@ -20,11 +24,24 @@ STATES = "reconsume.DEAD_LETTERS"
 OTHER = "reconsume.DLQ.arrivals"
 
 
+class _Reader:
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class _Admin:
     """A Kafka with dead-letter topics whose records were deleted."""
 
-    def __init__(self, *more: str) -> None:
+    def __init__(self, *more: str, first: int = 3) -> None:
         self.lost: set[tuple[str, int]] = set()
+        self.id_of_states = "id"
+        self.first, self.since = first, 0
         self._topics = {TOPIC: 1, STATES: 1} | dict.fromkeys(more, 1)
 
     def topics(self) -> dict[str, int]:
@@ -34,10 +51,13 @@ class _Admin:
         return {where for where in self.lost if where[0] in topics}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        return dict.fromkeys(topics, "id")
+        return dict.fromkeys(topics, "id") | ({STATES: self.id_of_states} if STATES in topics else {})
 
-    def end_offsets(self, asked: Iterable[tuple[str, int]], **_: bool) -> dict[tuple[str, int], int]:
-        ends = dict.fromkeys(asked, 3)
+    def offsets_at(self, asked: Iterable[tuple[str, int]], _at_ms: int) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(asked, self.since)
+
+    def end_offsets(self, asked: Iterable[tuple[str, int]], *, earliest: bool = False) -> dict[tuple[str, int], int]:
+        ends = dict.fromkeys(asked, self.first if earliest else 3)
         if self.lost & ends.keys():
             raise KafkaNotReachable("no leader")
         return ends
@@ -80,3 +100,38 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_followed() -> No
         admin.lost = set()
         index.look()
         assert store.progress()[OTHER, 0].next == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "changed", "is_open"),
+    [
+        ("index.db", {}, False),
+        ("index.db", {"since": 2}, False),
+        ("index.db", {"since": 3}, True),
+        (None, {"since": 3}, True),
+        ("index.db", {"id_of_states": "other"}, True),
+    ],
+)
+def test_a_letter_whose_reopening_kafka_has_forgotten_is_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str | None, changed: dict[str, Any], is_open: bool
+) -> None:
+    """The states up to 2 were read, with a resolution; the reopening behind it has come and gone."""
+    admin, read = _Admin(first=0), ReadRecord(TOPIC, 0, 2, b"k", b"v", [], 1_002)
+
+    class Reader(_Reader):
+        def records(self, ranges: dict[tuple[str, int], tuple[int, int]], **_: object) -> list[ReadRecord]:
+            start, end = ranges.get((TOPIC, 0), (0, 0))
+            return [read] if start <= 2 < end else []
+
+    monkeypatch.setattr(follower, "RangeReader", Reader)
+    with DeadLetterStore(None if file is None else tmp_path / file) as store:
+        DeadLetterIndex(cluster_of(admin), store, CauseLabels()).look()
+        resolved = {DeadLetterKey(*read[:3], read.stored_ms): DeadLetterState("RESOLVED", 1, "bob")}
+        store.add((), resolved, {(STATES, 0): Progress("id", 2)})
+        vars(admin).update(changed)
+        index = DeadLetterIndex(cluster_of(admin), store, CauseLabels())
+        index.look()
+        assert store.count(LetterFilter(state="OPEN")) == is_open
+        admin.since = 9
+        index.look()
+        assert store.count(LetterFilter(state="OPEN")) == is_open, "it was read a moment ago"

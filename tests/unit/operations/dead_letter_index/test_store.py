@@ -127,6 +127,16 @@ def test_the_newest_letter_of_a_message_supersedes_the_others_in_whatever_order_
     assert offsets(filled(DeadLetterStore(), letter(0), other_group), LetterFilter(state="OPEN")) == [3, 0]
 
 
+def test_an_older_letter_that_is_reopened_stays_superseded() -> None:
+    older, newer = letter(0), letter(3, message_id="flights/0/0")
+    store = filled(DeadLetterStore(), older, newer)
+    store.add((), {older.key: DeadLetterState("RESOLVED", 1, "bob")}, {})
+    for _ in range(2):
+        store.add((), {older.key: None}, {})
+        assert offsets(store, LetterFilter(state="OPEN")) == [3]
+        assert offsets(store, LetterFilter(state="SUPERSEDED")) == [0]
+
+
 def test_open_letters_are_counted_by_group_and_all_by_cause() -> None:
     now = 100 * HOUR_MS
     times = [now - 30 * HOUR_MS, now - 2 * HOUR_MS, now - 1_000]
