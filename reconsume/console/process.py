@@ -100,8 +100,9 @@ class Console:
         """Follow dead letters in a daemon thread, so that the end of the process does not wait for Kafka."""
 
         def looked() -> None:
-            if (letters := self._cluster.open_letters()) is not None:
-                self._metrics.tell_oldest_open({group: one.oldest_ms for group, one in letters.items()})
+            # No figure while the index cannot follow: alerts take the smallest one of all consoles.
+            letters = self._cluster.open_letters() or {}
+            self._metrics.tell_oldest_open({group: one.oldest_ms for group, one in letters.items()})
 
         threading.Thread(target=index.run, args=(stop, looked), name="reconsume-dead-letters", daemon=True).start()
 

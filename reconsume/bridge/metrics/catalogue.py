@@ -256,8 +256,8 @@ _CONSOLE: Final = (
         "reconsume_oldest_open_dead_letter_timestamp_seconds",
         "seconds",
         ("group",),
-        "When the oldest open dead letter was stored; nothing for a group without one. Look at it, then send it again "
-        "or resolve it",
+        "When the oldest open dead letter was stored; nothing for a group without one, and for all groups while the "
+        "index cannot follow. Look at it, then send it again or resolve it",
     ),
 )
 BY_ROLE: Final = {"scheduler": _SCHEDULER, "consumer": _CONSUMER, "sidecar": _SIDECAR, "console": _CONSOLE}

@@ -81,12 +81,12 @@ class DeadLetterIndex:
 
         Args:
             stop: ends it.
-            looked: called after each look.
+            looked: called before each look, with the result of the one before, whether it failed or not.
         """
         while not stop.is_set():
             try:
-                self.look(stop)
                 looked()
+                self.look(stop)
                 self.trouble = ""
             except (ReconsumeError, sqlite3.Error) as error:
                 if self._note(error):

@@ -16,7 +16,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
 from reconsume.console import cluster
 from reconsume.console.cluster import ConsoleCluster
-from reconsume.console.process import make_index
+from reconsume.console.process import Console, make_index
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from reconsume.operations.dead_letter_index.causes import CauseLabels
@@ -122,6 +122,34 @@ def test_other_rules_for_causes_have_an_index_of_their_own(tmp_path: Path) -> No
             with make_index(settings).store as store:
                 assert [one.label for one in store.find(LetterFilter())] == known, rules
                 store.add([indexed(0, 1, "KeyError")], {}, {})
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(IndexFull("raise"), False), (KafkaNotReachable("no answer"), True)])
+def test_the_oldest_open_letter_is_told_only_while_the_index_can_follow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, is_told: bool
+) -> None:
+    """The frozen figure of one console hid the right one of another."""
+    stop, looks, name = threading.Event(), list[float | None](), "reconsume_oldest_open_dead_letter_timestamp_seconds"
+    monkeypatch.setattr("reconsume.operations.dead_letter_index.follower._EVERY_SECONDS", 0.01)
+    console = Console(console_settings(Settings(bootstrap_servers="127.0.0.1:9"), index_folder=tmp_path))
+    index = console._index
+    assert index is not None
+
+    def look(_stop: threading.Event | None = None) -> None:
+        looks.append(console._metrics.registry.get_sample_value(name, {"group": "departures"}))
+        if len(looks) == 2:
+            raise error
+        if len(looks) == 3:
+            stop.set()
+        index.is_complete = True
+
+    monkeypatch.setattr(index, "look", look)
+    with index.store:
+        index.store.add([indexed(1, 2_000, "KeyError")], {}, {})
+        console._follow(index, stop)
+        wait_until(lambda: len(looks) == 3, 60, "three looks")
+    console._server.close()
+    assert looks == [None, 2.0, 2.0 if is_told else None]
 
 
 @pytest.mark.parametrize(
