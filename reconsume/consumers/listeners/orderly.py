@@ -277,9 +277,8 @@ class OrderlyService(ListenerService[Lane]):
             lane.leaving -= 1
             if error is not None:
                 self._put_back(lane, [self._count(lane, message)], REFUSED_MS)
-            is_idle = not lane.queued
-        if is_idle:
-            self._end(lane)
+            if not lane.queued:  # under the same lock, or new messages may start the lane first
+                self._end(lane)
         if error is not None:
             logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
 

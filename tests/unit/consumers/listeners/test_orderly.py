@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -168,6 +169,30 @@ def test_an_exhausted_message_goes_to_the_dead_letter_topic_at_once_and_the_next
     world.writer.waiting.pop()(None)
     assert world.run().calls[-1] == [1]
     assert safe_offset(world.queue) == 2
+
+
+def test_an_acknowledgement_beside_new_messages_starts_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The acknowledgement comes in the producer's thread, new messages in the polling one."""
+    world = World(failing(0), maximum=0).read(*flights(0)).run()
+    end, begun = world.service._end, []
+
+    def read_and_begin() -> None:
+        lane = world.read(*flights(1, 2, 3)).lanes.pop(0)
+        begun.append((lane, world.service._begin(lane)[0]))
+
+    meanwhile = threading.Thread(target=read_and_begin)
+
+    def end_late(lane: Lane) -> None:
+        meanwhile.start()
+        meanwhile.join(0.3)
+        end(lane)
+
+    monkeypatch.setattr(world.service, "_end", end_late)
+    world.writer.waiting.pop()(None)
+    meanwhile.join()
+    [(lane, batch)] = begun
+    assert ([message.offset for message in batch], lane.working) == ([1], True)
+    assert world.lanes == [], "no second listener while the first works"
 
 
 @pytest.mark.rule("OR-05")
