@@ -75,12 +75,13 @@ class GroupConsumer:
         self, settings: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Consumer] = make_consumer
     ) -> None:
         self._consumer = make({**settings, "on_commit": self._committed})
+        self._is_leaving = False
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Join the group with these topics."""
         self._consumer.subscribe(
             list(topics),
-            on_assign=catchable(lambda _consumer, given: self.owner.assigned(_places(given))),
+            on_assign=catchable(self._on_assign),
             on_revoke=catchable(lambda _consumer, given: self.owner.revoked(_places(given))),
             on_lost=catchable(lambda _consumer, given: self.owner.lost(_places(given))),
         )
@@ -233,6 +234,7 @@ class GroupConsumer:
         (librdkafka 2.16, `rd_kafka_cgrp_leave_maybe`). Remove when: `Consumer.close` can leave the group.
         Test: tests/integration/scheduler/test_group.py.
         """
+        self._is_leaving = True
         deadline = time.monotonic() + _LEAVE_SECONDS
         try:
             self._consumer.unsubscribe()
@@ -243,7 +245,13 @@ class GroupConsumer:
 
     def close(self) -> None:
         """Leave the group."""
+        self._is_leaving = True
         self._consumer.close()
+
+    def _on_assign(self, _consumer: Consumer, given: Iterable[TopicPartition]) -> None:
+        """Pass an assignment on, unless the consumer is leaving: librdkafka may have ended its group."""
+        if not self._is_leaving:
+            self.owner.assigned(_places(given))
 
     def _committed(self, error: KafkaError | None, offsets: Iterable[TopicPartition]) -> None:
         self.owner.committed(

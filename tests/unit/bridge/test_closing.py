@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -56,6 +57,26 @@ class Leaving(Part):
 
 def test_an_assignment_that_fails_while_a_worker_leaves_does_not_keep_its_consumer_open() -> None:
     GroupConsumer({}, lambda _settings: cast("Any", Leaving())).leave()
+
+
+def test_an_assignment_that_waits_while_a_worker_leaves_is_not_taken() -> None:
+    """Its owner would subscribe again, and so join the group that it leaves."""
+
+    class Assigning(Leaving):
+        def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
+            self.on_assign = callbacks["on_assign"]
+
+        def poll(self, _seconds: float) -> None:
+            self.on_assign(self, [])
+            raise KafkaNotReachable("left")
+
+    owner = SimpleNamespace(taken=list[Any]())
+    owner.assigned = owner.taken.append
+    consumer = GroupConsumer({}, lambda _settings: cast("Any", Assigning()))
+    consumer.owner = cast("Any", owner)
+    consumer.subscribe(["^reconsume"])
+    consumer.leave()
+    assert owner.taken == []
 
 
 def test_the_second_producer_of_a_writer_is_closed() -> None:

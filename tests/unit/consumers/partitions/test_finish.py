@@ -47,6 +47,9 @@ class Group:
         self.on_poll()
         return self.record
 
+    def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self.on_assign = callbacks["on_assign"]
+
     def consumer_group_metadata(self) -> None: ...
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -178,6 +181,30 @@ def test_the_consumer_is_closed_even_if_the_last_commit_fails() -> None:
     loop._sender = loop.partitions.sender = Broken(**sending(group))
     with pytest.raises(RuntimeError, match="no commit"):
         loop.end()
+    assert group.events[-1] == "close"
+
+
+class LateAssignment(Group):
+    """A consumer that serves a waiting assignment while it closes, when librdkafka has ended its group."""
+
+    is_closing = False
+
+    def consumer_group_metadata(self) -> None:
+        if self.is_closing:
+            raise RuntimeError("Consumer group metadata not available")
+
+    def close(self, *seconds: float) -> bool:
+        if not seconds:  # as the pool, it gets some
+            self.is_closing = True
+            self.on_assign(self, [TopicPartition(*NEW)])
+        return super().close()
+
+
+def test_an_assignment_that_comes_with_the_close_ends_nothing() -> None:
+    group = LateAssignment()
+    loop = loop_of(group)
+    loop.begin()
+    loop.end()
     assert group.events[-1] == "close"
 
 
