@@ -76,8 +76,13 @@ class ConsumeLoop:
             while not stop.is_set():
                 self.run_once()
             self.finish()
-        finally:
-            self.end()
+        except BaseException:
+            try:
+                self.end()
+            except Exception:
+                logger.exception("error while a failed consumer was closed")
+            raise
+        self.end()
 
     def begin(self) -> None:
         """Subscribe; a later turn assigns the partitions."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,11 +13,13 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.senders import PlainSender
+from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.unit.consumers import doubles
 from tests.unit.consumers.doubles import Clock, RecordingWriter, message_at, service_of
 
@@ -206,6 +210,25 @@ def test_an_assignment_that_comes_with_the_close_ends_nothing() -> None:
     loop.begin()
     loop.end()
     assert group.events[-1] == "close"
+
+
+def test_an_error_of_the_end_does_not_hide_why_the_loop_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """The consumer restarts after `MembershipLost`."""
+    group = Group()
+    loop = loop_of(group)
+    loop._connections = cast("Any", SimpleNamespace(check=raiser(KafkaNotReachable("no connection"))))
+    loop._sender = cast("Any", SimpleNamespace(leave=raiser(RuntimeError("no commit")), close=lambda: None))
+    with pytest.raises(MembershipLost, match="no connection"):
+        loop.run(threading.Event())
+    assert group.events[-1] == "close"
+    assert "no commit" in caplog.text
+
+
+def raiser(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize("ends_with", ["assigned", "revoked"])
