@@ -81,6 +81,7 @@ class Consumer(DerivedConsumer):
         self._at_last = weakref.finalize(self, _end, self._client)
         self._at_last.atexit = False
         self._changed_assignment = False
+        self._closing = threading.Event()
         self._ownership = Ownership()
         self._stale_records = StaleRecords(super().seek, from_end=not settings.starts_at_beginning)
         self._unchecked = self._stale_records.unchecked
@@ -311,7 +312,8 @@ class Consumer(DerivedConsumer):
     def _started(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         if self._settings.starts_at_beginning:
             return partitions
-        return with_retry_starts(partitions, self._retry_topic, super().committed, super().offsets_for_times)
+        committed, offsets_for_times = super().committed, super().offsets_for_times
+        return with_retry_starts(partitions, self._retry_topic, committed, offsets_for_times, self._closing)
 
     def _on_assign(self, of_user: _Callback | None) -> _Callback:
         def on_assign(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> None:
@@ -332,6 +334,7 @@ class Consumer(DerivedConsumer):
 
     def close(self) -> None:
         """Leave the group and stop, also if a callback of the program raises meanwhile."""
+        self._closing.set()
         try:
             super().close()
         finally:

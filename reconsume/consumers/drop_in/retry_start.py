@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -21,7 +21,11 @@ _Committed = Callable[[list[TopicPartition], float], list[TopicPartition]]
 
 
 def with_retry_starts(
-    partitions: list[TopicPartition], retry_topic: str, committed: _Committed, offsets_for_times: OffsetsForTimes
+    partitions: list[TopicPartition],
+    retry_topic: str,
+    committed: _Committed,
+    offsets_for_times: OffsetsForTimes,
+    closing: threading.Event,
 ) -> list[TopicPartition]:
     """Return the partitions, those of the retry topic without an offset with their start.
 
@@ -36,6 +40,8 @@ def with_retry_starts(
         retry_topic: the group's.
         committed: the consumer's method `committed`.
         offsets_for_times: the consumer's method of this name.
+        closing: set when the consumer closes. It reads nothing more, and its group may answer nothing, so no start is
+            looked up.
 
     Raises:
         KafkaException: the cluster refuses to return the committed offsets.
@@ -47,25 +53,30 @@ def with_retry_starts(
     }
     if not silent:
         return partitions
-    starts = _starts(retry_topic, sorted(silent), committed, offsets_for_times)
-    return [
-        starts[one.partition] if one.topic == retry_topic and one.partition in silent else one for one in partitions
-    ]
+    starts = _starts(retry_topic, sorted(silent), committed, offsets_for_times, closing)
+    return [starts.get(one.partition, one) if one.topic == retry_topic else one for one in partitions]
 
 
 def _starts(
-    topic: str, partitions: list[int], committed: _Committed, offsets_for_times: OffsetsForTimes
+    topic: str,
+    partitions: list[int],
+    committed: _Committed,
+    offsets_for_times: OffsetsForTimes,
+    closing: threading.Event,
 ) -> dict[int, TopicPartition]:
     """Ask until the starts are known: a guess would lose retries or repeat them."""
-    while True:
+    while not closing.is_set():
         try:
             found = committed([TopicPartition(topic, one) for one in partitions], _TIMEOUT)
             return {one.partition: _start(one, offsets_for_times) for one in found}
         except KafkaException as error:
+            if closing.is_set():
+                break
             if not is_passing(error.args[0]):
                 raise
             logger.warning("%s; trying again", translate(error, f"looking where to start {topic}"))
-            time.sleep(_AGAIN_SECONDS)
+            closing.wait(_AGAIN_SECONDS)
+    return {}
 
 
 def _start(committed: TopicPartition, offsets_for_times: OffsetsForTimes) -> TopicPartition:

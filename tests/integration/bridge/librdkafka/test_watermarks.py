@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -79,6 +80,6 @@ def test_a_retry_topic_does_not_start_at_its_end_then(
             raise
 
     before = watermarks.failed
-    [found] = with_retry_starts([TopicPartition(topic, 0)], topic, committed, offsets_for_times)
+    [found] = with_retry_starts([TopicPartition(topic, 0)], topic, committed, offsets_for_times, threading.Event())
     assert found.offset == 0
     assert errors == [KafkaError.KAFKA_STORAGE_ERROR]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -24,6 +26,7 @@ def starts(partitions: list[TopicPartition], committed: int, first: int = 3) -> 
         RETRY,
         lambda asked, _seconds: [TopicPartition(one.topic, one.partition, committed) for one in asked],
         lambda asked, _seconds: [TopicPartition(one.topic, one.partition, first) for one in asked],
+        threading.Event(),
     )
     return [(one.topic, one.partition, one.offset) for one in found]
 
@@ -54,5 +57,19 @@ def test_what_passes_is_asked_again_and_a_refusal_is_raised() -> None:
         raise KafkaException(errors.pop(0))
 
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
-        with_retry_starts([TopicPartition(RETRY, 0)], RETRY, committed, lambda _asked, _seconds: [])
+        with_retry_starts([TopicPartition(RETRY, 0)], RETRY, committed, lambda _asked, _seconds: [], threading.Event())
     assert errors == []
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._DESTROY])
+def test_a_consumer_that_closes_meanwhile_keeps_its_assignment_as_it_came(code: int) -> None:
+    """A group that has ended answers nothing."""
+    closing, given = threading.Event(), [TopicPartition("flights", 0), TopicPartition(RETRY, 0)]
+
+    def committed(_asked: list[TopicPartition], _seconds: float) -> list[TopicPartition]:
+        assert not closing.is_set(), "asked again"
+        closing.set()
+        raise KafkaException(KafkaError(code))
+
+    for _ in range(2):
+        assert with_retry_starts(given, RETRY, committed, lambda _asked, _seconds: [], closing) == given
