@@ -79,7 +79,14 @@ def _with_names(message: PolledRecord, error: BaseException | None) -> list[Head
     if error is not None and bad is None:
         raise error
     headers = _HEADERS(message) or []
-    missing = [index for index, header in enumerate(headers) if len(get_referents(header)) == 1]
+    # Headers that user code has set may be of any kind.
+    missing = [
+        index
+        for index, header in enumerate(headers)
+        if isinstance(header, tuple) and len(get_referents(header)) == 1 < len(header)
+    ]
+    if not missing:
+        return headers
     name = bad.object.decode(errors="backslashreplace") if bad is not None and len(missing) == 1 else _UNKNOWN_NAME
     mended = [(name if index in missing else header[0], header[1]) for index, header in enumerate(headers)]
     message.set_headers(mended)

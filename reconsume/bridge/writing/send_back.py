@@ -263,6 +263,13 @@ class SendBackWriter:
         except ReconsumeError as error:
             # The copy is larger than any producer may send, or the producer is broken.
             one.refused(error)
+        except BufferError:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported to the caller
+            # confluent-kafka takes no such record, such as one with a number as a header, also not for the inbox.
+            failed = SendBackFailed(f"{one.doing}: {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            one.on_done(failed)
 
     def _look_up(self) -> None:
         """Look up one topic after the other; a topic without an answer delays no other."""

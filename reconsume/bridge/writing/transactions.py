@@ -271,8 +271,7 @@ class Transactions:
         librdkafka can wait forever for a coordinator that was unreachable during the request. If that happens before
         the commit, the transaction is aborted.
         """
-        producer, is_committing = self._ready(), False
-        ends = began + self._longest_ms + _GRACE_SECONDS * 1_000
+        producer, ends, is_committing = self._ready(), began + self._longest_ms + _GRACE_SECONDS * 1_000, False
 
         def step(call: Callable[[], None]) -> None:
             try:
@@ -297,6 +296,9 @@ class Transactions:
             raise (InDoubt if isinstance(error, SecondCallUnended) else Undone)(cause) from None
         except KafkaException as error:
             self._undo(producer, error.args[0], began, commits=is_committing)
+        except Exception:
+            self.renew()  # which ends the open transaction
+            raise
 
     def _undo(self, producer: Producer, cause: KafkaError, began: float, *, commits: bool) -> NoReturn:
         """Abort the open transaction; if that fails, the registration of a new producer aborts it."""

@@ -15,11 +15,10 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.clients import DerivedConsumer
 from reconsume.bridge.librdkafka.callback_errors import catchable, with_catchable
-from reconsume.bridge.librdkafka.undecodable import mend_headers
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
-from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, polled_from
+from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, storable
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
 from reconsume.consumers.drop_in.send_back_client import SendBackClient, as_cause
 from reconsume.consumers.drop_in.settings import DropInSettings
@@ -229,15 +228,7 @@ class Consumer(DerivedConsumer):
             raise IllegalSetting(
                 f"message is an error event and cannot be sent back: {error.str()}; check message.error() first"
             )
-        polled, where = as_polled(given), polled_from(given)
-        for name, part in (("key", polled.key()), ("value", polled.value())):
-            if part is not None and not isinstance(part, bytes):
-                raise IllegalSetting(
-                    f"{where.topic}-{where.partition}@{where.offset}: set_{name} has replaced its {name}; pass "
-                    "polled_from(message), so that the record is read again from Kafka"
-                )
-        mend_headers(polled)
-        return Message(polled, self._retry_topic)
+        return Message(storable(given), self._retry_topic)
 
     def _send_back_exactly_once(self, messages: list[Message], acknowledged: int, delay_level: int, why: Any) -> None:
         if not messages:

@@ -9,9 +9,10 @@ from typing import Any, Final, cast
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 
+from reconsume.bridge.librdkafka.undecodable import headers_of, mend_headers
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import of_type
+from reconsume.delay_levels.foreign_values import checked_headers, of_type
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 _REMEMBERED: Final = 1_000
@@ -96,6 +97,26 @@ def as_polled(message: KafkaMessage) -> KafkaMessage:
     Test: tests/integration/drop_in/test_consumer.py. Remove when: it accepts them.
     """
     return message.polled if isinstance(message, RetryMessage) else message
+
+
+def storable(message: KafkaMessage) -> KafkaMessage:
+    """Return the message as it came from Kafka, if a producer takes its parts.
+
+    Raises:
+        IllegalSetting: a program has replaced its key, value or headers by something else, or has made the message.
+    """
+    polled, where = as_polled(message), polled_from(message)
+    at = f"{where.topic}-{where.partition}@{where.offset}"
+    way_out = "pass polled_from(message), so that the record is read again from Kafka"
+    for name, part in (("key", polled.key()), ("value", polled.value())):
+        if part is not None and not isinstance(part, bytes):
+            raise IllegalSetting(f"{at}: set_{name} has replaced its {name}; {way_out}")
+    mend_headers(polled)
+    try:
+        checked_headers(headers_of(polled))
+    except IllegalSetting as error:
+        raise IllegalSetting(f"{at}: set_headers has replaced its headers: {error}; {way_out}") from None
+    return polled
 
 
 def reconsume_times(message: KafkaMessage) -> int:

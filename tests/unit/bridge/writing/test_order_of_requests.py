@@ -76,3 +76,15 @@ def test_offsets_that_change_with_the_records_go_once(bench: Bench) -> None:
     """Of two requests the first may be sent again, and come last."""
     for _ in range(2):
         assert bench.write(grows=True) == ["begin", "records", "offsets 2", "commit"]
+
+
+def test_a_transaction_ends_with_any_error_of_its_records(bench: Bench) -> None:
+    def produce(_producer: Any) -> None:
+        raise TypeError("expected header value to be None, binary, or unicode string, not int")
+
+    bench.transactions.register(1)
+    registered = bench.transactions.registrations
+    with pytest.raises(TypeError, match="not int"):
+        bench.transactions.write(produce)
+    assert bench.transactions.registrations == registered + 1, "a new producer has ended the open transaction"
+    assert bench.write() == ["begin", "records", "offsets 1", "commit"]

@@ -241,3 +241,33 @@ def test_an_error_that_nobody_expects_ends_neither_acknowledgements_nor_lookups(
     wait_until(lambda: outcomes == [None] * 2, what="both are acknowledged")
     assert (errors, producer.fails) == ([], False)
     writer.close()
+
+
+class Choosy(FailingOnce):
+    """A producer that refuses the first record with an error that is not Kafka's."""
+
+    refuses = True
+
+    def produce(self, *record: Any, **more: Any) -> None:
+        if self.refuses:
+            self.refuses = False
+            raise TypeError("expected header value to be None, binary, or unicode string, not int")
+        super().produce(*record, **more)
+
+
+def test_a_record_that_confluent_kafka_does_not_take_fails_alone(
+    lookups: Lookups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", lambda _settings: Choosy())
+    writer = writer_with(lookups)
+    lookups.found = {NAMES.delay(10_000): 1}
+    outcomes = send_back(writer, 2)
+    lookups.answer.set()
+    wait_until(lambda: len(outcomes) == 2, what="both have an outcome")
+    topic = NAMES.delay(10_000)
+    refused = (
+        f"sending back to {topic}: TypeError: expected header value to be None, binary, or unicode string, not int"
+    )
+    assert [str(one) for one in outcomes] == [refused, "None"]
+    assert writer._lookups.is_alive()
+    writer.close()
