@@ -227,8 +227,11 @@ class Refusals:
             self._alone.pop(where, None)
 
     def revoke(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Forget these partitions, which went to another worker."""
+        """Forget these partitions, which went to another worker, and searches among their records."""
         self.forget([where for where in self._alone if where[:2] in partitions])
+        for topic, search in list(self._searches.items()):
+            if any(where[:2] in partitions for where, _ in search.records.values()):
+                del self._searches[topic]
 
     def step(self, now_ms: float) -> None:
         """Take one step of the search: one request, or one trial."""

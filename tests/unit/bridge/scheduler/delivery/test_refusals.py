@@ -106,6 +106,22 @@ def test_while_a_limit_is_looked_for_records_in_front_of_that_target_go_on() -> 
     assert outcomes(left) == ["delivered", "delivered", "quarantined", "delivered", "delivered"]
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_no_verdict_is_left_of_a_partition_that_went_away_during_a_search(steps: int) -> None:
+    trials = FakeTrials(100)
+    one = refusals(trials)
+    runs, batch = batch_of(("bad", 300), ("bad", 1))
+    one.learn(runs, batch, TOO_LARGE, 0)
+    for _ in range(steps):
+        one.step(0)
+    one.revoke([("another lane", 0)])
+    assert one, "another partition ends no search"
+    one.revoke([("lane", 0)])
+    settle(one)
+    assert len(trials.tried) == steps
+    assert not one
+
+
 def test_a_refusal_holds_for_seconds_and_one_trial_finds_out_whether_it_still_does() -> None:
     trials = FakeTrials(200)
     one = refusals(trials)
