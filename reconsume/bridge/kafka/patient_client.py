@@ -131,8 +131,7 @@ class PatientClient:
         self.stop = threading.Event() if stop is None else stop
         self._patience = patience
         self._request_seconds = min(_REQUEST_SECONDS, patience)
-        # Only this client's own requests refresh its view of the cluster; librdkafka's 5 minutes are too long.
-        self._settings = {"topic.metadata.refresh.interval.ms": 10_000} | client_settings(base, client_id)
+        self._settings = client_settings(base, client_id)
         # The raised error explains the connection.
         self._heard = ConnectionErrors(base, client_id, level=logging.DEBUG)
         self._settings |= {"error_cb": self._heard, "logger": self._heard}

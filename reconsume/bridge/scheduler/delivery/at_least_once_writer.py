@@ -135,8 +135,15 @@ class AtLeastOnceWriter:
             is_in_hand = offset in self._stored.get(queue, ()) or offset in self._unanswered.get(queue, ())
             if one.outcome not in UNWRITTEN and not is_in_hand:
                 self._refused.pop((queue, offset), None)
-                self._produce_one(one, partial(self._note, queue, offset, monotonic_ms()))
-                self._unanswered.setdefault(queue, set()).add(offset)
+                try:
+                    self._produce_one(one, partial(self._note, queue, offset, monotonic_ms()))
+                except KafkaException as error:
+                    if not is_refusal(error.args[0]):
+                        raise
+                    # Such as a partition that the producer does not know yet. Other records of the batch are stored.
+                    self._refused[queue, offset] = error.args[0]
+                else:
+                    self._unanswered.setdefault(queue, set()).add(offset)
             if index % _SERVE_EVERY == 0:
                 self._producer.poll(0)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.librdkafka import connections
@@ -19,7 +19,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted, WriterBrok
 from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
 from tests.unit.bridge.scheduler.test_worker import TOPIC, Bench
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -34,6 +34,7 @@ class Producer:
 
     Attributes:
         away: values that get no answer.
+        unknown: values whose partition it does not know yet.
         made: the settings that it was made with, each time; it stands for all producers.
         told: statistics that its next poll reports.
     """
@@ -41,6 +42,7 @@ class Producer:
     def __init__(self) -> None:
         self.is_away = False
         self.away: set[bytes] = set()
+        self.unknown: set[bytes] = set()
         self.made: list[dict[str, Any]] = []
         self.told: list[str] = []
         self.room = 1_000
@@ -53,6 +55,8 @@ class Producer:
     ) -> None:
         if len(self._sent) >= self.room:
             raise BufferError
+        if value in self.unknown:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         self._sent.append((value, topic, on_delivery))
 
     def __len__(self) -> int:
@@ -174,6 +178,20 @@ def test_a_batch_without_an_answer_is_given_up_in_time_and_written_once(producer
         assert isinstance(aborted.error, KafkaNotReachable)
     assert member.committed == {}
     producer.is_away = False
+    assert write(writer, batch_of(queue), member) is None
+    assert Counter(producer.stored) == Counter([b"a", b"b", b"c"])
+    assert member.committed == {(TOPIC, 0): Commit(3, "")}
+
+
+@pytest.mark.parametrize("room", [1_000, 1])
+def test_a_partition_that_the_producer_does_not_know_yet_concerns_one_record(producer: Producer, room: int) -> None:
+    writer, member, queue = AtLeastOnceWriter({}, "w"), Member(), queue_of(b"a", b"b", b"c")
+    producer.unknown, producer.room = {b"b"}, room
+    aborted = write(writer, batch_of(queue), member)
+    assert aborted is not None
+    assert isinstance(aborted.error, TopicNotReady)
+    assert (producer.stored, member.committed) == ([b"a", b"c"], {})
+    producer.unknown = set()
     assert write(writer, batch_of(queue), member) is None
     assert Counter(producer.stored) == Counter([b"a", b"b", b"c"])
     assert member.committed == {(TOPIC, 0): Commit(3, "")}
