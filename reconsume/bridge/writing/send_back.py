@@ -20,7 +20,14 @@ from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.waiting_limit import OnDone, WaitingLimit
-from reconsume.delay_levels.errors import GroupIsFull, KafkaNotReachable, ReconsumeError, RecordTooLarge, SendBackFailed
+from reconsume.delay_levels.errors import (
+    GroupIsFull,
+    KafkaNotReachable,
+    ReconsumeError,
+    RecordTooLarge,
+    SendBackFailed,
+    TopicNotReady,
+)
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackCopy, SendBackRequest, send_back_copy
@@ -254,12 +261,11 @@ class SendBackWriter:
         Raises:
             BufferError: the producer's queue is full.
         """
-        copy, partition = one.copy, ANY_PARTITION
+        topic, partition = one.copy.topic, ANY_PARTITION
         if one.first is None:
-            count = self._existing.known(copy.topic) or 0
-            partition = self._lanes.choose(copy.topic, count, one.request.group, one.key)
+            partition = self._lanes.choose(topic, self._existing.known(topic) or 0, one.request.group, one.key)
         try:
-            self._producer.write(one, copy.topic, one.value, one.key, partition, copy.headers)
+            self._produce_to(partition, one)
         except ReconsumeError as error:
             # The copy is larger than any producer may send, or the producer is broken.
             one.refused(error)
@@ -270,6 +276,15 @@ class SendBackWriter:
             failed = SendBackFailed(f"{one.doing}: {type(error).__name__}: {error}")
             failed.__cause__ = error
             one.on_done(failed)
+
+    def _produce_to(self, partition: int, one: _SendBack) -> None:
+        """Produce to the partition, or to any one while the producer does not know that it was added."""
+        try:
+            self._producer.write(one, one.copy.topic, one.value, one.key, partition, one.copy.headers)
+        except TopicNotReady:
+            if partition == ANY_PARTITION:
+                raise
+            self._produce_to(ANY_PARTITION, one)
 
     def _look_up(self) -> None:
         """Look up one topic after the other; a topic without an answer delays no other."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.delay_levels.errors import KafkaNotReachable, SendBackFailed
 from reconsume.delay_levels.rules import lane_budgets
@@ -172,6 +173,40 @@ def test_what_floods_goes_to_the_bulk_partitions(lookups: Lookups, monkeypatch: 
     writer.close()
     assert set(producer.partitions[:BURST]) <= {0, 1, 2, 3}
     assert producer.partitions[BURST:].count(4) + producer.partitions[BURST:].count(5) == 2 * BURST
+
+
+class OfOldMetadata(Full):
+    """A producer with room that knows four partitions of each topic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room, self.topics = True, set[str]()
+
+    def produce(self, *record: Any, **more: Any) -> None:
+        topic, _, _, partition = record
+        if partition >= 4:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self.topics.add(topic)
+        super().produce(*record, **more)
+
+
+def test_bulk_partitions_that_the_producer_does_not_know_yet_send_nothing_to_the_inbox(
+    lookups: Lookups, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = OfOldMetadata()
+    monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", lambda _settings: producer)
+    monkeypatch.setattr(lane_budgets, "PER_SECOND", 0)
+    writer = writer_with(lookups)
+    lookups.found = {NAMES.delay(10_000): 6, NAMES.send_back: 1}
+    lookups.answer.set()
+    outcomes = send_back(writer, BURST + 100)
+    wait_until(lambda: len(outcomes) == BURST + 100, what="all are acknowledged")
+    writer.close()
+    assert set(outcomes) == {None}
+    assert producer.topics == {NAMES.delay(10_000)}
+    assert producer.partitions[BURST:] == [ANY_PARTITION] * 100, "by key, as without bulk partitions"
+    assert lookups.asked == [NAMES.delay(10_000)]
+    assert not caplog.records
 
 
 def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
