@@ -11,7 +11,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
 from reconsume.bridge.http.management import LogLevel, ManagementServer
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
-from reconsume.bridge.kafka.client_settings import compresses, consumer_settings
+from reconsume.bridge.kafka.client_settings import compresses, consumer_settings, transactional_settings
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
 from reconsume.bridge.metrics.registry import SchedulerMetrics
@@ -25,6 +25,7 @@ from reconsume.bridge.scheduler.delivery.delivered_parked import DeliveredParked
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import OrphanedTransactions, end_transactions
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
+from reconsume.bridge.scheduler.delivery.trials import OF_TRIALS
 from reconsume.bridge.scheduler.delivery.writers import BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -306,7 +307,9 @@ class SchedulerService:
 
     def _end_transactions(self, instance: str) -> None:
         timeout_ms = self._settings.scheduler.transaction_timeout_ms
-        end_transactions(self._base, self._transactional_id(instance), timeout_ms)
+        for of_kind in ("", OF_TRIALS):
+            name = self._transactional_id(instance) + of_kind
+            end_transactions(transactional_settings(self._base, name, timeout_ms))
 
     def _consumer_settings(self) -> dict[str, object]:
         """Return settings with a small prefetch, which a pause discards, and short waits, because lateness matters."""

@@ -200,7 +200,10 @@ def test_a_session_that_the_brokers_refuse_is_told_with_the_name_of_the_setting(
             SchedulerService(one.settings).run(threading.Event())
 
 
-def test_a_dead_workers_transaction_is_ended_by_the_worker_that_gets_its_partitions(bootstrap_servers: str) -> None:
+@pytest.mark.parametrize("of_kind", ["", "-trial"], ids=["batch", "trial"])
+def test_a_dead_workers_transaction_is_ended_by_the_worker_that_gets_its_partitions(
+    bootstrap_servers: str, of_kind: str
+) -> None:
     """The brokers themselves would end it after five minutes."""
     one = installed(bootstrap_servers, session_timeout_ms=6_000)
     group, names = f"{one.settings.topic_prefix}scheduler", one.settings.names
@@ -216,13 +219,14 @@ def test_a_dead_workers_transaction_is_ended_by_the_worker_that_gets_its_partiti
         dead.subscribe([names.scheduled_pattern])
         wait_until(lambda: dead.poll(0.1) is None and bool(dead.assignment()), SOON, "partitions of the other worker")
         owned = dead.assignment()
-        producer = Producer(base | {"transactional.id": f"{group}-dead", "transaction.timeout.ms": 300_000})
+        producer = Producer(base | {"transactional.id": f"{group}-dead{of_kind}", "transaction.timeout.ms": 300_000})
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(names.retry(one.name("g")), b"never committed")
         producer.flush(30)
-        offsets = [TopicPartition(each.topic, each.partition, 0) for each in owned]
-        producer.send_offsets_to_transaction(offsets, dead.consumer_group_metadata(), 30)
+        if not of_kind:
+            offsets = [TopicPartition(each.topic, each.partition, 0) for each in owned]
+            producer.send_offsets_to_transaction(offsets, dead.consumer_group_metadata(), 30)
         dead.close()
         for each in owned:
             waiting(one, each.topic, f"{each.topic}-{each.partition}", each.partition)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from typing import Any, Final
 
-from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.errors import translated
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
@@ -22,18 +22,15 @@ _SURE_MS: Final = 1_000.0
 """After a pause of its coordinator a group loses all members and gets them back one by one."""
 
 
-def end_transactions(base: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> None:
-    """Abort an open transaction with this transactional id, and fence its user.
+def end_transactions(settings: Mapping[str, Any]) -> None:
+    """Abort an open transaction with the transactional id of these settings, and fence its user.
 
     Raises:
         ReconsumeError: the transaction was not ended.
     """
-    transactions = Transactions(transactional_settings(base, transactional_id, timeout_ms))
-    try:
-        with translated(f"ending the transactions of {transactional_id}"):
-            transactions.register(PATIENCE_SECONDS)
-    finally:
-        transactions.close()
+    doing = f"ending the transactions of {settings['transactional.id']}"
+    with closing(Transactions(settings)) as transactions, translated(doing):
+        transactions.register(PATIENCE_SECONDS)
 
 
 class FormerMembers:

@@ -8,10 +8,16 @@ from typing import Any, Final, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.errors import is_refusal, translate
+from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.scheduler.delivery.orphaned_transactions import end_transactions
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.writing.transactions import ShutOut, Transactions, Undone
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
+logger = SafeLogger(__name__)
+
+OF_TRIALS: Final = "-trial"
+"""The end of the transactional id of a worker's trials; the beginning is the worker's id."""
 _TRYING: Final = "delivering a record alone"
 _TIMES: Final = 2
 """librdkafka 2.16 skips a sequence number after a refusal; brokers accept the record after next. See
@@ -21,15 +27,22 @@ _TIMES: Final = 2
 class Trials:
     """Tries records with a separate producer, which a refusal costs 30 ms; the worker's would have to be replaced.
 
-    The producer is made for the first trial; its transactional id is the worker's with `-trial` appended.
+    The producer is made for the first trial.
 
     Args:
-        settings: librdkafka settings of a transactional producer.
+        settings: librdkafka settings of a transactional producer, whose id ends with `OF_TRIALS`.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
         self._transactions: Transactions | None = None
+
+    def start(self) -> None:
+        """End an open trial of a dead predecessor, which blocks readers of its target."""
+        try:
+            end_transactions(self._settings)
+        except ReconsumeError as error:
+            logger.warning("%s; an open trial of an earlier worker ends by its timeout", error)
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
         """Return why the brokers refuse the record; raise `KafkaNotReachable` without a verdict."""

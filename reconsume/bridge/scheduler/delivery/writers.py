@@ -17,7 +17,7 @@ from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
-from reconsume.bridge.scheduler.delivery.trials import Trials
+from reconsume.bridge.scheduler.delivery.trials import OF_TRIALS, Trials
 from reconsume.bridge.scheduler.targets.record_size import MessageSets
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
 from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
@@ -149,15 +149,16 @@ class TransactionalWriter:
         self._first_refusal: KafkaError | None = None
         settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
         self._transactions = Transactions(settings)
-        of_trials = transactional_settings(base, f"{transactional_id}-trial", transaction_timeout_ms) | {"linger.ms": 0}
-        self._trials = Trials(of_trials)
+        of_trials = transactional_settings(base, transactional_id + OF_TRIALS, transaction_timeout_ms)
+        self._trials = Trials(of_trials | {"linger.ms": 0})
         self._sets = MessageSets()
         self._topics = TopicsSeen()
         self.limit_of = limit_of
 
     def start(self) -> None:
-        """Register the transactional id, which ends open transactions of a dead predecessor."""
+        """Register the transactional id, which ends open transactions of a dead predecessor; end its trials too."""
         self._register(START_SECONDS)
+        self._trials.start()
         self.ask_time()
         if self._positions is not None:
             self._try_positions(self._positions)

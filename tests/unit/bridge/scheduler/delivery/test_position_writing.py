@@ -34,6 +34,9 @@ class Refusing:
 
     def register(self, _seconds: float) -> None: ...
 
+    def start(self) -> None:
+        """As `Trials` of the worker."""
+
     def produce(self, topic: str, *record: Any, on_delivery: Callable[..., None] | None, **_: Any) -> None:
         self.produced.append((topic, *record))
         if topic == self.topic and on_delivery is not None:
@@ -51,7 +54,7 @@ def writer(refusing: Refusing) -> TransactionalWriter:
     log = PositionLog(BASE, NAMES.positions, "reconsume.scheduler-one")
     log._ids[LANE] = "id-1"
     made = TransactionalWriter(BASE, "reconsume.scheduler-one", 10_000, positions=log)
-    made._transactions = cast("Any", refusing)
+    made._transactions = made._trials = cast("Any", refusing)
     return made
 
 
