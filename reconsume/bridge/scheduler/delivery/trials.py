@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from reconsume.bridge.kafka.errors import is_refusal, translate
+from reconsume.bridge.kafka.errors import is_missing, is_refusal, translate
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import end_transactions
 from reconsume.bridge.scheduler.targets.routing import Delivery
@@ -51,8 +51,11 @@ class Trials:
         causes: list[str] = []
         for _ in range(_TIMES):
             error = self._cause(self._transactions, delivery)
-            if error is None or is_refusal(error):
-                return None if error is None else translate(error, _TRYING)
+            if error is None:
+                return None
+            # A missing topic is looked up, and the next producer knows partitions that were added.
+            if is_refusal(error) and not is_missing(error):
+                return translate(error, _TRYING)
             causes.append(f"{error.name()}: {error.str()}")
         raise KafkaNotReachable(f"{_TRYING}: {causes[-1]}")
 
