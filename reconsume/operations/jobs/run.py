@@ -95,7 +95,7 @@ class JobRun:
         self._cluster, self._view, self._name, self._runner = cluster, view, name, runner
         self._lease_ms, self._told = lease_ms, told
         self._job = view.find(name)
-        self._spec = self._job.spec
+        self._spec, self._handled = self._job.spec, self._job.handled
         self._writer = ExclusiveWriter(cluster, resend_id(cluster, self._spec.group), f"job {name}")
         self._progress = JobProgress()
         self._size = BatchSize(_TOGETHER, _BYTES)
@@ -114,8 +114,7 @@ class JobRun:
                 except _Interrupted:
                     self._release()
                 except (WriterReplaced, _TakenOver):
-                    # Two runs that begin at the same time must not fence each other repeatedly.
-                    stop.wait(random.uniform(0.2, 2.0))  # noqa: S311 - no secret
+                    seconds = self._give_way(seconds)
                     continue
                 except KafkaNotReachable as error:
                     logger.warning("job waits for Kafka job=%s: %s", self._name, error)
@@ -132,6 +131,13 @@ class JobRun:
                     logger.exception("job is paused job=%s", self._name)
                     self._pause(f"unexpected: {type(error).__name__}: {error}")
                 return
+
+    def _give_way(self, seconds: float) -> float:
+        """Wait longer each time until a run handles letters, because two runs may be slow; return the next pause."""
+        if self._job.handled > self._handled:
+            seconds, self._handled = 1.0, self._job.handled
+        self._stop.wait(random.uniform(0.2, 2 * seconds))  # noqa: S311 - no secret
+        return min(2 * seconds, _MOST_SECONDS)
 
     def _claim(self) -> bool:
         """Fence earlier runs and claim the job; False if it must not run here."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.delay_levels.errors import KafkaRefused
-from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
+from reconsume.delay_levels.errors import KafkaRefused, WriterReplaced
+from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobProgress, JobSpec
 from reconsume.operations.jobs import run, runner
 from reconsume.operations.jobs.records import Job, JobsView
 from reconsume.operations.jobs.run import JobRun
@@ -96,3 +98,28 @@ def test_a_job_is_paused_without_the_right_to_the_transactional_id(
     monkeypatch.setattr(run, "write_wish", lambda _cluster, _job, event: written.append(event))
     jobs._run_one(JOB.name, threading.Event(), lambda _outcomes: None)
     assert [(one.wish, one.why) for one in written] == [("pause", "no right to use the transactional id")]
+
+
+def test_runners_that_fence_each_other_wait_longer_and_longer(jobs: JobRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest, stop = list[float](), threading.Event()
+    of_another = {"handled": 0}
+
+    def pause(_least: float, most: float) -> float:
+        longest.append(most)
+        if len(longest) == 6:
+            of_another["handled"] = 20
+        if len(longest) == 8:
+            stop.set()
+        return 0.0
+
+    def claim(self: JobRun) -> bool:
+        self._job = replace(JOB, progress=JobProgress(counts={"sent": of_another["handled"]}))
+        raise WriterReplaced("another process has begun to do the same")
+
+    monkeypatch.setattr(random, "uniform", pause)
+    monkeypatch.setattr(_View, "failures", 0)
+    monkeypatch.setattr(JobRun, "_claim", claim)
+    with _View(jobs._cluster) as view:
+        view.look()
+        JobRun(jobs._cluster, view, JOB.name, jobs.name).run(stop)
+    assert longest == [2.0, 4.0, 8.0, 16.0, 20.0, 20.0, 2.0, 4.0]

@@ -81,7 +81,7 @@ def test_a_page_of_dead_letters_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_list_of_waiting_records_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CLUSTER.__dict__, "admin", SimpleNamespace(topics=lambda: {LANE: 1}))
+    monkeypatch.setitem(CLUSTER.__dict__, "admin", SimpleNamespace(topics=lambda: {LANE: 1}, leaderless=set))
     monkeypatch.setattr(waiting, "unfinished", lambda *_: {(LANE, 0): Span(0, 100)})
     monkeypatch.setattr(waiting, "RangeReader", Reader)
     found = waiting.list_waiting(CLUSTER)
