@@ -206,10 +206,14 @@ def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
 
 
 def _sent_before(source: TopicSource, plan: ReplayPlan) -> DataFrame:
-    """Return the records that an interrupted run has sent, from `DELAY.0s`."""
+    """Return the records that an interrupted run has sent, from `DELAY.0s`.
+
+    Copies of an earlier death are not theirs: a plan in another folder may have the same id, as batches of a stream do.
+    """
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
     sent = stored_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id)
-    return rows.join(sent, ["message_id", "real_topic"], "left_semi")
+    sent = sent.withColumn("replay_times", F.col("replay_times") - 1)
+    return rows.join(sent, ["message_id", "real_topic", "replay_times"], "left_semi")
 
 
 class _Marks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +19,9 @@ from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import STATE_KEY, read_states
 from reconsume.spark_connectors.source import TopicSource
 
+_LIFE: Final = ("message_id", "real_topic", "replay_times")
+"""The columns that name one death of a message; its copy has a `REPLAY_TIMES` that is one higher."""
+
 
 def replay_report(
     spark: SparkSession, bootstrap_servers: str, plan: ReplayPlan, *, options: Mapping[str, str] | None = None
@@ -30,15 +34,17 @@ def replay_report(
     """
     table = records(spark, plan.folder).drop("key", "value", "headers", "number")
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
-    mine = F.col("replay_id") == plan.plan_id
-    lane = read_replays(source, plan.since_ms).groupBy("message_id", "real_topic")
-    sent = lane.agg(
+    sends = F.col("status") == SEND
+    # Another plan of the same id may have sent copies of an earlier death.
+    lives = table.where(sends).select("message_id", "real_topic", F.col("replay_times").alias("life"))
+    lane = read_replays(source, plan.since_ms).join(lives, ["message_id", "real_topic"])
+    mine = (F.col("replay_id") == plan.plan_id) & (F.col("replay_times") - 1 == F.col("life"))
+    sent = lane.groupBy("message_id", "real_topic").agg(
         F.max(F.when(mine, F.col("replayed_at"))).alias("sent_at"),
         F.count_if(mine).alias("copies"),
         F.max(F.when(~mine, F.col("replayed_at"))).alias("other_at"),
     )
     seen = _seen(source, plan)
-    sends = F.col("status") == SEND
     outcome = (
         F.when(~sends, F.col("status"))
         .when(F.col("dead_again"), "dead_again")
@@ -52,7 +58,7 @@ def replay_report(
     )
     states = read_states(source).select(*STATE_KEY, "state", "job")
     known = table.withColumn("stored_ms", F.unix_millis("appended")).join(states, [*STATE_KEY], "left")
-    joined = known.join(sent, ["message_id", "real_topic"], "left").join(seen, ["message_id", "real_topic"], "left")
+    joined = known.join(sent, ["message_id", "real_topic"], "left").join(seen, [*_LIFE], "left")
     return joined.select(
         *table.columns,
         outcome.alias("outcome"),
@@ -69,15 +75,17 @@ def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
         F.concat(F.lit(RETRY_PREFIX), F.col("group"))
     )
     identity = F.col("origin_message_id").alias("message_id")
-    found = ours.select("kind", "replay_id", identity, of_group.alias("real_topic"))
+    found = ours.select("kind", "replay_id", "replay_times", identity, of_group.alias("real_topic"))
     if plan.target == "origin" and (topics := _targets(source.spark, plan)):
         # There the copy is a message of its own; its headers have the identity from the plan.
         copies = read_messages(*at, topics, options=more)
         given = HeaderColumns(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
-        found = found.unionByName(copies.select("kind", "replay_id", given, F.col("topic").alias("real_topic")))
+        there = copies.select("kind", "replay_id", "replay_times", given, F.col("topic").alias("real_topic"))
+        found = found.unionByName(there)
     return (
         found.where(F.col("replay_id") == plan.plan_id)
-        .groupBy("message_id", "real_topic")
+        .withColumn("replay_times", F.col("replay_times") - 1)
+        .groupBy(*_LIFE)
         .agg(
             F.max(F.col("kind") == "dead_letter").alias("dead_again"),
             F.max(F.col("kind") == "quarantine").alias("quarantined"),

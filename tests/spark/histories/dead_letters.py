@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any, cast
 
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 from tests.spark.histories.history import headers
 
-__all__ = ["GROUP", "dead_letter_headers", "replayed", "with_dead_letters"]
+__all__ = ["GROUP", "dead_letter_headers", "interrupt", "replayed", "with_dead_letters"]
 
 GROUP = "departures"
 
@@ -52,3 +54,10 @@ def replayed(installation: Installation) -> Counter[str | None]:
     """How often each message stands on `DELAY.0s`."""
     lane = installation.settings.names.delay(0)
     return Counter(record["ORIGIN_MESSAGE_ID"] for record in installation.read(lane))
+
+
+def interrupt(plan: Path, at_ms: int) -> None:
+    """Leave the folder of a plan as a run does that dies when it has begun."""
+    (plan / "events").mkdir()
+    event = {"at": at_ms, "run": "interrupted", "what": "started"}
+    (plan / "events" / "part-0.json").write_text(json.dumps(event))

@@ -20,7 +20,7 @@ from reconsume.operations.resend import new_replay_id
 from reconsume.operations.resolve import resolve
 from reconsume.spark_connectors.replay import execution, plan_replay, replay_report, run_replay
 from tests.integration.installation import Installation
-from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
+from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, interrupt, replayed, with_dead_letters
 
 pytestmark = pytest.mark.kafka
 DAY_MS = 86_400_000
@@ -116,3 +116,20 @@ def test_a_resend_whose_transaction_was_aborted_is_none(
     assert plan.counts == {"send": 1, "replayed": 1}
     with pytest.raises(IllegalSetting, match="is that of a job"):
         plan_replay(spark, bootstrap_servers, str(tmp_path / "b"), topic_prefix=prefix, plan_id=job)
+
+
+def test_a_copy_from_an_earlier_use_of_the_plans_id_hides_no_later_death(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """As of a stream in a new folder: the ids of its batches begin again."""
+    one = with_dead_letters(bootstrap_servers, 1)
+    prefix = one.settings.topic_prefix
+    earlier = plan_replay(spark, bootstrap_servers, str(tmp_path / "a"), plan_id="p", topic_prefix=prefix)
+    assert run_replay(spark, bootstrap_servers, earlier).sent == 1
+    again = dead_letter_headers(0, REPLAY_ID="p", REPLAY_TIMES="1")
+    one.produce(one.settings.names.dead_letter(GROUP), b"v", headers=again)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "b"), plan_id="p", topic_prefix=prefix)
+    interrupt(tmp_path / "b", time.time_ns() // 1_000_000)
+    assert run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1).sent == 1
+    rows = replay_report(spark, bootstrap_servers, plan).collect()
+    assert {(row.outcome, row.copies) for row in rows} == {("sent", 1), ("superseded", None)}
