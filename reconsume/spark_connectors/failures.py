@@ -13,6 +13,7 @@ from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
     ReconsumeError,
+    RecordTooLarge,
     TopicNotReady,
 )
 
@@ -45,6 +46,11 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
         r"UnknownTopicOrPartitionException",
         TopicNotReady,
         "a topic does not exist; a group without dead letters has none, `reconsume topics apply` makes the others",
+    ),
+    (
+        r"RecordTooLargeException",
+        RecordTooLarge,
+        "a record exceeds the max.message.bytes of DELAY.0s; raise it, or make a plan whose --where leaves that out",
     ),
     (
         r"Some data may have been|OffsetOutOfRangeException|KafkaIllegalStateException",

@@ -41,6 +41,8 @@ _LONGEST_BREAK_MS: Final = 6 * 86_400_000
 """`DELAY.0s` keeps seven days: later nothing shows which records a run has sent just before it was interrupted."""
 _MARK_EVERY_SECONDS: Final = 60.0
 """How often a run writes the states of what it has sent."""
+_AS_LARGE_AS_OURS: Final = {"kafka.max.request.size": "100000000", "kafka.buffer.memory": "134217728"}
+"""The size up to which our own clients send; Java's producer refuses records above 1 MiB by default."""
 
 _EVENT: Final = "at BIGINT, run STRING, what STRING"
 
@@ -251,6 +253,8 @@ def _mark(source: TopicSource, plan: ReplayPlan, sent: DataFrame) -> None:
 def _sink(source: TopicSource, topic: str) -> dict[str, str]:
     settings = dict(source.of_clients().options)
     settings.pop("kafka.isolation.level", None)
+    chosen = {name.lower() for name in settings}
+    settings |= {name: value for name, value in _AS_LARGE_AS_OURS.items() if name not in chosen}
     return settings | {"kafka.bootstrap.servers": source.bootstrap_servers, "topic": topic}
 
 

@@ -11,9 +11,10 @@ import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -127,6 +128,22 @@ def test_what_the_filter_takes_is_sent_once_and_a_second_run_sends_nothing(
     assert other.counts == {"send": 15, "replayed": 5}
     assert run_replay(spark, bootstrap_servers, other).sent == 15
     assert replayed(one) == expected(20)
+
+
+def test_a_dead_letter_larger_than_javas_producer_sends_by_default_is_sent(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 0)
+    topic = one.settings.names.dead_letter("large")
+    one.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "1114124"})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "message.max.bytes": 2_000_000})
+    producer.produce(topic, bytes(1_060_000), headers=cast("Any", dead_letter_headers(0)))
+    assert producer.flush(30) == 0
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    with pytest.raises(ReplayInterrupted, match=r"a record exceeds the max\.message\.bytes"):
+        run_replay(spark, bootstrap_servers, plan, options={"kafka.Max.Request.Size": "1048576"})
+    assert run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1).sent == 1
+    assert replayed(one) == expected(1)
 
 
 def test_a_chunk_that_was_half_sent_is_completed(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:

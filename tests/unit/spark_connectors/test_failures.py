@@ -12,6 +12,7 @@ from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
     ReconsumeError,
+    RecordTooLarge,
     TopicNotReady,
 )
 from reconsume.spark_connectors.failures import SparkFailed, explained
@@ -30,6 +31,7 @@ PREFIX = "An error occurred while calling o12.count.\n: java.util.concurrent.Exe
         ),
         (PREFIX + "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed", KafkaLoginFailed),
         (PREFIX + "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized", KafkaRefused),
+        (PREFIX + "org.apache.kafka.common.errors.RecordTooLargeException: The message is 2 bytes", RecordTooLarge),
         (": org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost", TopicNotReady),
         (
             ": java.lang.IllegalStateException: different topic partitions for starting offsets topics[a-0]",
