@@ -46,7 +46,7 @@ def note_missing_resends(source: TopicSource, rows: DataFrame, now_ms: int, exte
     dead = rows.where(F.col("outcome").isin("dead", "unexplained")).select("origin_message_id", "delivered", *_PLACE)
     told = dead.join(marks, same).select(F.col("origin_message_id").alias("message_id"), "job", "at", *_PLACE)
     # A job writes a mark and its resend in one transaction, so a mark has no aborted resend.
-    sent = stored_replays(source.of_clients()).select("message_id", F.col("replay_id").alias("job"))
+    sent = stored_replays(source).select("message_id", F.col("replay_id").alias("job"))
     missing = told.join(sent, ["message_id", "job"], "left_anti").select(
         "at", *(F.col(name).alias(f"not_{name}") for name in _PLACE), F.lit(True).alias("not_resent")
     )

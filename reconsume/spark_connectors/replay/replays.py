@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -31,9 +30,7 @@ def stored_replays(
     source: TopicSource, since_ms: int | None = None, *, isolation: str = "read_uncommitted"
 ) -> DataFrame:
     """Return the same in one scan, copies of aborted transactions included: a plan of Spark has none."""
-    starts = {"startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"}
-    more = {name: value for name, value in source.options.items() if name.lower() not in starts}
-    lane = replace(source, options=more | {"kafka.isolation.level": isolation})
+    lane = source.of_clients().with_options(**{"kafka.isolation.level": isolation})
     lane = lane if since_ms is None else lane.since(since_ms)
     written = typed(lane.raw([source.names.delay(0)]), source.names.prefix)
     message_id = F.col("origin_message_id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,11 +13,12 @@ from reconsume.delay_levels.wire.dead_letter_states import RESENT, RESOLVED
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID
 from reconsume.spark_connectors.headers import HeaderColumns
-from reconsume.spark_connectors.readers import read_kinds, read_messages
+from reconsume.spark_connectors.readers import read_kinds
 from reconsume.spark_connectors.replay.plan import ReplayPlan, records
 from reconsume.spark_connectors.replay.replays import read_replays
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import STATE_KEY, read_states
+from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import TopicSource
 
 _LIFE: Final = ("message_id", "real_topic", "replay_times")
@@ -69,16 +71,21 @@ def replay_report(
 
 def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     """Return the places where messages of this plan were seen beyond `DELAY.0s`."""
-    at, more = (source.spark, source.bootstrap_servers), source.since(plan.since_ms).options
-    ours = read_kinds(*at, ("retry", "dead_letter", "quarantine"), topic_prefix=plan.topic_prefix, options=more)
+    # A range in the options is one of dead letters; their copies came later.
+    source = source.of_clients().since(plan.since_ms)
+    kinds = ("retry", "dead_letter", "quarantine")
+    ours = read_kinds(
+        source.spark, source.bootstrap_servers, kinds, topic_prefix=plan.topic_prefix, options=source.options
+    )
     of_group = F.when(F.col("kind") == "quarantine", F.col("target")).otherwise(
         F.concat(F.lit(RETRY_PREFIX), F.col("group"))
     )
     identity = F.col("origin_message_id").alias("message_id")
     found = ours.select("kind", "replay_id", "replay_times", identity, of_group.alias("real_topic"))
-    if plan.target == "origin" and (topics := _targets(source.spark, plan)):
-        # There the copy is a message of its own; its headers have the identity from the plan.
-        copies = read_messages(*at, topics, options=more)
+    if plan.target == "origin" and (topics := _targets(source, plan)):
+        # There the copy is a message of its own; its headers have the identity from the plan. Topics that do not exist
+        # match nothing.
+        copies = typed(source.raw(pattern="|".join(map(re.escape, topics))), plan.topic_prefix, "message")
         given = HeaderColumns(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
         there = copies.select("kind", "replay_id", "replay_times", given, F.col("topic").alias("real_topic"))
         found = found.unionByName(there)
@@ -94,6 +101,8 @@ def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     )
 
 
-def _targets(spark: SparkSession, plan: ReplayPlan) -> list[str]:
-    sent = records(spark, plan.folder).where(F.col("status") == SEND)
-    return [row["real_topic"] for row in sent.select("real_topic").distinct().collect()]
+def _targets(source: TopicSource, plan: ReplayPlan) -> list[str]:
+    """Return the topics to which schedulers may have moved copies; they refuse those of reconsume."""
+    sent = records(source.spark, plan.folder).where(F.col("status") == SEND)
+    topics = [row["real_topic"] for row in sent.select("real_topic").distinct().collect()]
+    return [topic for topic in topics if not topic.startswith(source.names.prefix)]
