@@ -24,7 +24,14 @@ from reconsume.cli.output import one_line, print_json, print_json_line, print_li
 from reconsume.cli.progress import working
 from reconsume.cli.spark.options import SparkChoice, absolute, check_file, check_folder
 from reconsume.cli.spark.session import open_session, stopping
-from reconsume.delay_levels.errors import IllegalDelayLevels, IllegalSetting, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.errors import (
+    IllegalDelayLevels,
+    IllegalSetting,
+    KafkaLoginFailed,
+    KafkaNotReachable,
+    KafkaRefused,
+    TopicNotReady,
+)
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.rules.durations import LONGEST_AGE_MS, format_duration, parse_duration
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
@@ -33,6 +40,7 @@ from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.reconcile import (
     Committed,
     Extent,
+    LedgerTaken,
     Reconciliation,
     Tolerances,
     conservation,
@@ -188,19 +196,26 @@ def _follow(
     *,
     as_json: bool,
 ) -> bool:
-    """Add runs to the ledger and print each, until SIGINT or SIGTERM."""
+    """Add runs to the ledger and print each, until SIGINT or SIGTERM; wait out errors that pass, after a first run."""
     # Pyspark's own handler would cancel jobs in the middle of a run; this ends after the run.
-    fine, stopped = True, stop_at_signals()
+    fine, works, stopped = True, False, stop_at_signals()
     while not stopped.is_set():
         begun = time.monotonic()
-        with reconciled(spark, settings, options, late) as found:
-            summary, shown = found_in(found)
-        if as_json:
-            print_json_line(summary)
+        try:
+            with reconciled(spark, settings, options, late) as found:
+                summary, shown = found_in(found)
+        except (KafkaNotReachable, TopicNotReady, LedgerTaken) as error:
+            if not works or isinstance(error, KafkaLoginFailed):
+                raise
+            logger.warning("a run failed, the next one is in %s: %s", options.follow, one_line(str(error)))
         else:
-            print_line(run_line(summary, found.now))
-            print_findings(one for one in shown if one["kind"] in summary["findings"])
-        fine &= not summary["findings"]
+            works = True
+            if as_json:
+                print_json_line(summary)
+            else:
+                print_line(run_line(summary, found.now))
+                print_findings(one for one in shown if one["kind"] in summary["findings"])
+            fine &= not summary["findings"]
         stopped.wait(max(0.0, begun + every - time.monotonic()))
     return fine
 
