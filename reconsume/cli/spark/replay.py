@@ -134,7 +134,7 @@ class _Replay:
             )
         if not confirm(f"Replay the dead letters since the last run of {name}?", yes=options.yes):
             return
-        with explained(f"the stream {name} stopped; run it again, it goes on where it was"):
+        with explained(f"the stream {name} stopped"):
             query = replay_stream(self.spark, self.servers, folder, name, **self.which, **self.how)
             query.awaitTermination()
         batches = sorted({progress.batchId for progress in query.recentProgress if progress.numInputRows > 0})

@@ -51,6 +51,10 @@ class ReplayInterrupted(ReconsumeError):
     """A run ended early; running the same plan again continues it."""
 
 
+class PlanTooOld(IllegalSetting):
+    """A plan was interrupted too long ago: which of its records were sent is unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
     """The progress of a run: records sent by this run, settled before it, and in the whole plan."""
@@ -310,7 +314,7 @@ def _known_ms(source: TopicSource, plan: ReplayPlan, events: Sequence[RunEvent])
 
 def _check_break(plan: ReplayPlan, known_ms: int) -> None:
     if time.time_ns() // 1_000_000 - known_ms > _LONGEST_BREAK_MS:
-        raise IllegalSetting(
+        raise PlanTooOld(
             f"plan {plan.plan_id} was interrupted over 6 days ago, and DELAY.0s may have deleted the records that it "
             "sent, so the missing ones are unknown; read its report, then make a new plan with a filter for the rest"
         )

@@ -10,10 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.readers import dead_letters
 from reconsume.spark_connectors.replay.chunks import check_rate
-from reconsume.spark_connectors.replay.execution import run_replay
+from reconsume.spark_connectors.replay.execution import PlanTooOld, run_replay
 from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
 from reconsume.spark_connectors.session import check_folder
 from reconsume.spark_connectors.source import TopicSource
@@ -74,7 +75,15 @@ def replay_stream(
         plan = open_plan(here.spark, at)
         if plan is None:
             plan = plan_from(here, at, f"{name}-{number}", batch, which, dead_letters(here, which.groups, which.topics))
-        run_replay(here.spark, bootstrap_servers, plan, bulk_partitions=bulk_partitions, options=here.options, **how)
+        try:
+            run_replay(
+                here.spark, bootstrap_servers, plan, bulk_partitions=bulk_partitions, options=here.options, **how
+            )
+        except PlanTooOld as error:
+            raise IllegalSetting(
+                f"plan {plan.plan_id} was interrupted over 6 days ago, so the records that it sent are unknown; "
+                f"use a new folder, and a --where that leaves out the dead letters in {at}/records"
+            ) from error
 
     stream = dead_letters(source, which.groups, which.topics, streaming=True)
     filter_of(stream, where)

@@ -41,7 +41,7 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
     if said.stream is not None:
         if not said.yes:
             raise IllegalSetting("--stream sends without asking: pass --yes")
-        with explained(f"the stream {said.stream} stopped; run it again, it goes on where it was"):
+        with explained(f"the stream {said.stream} stopped"):
             query = replay_stream(
                 spark, said.bootstrap_servers, said.plan, said.stream, options=options, **how, **chosen
             )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,10 @@ from reconsume.cli.main import app
 from reconsume.cli.spark.options import spark_kafka_options
 from reconsume.cli.spark.session import connector_jars
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError, TopicNotReady
+from reconsume.spark_connectors.replay import plan_replay
 from reconsume.spark_connectors.replay.submit import submit
 from tests.integration.installation import Installation
-from tests.spark.histories.dead_letters import GROUP, replayed, with_dead_letters
+from tests.spark.histories.dead_letters import GROUP, interrupt, replayed, with_dead_letters
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
@@ -165,6 +168,20 @@ def test_spark_submit_makes_the_plan_and_sends_only_when_told(
         submit(spark, [*arguments, "--stream", "nightly"])
     with pytest.raises(TopicNotReady, match="a topic does not exist"):
         submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])
+
+
+def test_a_stream_that_cannot_go_on_names_the_way_out(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 1)
+    prefix, batch = one.settings.topic_prefix, tmp_path / "plans" / "0"
+    plan_replay(spark, bootstrap_servers, str(batch), plan_id="nightly-0", topic_prefix=prefix)
+    interrupt(batch, time.time_ns() // 1_000_000 - 10 * 86_400_000)
+    arguments = ["--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix, "--plan", str(tmp_path)]
+    why = "the stream nightly stopped: plan nightly-0 was interrupted over 6 days ago"
+    with pytest.raises(IllegalSetting, match=rf"{why}.* new folder.*{re.escape(str(batch))}/records") as raised:
+        submit(spark, [*arguments, "--stream", "nightly", "--yes"])
+    assert "run it again" not in str(raised.value)
 
 
 @pytest.mark.long
