@@ -25,7 +25,8 @@ def create_views(
     """Create temporary views for SQL: `reconsume_` with the names below. Each query reads the topics anew.
 
     `delays`, `retries`, `dead_letters` have the readers' schema. `failures` has a row for each send-back, `attempts`
-    the same with its delivery and `outcome` (`waiting`, `moved`, `dead`), `lateness` the delivered ones.
+    for each send-back or replay, with its delivery and `outcome` (`waiting`, `moved`, `dead`), `lateness` for the
+    delivered ones.
 
     Returns:
         The names of the views.
@@ -34,13 +35,14 @@ def create_views(
     def read(kinds: tuple[str, ...]) -> DataFrame:
         return read_kinds(spark, bootstrap_servers, kinds, topic_prefix=topic_prefix, options=options)
 
-    failures = _failures(read(("delay",)))
-    attempts = _attempts(failures, read(("retry", "dead_letter")))
+    delays = read(("delay",))
+    is_replay = F.col("replay_id").isNotNull() & F.col("attempt").eqNullSafe(0)
+    attempts = _attempts(_sends(delays), read(("retry", "dead_letter")))
     frames = {
         "delays": read_delays(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
         "retries": read_retries(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
         "dead_letters": read_dead_letters(spark, bootstrap_servers, topic_prefix=topic_prefix, options=options),
-        "failures": failures,
+        "failures": _sends(delays.where(~is_replay)),
         "attempts": attempts,
         "lateness": attempts.where("delivered IS NOT NULL").select(
             *("group", "delay_ms", "due", "delivered", "lateness_ms")
@@ -51,8 +53,8 @@ def create_views(
     return [f"reconsume_{name}" for name in frames]
 
 
-def _failures(delays: DataFrame) -> DataFrame:
-    """Return send-backs; delayed messages, which go to ordinary topics, are left out."""
+def _sends(delays: DataFrame) -> DataFrame:
+    """Return send-backs and replays; delayed messages, which go to ordinary topics, are left out."""
     sent_back = F.col("target").startswith(RETRY_PREFIX) | F.col("target").startswith(DLQ_PREFIX)
     return delays.where(sent_back).select(
         *_IDENTITY,
@@ -62,14 +64,14 @@ def _failures(delays: DataFrame) -> DataFrame:
     )
 
 
-def _attempts(failures: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Return each send-back with its first delivery; `reconcile` proves that there is only one."""
+def _attempts(sends: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Return each send-back or replay with its first delivery; `reconcile` proves that there is only one."""
     came = deliveries.groupBy(*_IDENTITY).agg(
         F.min("appended").alias("delivered"), F.min_by("kind", "appended").alias("kind")
     )
     outcome = F.when(F.col("kind") == "retry", "moved").when(F.col("kind") == "dead_letter", "dead")
-    return failures.join(came, list(_IDENTITY), "left").select(
-        *failures.columns,
+    return sends.join(came, list(_IDENTITY), "left").select(
+        *sends.columns,
         "delivered",
         (F.unix_millis("delivered") - F.unix_millis("due")).alias("lateness_ms"),
         F.coalesce(outcome, F.lit("waiting")).alias("outcome"),

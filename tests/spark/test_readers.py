@@ -18,7 +18,8 @@ from reconsume.spark_connectors import (
     read_messages,
     read_retries,
 )
-from tests.spark.histories.history import BORN_MS, GROUP, History, Written
+from tests.spark.histories.dead_letters import with_dead_letters
+from tests.spark.histories.history import BORN_MS, GROUP, History, Written, headers
 
 pytestmark = pytest.mark.kafka
 
@@ -126,6 +127,22 @@ def test_views_answer_sql(spark: SparkSession, history: History) -> None:
         "JOIN reconsume_retries r USING (origin_message_id) WHERE d.attempt > 16 GROUP BY ALL"
     ).collect()
     assert tuple(row) == (GROUP, "no dep_time", 1)
+
+
+def test_a_replay_is_an_attempt_and_no_failure(spark: SparkSession, bootstrap_servers: str) -> None:
+    one = with_dead_letters(bootstrap_servers, 0)
+    names = one.settings.names
+    own = {"RETRY_TOPIC": "flights", "ORIGIN_MESSAGE_ID": "flights/0/1", "REAL_TOPIC": f"%RETRY%{GROUP}"}
+    replay = {"REPLAY_ID": "p", "REPLAY_TIMES": "1"}
+    one.produce(names.delay(0), b"v", headers=headers(RECONSUME_TIME="0", **own, **replay))
+    # Send-backs before and after it; the count of one is damaged.
+    for count, more in (("1", {}), ("1", replay), ("?", replay)):
+        one.produce(names.delay(1_000), b"v", headers=headers(RECONSUME_TIME=count, **own, **more))
+    create_views(spark, bootstrap_servers, topic_prefix=names.prefix)
+    rows = spark.sql("SELECT replay_times, attempt FROM reconsume_failures").collect()
+    assert {tuple(row) for row in rows} == {(0, 1), (1, 1), (1, None)}
+    (row,) = spark.sql("SELECT count(*) FROM reconsume_attempts WHERE outcome = 'waiting'").collect()
+    assert row[0] == 4
 
 
 def test_options_of_the_source_pass_through(spark: SparkSession, history: History) -> None:
