@@ -23,7 +23,7 @@ import typer
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_utf8
-from reconsume.delay_levels.human_text import visible
+from reconsume.delay_levels.human_text import pair, visible
 
 if TYPE_CHECKING:
     from reconsume.bridge.kafka.cluster import Cluster
@@ -186,12 +186,7 @@ def read_settings(
     """Read the settings of a process; the command line overrides. None means a scheduler."""
     from reconsume.bridge.process.settings import Settings, load_settings
 
-    pairs = {}
-    for text in kafka or ():
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise IllegalSetting(f"-X {text!r}: write KEY=VALUE, such as -X security.protocol=SASL_SSL")
-        pairs[key] = value
+    pairs = dict(pair("-X", text, "KEY=VALUE, such as -X security.protocol=SASL_SSL") for text in kafka or ())
     line = {"bootstrap_servers": bootstrap_servers, "kafka": pairs} | overrides
     return load_settings(kind or Settings, config, None, line)
 

@@ -17,11 +17,12 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
 from reconsume.operations.dead_letter_index.pages import cursor_in_kafka, indexed_page, is_index_cursor
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.dead_letters import DeadLetterRecord, Page, read_one, read_page
 from reconsume.operations.groups_file import change_group
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job, JobsView, jobs_topic
@@ -152,7 +153,7 @@ class ConsoleCluster:
         index = self._complete_index()
         return None if index is None else CauseCounts.of(index.store, group)
 
-    def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
+    def page(self, group: str, wanted: DeadLetterFilter, *, before: str | None = None, limit: int = 50) -> Page:
         """Return dead letters, newest first, from the index or, if it lacks the group, from Kafka."""
         index = self._index_of(group)
         if index is None and before is not None and is_index_cursor(before):

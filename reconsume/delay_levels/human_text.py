@@ -6,10 +6,29 @@ import json
 import unicodedata
 from typing import Any
 
+from reconsume.delay_levels.errors import IllegalSetting
+
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return the number with its noun: `1 problem`, `2 problems`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def pair(option: str, text: str, form: str) -> tuple[str, str]:
+    """Split `NAME=VALUE`.
+
+    Args:
+        option: the option's name, for the error.
+        text: its value.
+        form: the form with an example, for the error.
+
+    Raises:
+        IllegalSetting: the name or `=` is missing.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise IllegalSetting(f"{option} {text!r}: write {form}")
+    return name, value
 
 
 def visible(text: str) -> str:

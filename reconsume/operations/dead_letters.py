@@ -14,6 +14,7 @@ from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.properties import Headers, size_of
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -68,40 +69,25 @@ class DeadLetterRecord:
         return size_of(self.key, self.value, self.headers)
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A filter of dead letters; None selects any.
+def matches(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
+    """Return whether a filter selects a dead letter; its label needs the rules of an index, and is ignored here."""
+    letter = record.letter
+    told = "\n".join(filter(None, (letter.cause, letter.exception_class, letter.stacktrace)))
+    return (
+        (wanted.text is None or wanted.text.casefold() in told.casefold())
+        and (wanted.key is None or record.key == wanted.key.encode())
+        and (wanted.message_id is None or letter.origin_message_id == wanted.message_id)
+        and (wanted.origin_topic is None or letter.origin_topic == wanted.origin_topic)
+        and (wanted.header is None or _has_header(record, wanted.header))
+        and (wanted.since_ms is None or record.stored_ms >= wanted.since_ms)
+        and (wanted.until_ms is None or record.stored_ms < wanted.until_ms)
+        and (wanted.state is None or state_name(record.state) == wanted.state)
+    )
 
-    Attributes:
-        text: a part of the cause, the exception's class or the stack trace; case does not matter.
-        key: the record's key, as UTF-8.
-        message_id: the origin message id.
-        since_ms: it became a dead letter then or later.
-        until_ms: it became a dead letter earlier.
-        state: a key of `STATES`.
-        label: the label of its cause, by the rules of an index; `takes` knows none and ignores it.
-    """
 
-    text: str | None = None
-    key: str | None = None
-    message_id: str | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-    state: str | None = None
-    label: str | None = None
-
-    def takes(self, record: DeadLetterRecord) -> bool:
-        """Return whether the filter selects a record."""
-        letter = record.letter
-        told = "\n".join(filter(None, (letter.cause, letter.exception_class, letter.stacktrace)))
-        return (
-            (self.text is None or self.text.casefold() in told.casefold())
-            and (self.key is None or record.key == self.key.encode())
-            and (self.message_id is None or letter.origin_message_id == self.message_id)
-            and (self.since_ms is None or record.stored_ms >= self.since_ms)
-            and (self.until_ms is None or record.stored_ms < self.until_ms)
-            and (self.state is None or state_name(record.state) == self.state)
-        )
+def _has_header(record: DeadLetterRecord, header: str) -> bool:
+    name, _, text = header.partition("=")
+    return dict(record.headers).get(name) == text.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +110,7 @@ class Page:
 def read_page(
     cluster: Cluster,
     group: str,
-    wanted: Filter | None = None,
+    wanted: DeadLetterFilter | None = None,
     *,
     before: str | None = None,
     limit: int = 50,
@@ -150,7 +136,7 @@ def read_page(
         KafkaNotReachable: no answer.
         KafkaRefused: rights are missing.
     """
-    wanted = wanted or Filter()
+    wanted = wanted or DeadLetterFilter()
     topic, partitions = cluster.names.dead_letter(group), find_partitions(cluster, group)
     spans = find_spans(cluster.admin, partitions, wanted)
     heads = {where: end for where, (_, end) in spans.items()}
@@ -166,7 +152,7 @@ def read_page(
             looked_at += 1
             heads[topic, one.place.partition] = one.place.offset
             record = replace(one, state=states.of(one.key_of_state))
-            if wanted.takes(record) and takes(record):
+            if matches(wanted, record) and takes(record):
                 records.append(record)
                 size += record.size
             if len(records) >= limit or looked_at >= _LOOKED_AT or size >= _PAGE_BYTES:
@@ -201,7 +187,7 @@ def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
 
 
 def find_spans(
-    admin: KafkaAdmin, partitions: Collection[Partition], wanted: Filter
+    admin: KafkaAdmin, partitions: Collection[Partition], wanted: DeadLetterFilter
 ) -> dict[Partition, tuple[int, int]]:
     """Return the offsets of the wanted time; the brokers' timestamps increase with the offset."""
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)

@@ -14,8 +14,8 @@ from reconsume.delay_levels.wire.allowed_topics import encode_allowed
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.jobs.job_records import (
+    DeadLetterFilter,
     JobEvent,
-    JobFilter,
     JobProgress,
     JobSpec,
     LetterEdit,
@@ -79,7 +79,7 @@ def _state(state: DeadLetterState) -> dict[str, str]:
 def _job() -> dict[str, dict[str, str]]:
     """The three records of a job, and one that was picked and edited."""
     topic, topic_id = _NAMES.dead_letter("a group/ü"), "TbaGuFuzQ_WTDt4WsMTGAQ"
-    wanted = JobFilter(
+    wanted = DeadLetterFilter(
         text="timeout", since_ms=1_700_000_000_000, state="OPEN", label="Löwe", label_rules={"L": "Löwe"}
     )
     by_filter = JobSpec(

@@ -17,7 +17,7 @@ from reconsume.delay_levels.progress.metadata import decode_progress
 from reconsume.delay_levels.wire.dead_letter_states import STATES, decode_state, parse_key
 from reconsume.delay_levels.wire.inbox import inbox_request
 from reconsume.delay_levels.wire.jobs.job_records import (
-    JobFilter,
+    DeadLetterFilter,
     LetterEdit,
     decode_job_progress,
     decode_spec,
@@ -157,7 +157,7 @@ def test_a_job_is_read() -> None:
     by_filter, picked = decode_spec(values["JOBS: a filter"]), decode_spec(values["JOBS: a record"])
     assert (by_filter.kind, by_filter.spans, by_filter.rate, by_filter.count) == ("resend", {0: (7, 100)}, 50, 42)
     assert (by_filter.wanted.text, by_filter.wanted.label_rules) == ("timeout", {"L": "Löwe"})
-    assert (picked.records, picked.target, picked.wanted) == ({0: [7]}, "origin", JobFilter())
+    assert (picked.records, picked.target, picked.wanted) == ({0: [7]}, "origin", DeadLetterFilter())
     assert picked.edit == LetterEdit(b"\x00\xff", {"fixed-by": "alice", "user": None})
     assert [one.wish for one in decode_wish(values["JOBS: wishes"])] == ["pause", "run"]
     progress = decode_job_progress(values["JOBS: progress"])

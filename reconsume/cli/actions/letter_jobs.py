@@ -21,7 +21,7 @@ from reconsume.cli.actions.jobs import (
 from reconsume.cli.common import Here, confirm, user_name
 from reconsume.cli.output import print_json, print_line
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.human_text import counted
+from reconsume.delay_levels.human_text import counted, pair
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESENT, RESOLVED, STATES
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.resend import REASONS, SEND
@@ -45,9 +45,7 @@ def letter_edit(value_file: Path | None, headers: Iterable[str]) -> LetterEdit |
     """
     changed: dict[str, str | None] = {}
     for text in headers:
-        name, equals, new = text.partition("=")
-        if not equals or not name:
-            raise IllegalSetting(f"--header {text!r}: write NAME=VALUE, or NAME= to remove it")
+        name, new = pair("--header", text, "NAME=VALUE, or NAME= to remove it")
         changed[name] = new or None
     try:
         value = None if value_file is None else value_file.read_bytes()

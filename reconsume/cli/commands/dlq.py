@@ -17,14 +17,14 @@ from reconsume.cli.commands.dead_letter_rows import cut, decoded, state_row
 from reconsume.cli.common import ExportFile, Here, Yes, confirm, exit_at_sigterm, on_kafka, shown_text, user_name
 from reconsume.cli.output import opened, print_json, print_line, print_report, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.human_text import counted, json_text
+from reconsume.delay_levels.human_text import counted, json_text, pair
 from reconsume.delay_levels.wire.dead_letter_states import STATES
-from reconsume.delay_levels.wire.jobs.job_records import TARGETS
+from reconsume.delay_levels.wire.jobs.job_records import TARGETS, DeadLetterFilter
 from reconsume.operations.dead_letter_index.current import current_page
 from reconsume.operations.dead_letter_states import StatesReader, state_name
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, read_one, read_page
+from reconsume.operations.dead_letters import DeadLetterRecord, Page, read_one, read_page
 from reconsume.operations.jobs.letter_files import FORMATS, letter_file, moment, summary
-from reconsume.operations.jobs.selection import JobDraft, job_filter
+from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import Changed, reopen, resolve
@@ -46,26 +46,39 @@ def _wanted(
     message_id: Annotated[
         str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET", help="id of the first copy: topic/partition/offset")
     ] = None,
+    origin_topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="the topic of the first copy")] = None,
+    with_header: Annotated[str | None, typer.Option(metavar="NAME=TEXT", help="a header and its text, exactly")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="dead since this time: 2026-11-22 10:00 (UTC), or an age: 2h")
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="dead before this time")] = None,
     state: Annotated[str | None, typer.Option(help=f"state: {', '.join(STATES).lower()}")] = None,
-) -> Filter:
+) -> DeadLetterFilter:
     if state is not None and state.upper() not in STATES:
         raise IllegalSetting(f"--state {state!r}: use {', '.join(STATES).lower()}")
+    if with_header is not None:
+        pair("--with-header", with_header, "NAME=TEXT, such as tenant=acme")
     now = now_ms()
     since_ms, until_ms = (
         None if said is None else parse_point_in_time(option, said, now)
         for option, said in (("--since", since), ("--until", until))
     )
-    return Filter(text, key, message_id, since_ms, until_ms, None if state is None else state.upper())
+    return DeadLetterFilter(
+        text=text,
+        key=key,
+        message_id=message_id,
+        origin_topic=origin_topic,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        state=None if state is None else state.upper(),
+        header=with_header,
+    )
 
 
 @on_kafka(app, "list", wanted=_wanted)
 def list_letters(
     here: Here,
-    wanted: Filter,
+    wanted: DeadLetterFilter,
     group: Group,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of rows")] = 50,
     before: Annotated[str | None, typer.Option(metavar="WHERE", help="continue where a list ended")] = None,
@@ -135,7 +148,7 @@ def show_letter(
 @on_kafka(app, "export", wanted=_wanted)
 def export_letters(
     here: Here,
-    wanted: Filter,
+    wanted: DeadLetterFilter,
     group: Group,
     form: Annotated[str, typer.Option("--format", help="jsonl, csv or parquet")] = "jsonl",
     file: ExportFile = None,
@@ -165,7 +178,7 @@ Detach = Annotated[bool, typer.Option("--detach", help="leave the job to a runne
 @on_kafka(app, "resend", wanted=_wanted)
 def resend_letters(
     here: Here,
-    wanted: Filter,
+    wanted: DeadLetterFilter,
     group: Group,
     records: Records = None,
     all_of_them: All = False,
@@ -186,7 +199,7 @@ def resend_letters(
     if to not in TARGETS:
         raise IllegalSetting(f"--to {to!r}: use {' or '.join(TARGETS)}")
     draft = JobDraft(
-        *("resend", group, job_filter(wanted), places, rate, max_replays),
+        *("resend", group, wanted, places, rate, max_replays),
         target=to,
         edit=letter_edit(value_file, header or ()),
     )
@@ -197,7 +210,7 @@ def resend_letters(
 @on_kafka(app, "resolve", wanted=_wanted)
 def resolve_letters(
     here: Here,
-    wanted: Filter,
+    wanted: DeadLetterFilter,
     group: Group,
     why: Annotated[str, typer.Option(help="reason, shown with the dead letter")],
     records: Records = None,
@@ -208,7 +221,7 @@ def resolve_letters(
     """Resolve open dead letters that need no resend, with a reason; they stay on their topic."""
     places = _places(records, wanted, all_of_them=all_of_them)
     if places is None or detach:
-        draft = JobDraft("resolve", group, job_filter(wanted), places)
+        draft = JobDraft("resolve", group, wanted, places)
         run_as_job(here, draft, "Resolve {} of " + f"{group}?", why=why, dry_run=False, yes=yes, detach=detach)
         return
     if not confirm(f"Resolve {counted(len(places), 'dead letter')} of {group}?", yes=yes):
@@ -221,22 +234,24 @@ def resolve_letters(
 @on_kafka(app, "reopen")
 def reopen_letters(here: Here, group: Group, records: Records = None) -> None:
     """Reopen resolved dead letters."""
-    places = _places(records, Filter(), all_of_them=False) or []
+    places = _places(records, DeadLetterFilter(), all_of_them=False) or []
     _tell_changed(group, reopen(here.cluster, group, places), "opened", as_json=here.as_json)
 
 
-def _places(records: Sequence[str] | None, wanted: Filter, *, all_of_them: bool) -> list[RecordAddress] | None:
+def _places(
+    records: Sequence[str] | None, wanted: DeadLetterFilter, *, all_of_them: bool
+) -> list[RecordAddress] | None:
     """Return the named places; None for all that the filter selects."""
     if bool(records) == all_of_them:
         raise IllegalSetting("name dead letters as PARTITION/OFFSET, or pass --all, with or without a filter")
-    if records and wanted != Filter():
+    if records and wanted != DeadLetterFilter():
         raise IllegalSetting(
             "named dead letters need no filter; leave out the filter, or pass --all in place of the names"
         )
     return [RecordAddress.parse(one, _LIST) for one in records] if records else None
 
 
-def _all(cluster: Cluster, group: str, wanted: Filter) -> Iterator[DeadLetterRecord]:
+def _all(cluster: Cluster, group: str, wanted: DeadLetterFilter) -> Iterator[DeadLetterRecord]:
     before: str | None = None
     topic = cluster.names.dead_letter(group)
     states = StatesReader(cluster, wanted=lambda letter: letter.topic == topic)

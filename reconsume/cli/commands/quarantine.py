@@ -15,7 +15,7 @@ from reconsume.cli.commands.dead_letter_rows import state_row
 from reconsume.cli.common import ExportFile, Here, Yes, confirm, exit_at_sigterm, on_kafka, shown_text, user_name
 from reconsume.cli.output import opened, print_json, print_json_list, print_line, print_report, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.human_text import counted, json_text
+from reconsume.delay_levels.human_text import counted, json_text, pair
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED
 from reconsume.delay_levels.wire.quarantine import RELEASED
 from reconsume.operations.jobs.letter_files import csv_writer, json_line_writer, moment, whole
@@ -136,7 +136,7 @@ def release_records(
     yes: Yes = False,
 ) -> None:
     """Return records to the schedulers, each once; fix the cause first."""
-    changes = dict(_change(text) for text in header or ())
+    changes = dict(pair("--header", text, "NAME=VALUE, such as REAL_TOPIC=%RETRY%orders") for text in header or ())
     chosen = _chosen(here, wanted, records, all_of_them=all_of_them)
     if confirm(f"Release {_counted(chosen)}?", yes=yes):
         words = "released; records that are still undeliverable return here with their reason"
@@ -183,13 +183,6 @@ def _tell_closed(here: Here, words: str, close: Callable[[Callable[[QuarantineRe
         print_json(closed)
     else:
         print_line(f"{count} {words}")
-
-
-def _change(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise IllegalSetting(f"--header {text!r}: write NAME=VALUE, such as REAL_TOPIC=%RETRY%orders")
-    return name, value
 
 
 def _summary(one: QuarantineRecord) -> dict[str, Any]:

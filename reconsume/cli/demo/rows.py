@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import pair
 
 Row = dict[str, Any]
 
@@ -68,7 +69,5 @@ def parse_condition(text: str) -> Callable[[Row], bool]:
     Raises:
         IllegalSetting: `=` is missing.
     """
-    column, equals, value = text.partition("=")
-    if not equals or not column:
-        raise IllegalSetting(f"--fail-if {text!r}: write COLUMN=VALUE, such as dep_time=NA")
+    column, value = pair("--fail-if", text, "COLUMN=VALUE, such as dep_time=NA")
     return lambda row: str(row.get(column) if row.get(column) is not None else "") == value

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import pair
 
 _RENAMED: Final = {
     "sasl.mechanisms": "sasl.mechanism",
@@ -68,9 +69,7 @@ class SparkChoice(NamedTuple):
         session: dict[str, str] = {}
         kafka = spark_kafka_options({name: value.get_secret_value() for name, value in settings.kafka.items()})
         for text in texts:
-            key, equals, value = text.partition("=")
-            if not equals:
-                raise IllegalSetting(f"--spark-option {text!r}: write KEY=VALUE, such as spark.driver.memory=4g")
+            key, value = pair("--spark-option", text, "KEY=VALUE, such as spark.driver.memory=4g")
             (session if key.startswith("spark.") else kafka)[key] = value
         return cls(master, remote, session, kafka)
 

@@ -28,6 +28,9 @@ class AskedJob(AskedModel):
     text: str | None = None
     key: str | None = None
     message_id: str | None = None
+    origin_topic: str | None = None
+    with_header: str | None = None
+    """A header and its exact text: `name=text`."""
     since: str | None = None
     """A moment (`2026-11-22 10:00`, UTC), or a time span before now (`2h`)."""
     until: str | None = None

@@ -91,8 +91,8 @@ def add_job_routes(
 
 def _draft(asked: AskedJob, now_ms: float, label_rules: Mapping[str, str]) -> JobDraft:
     form = FilterForm(
-        *(asked.text or "", asked.key or "", asked.message_id or "", asked.since or "", asked.until or ""),
-        *(asked.state or "", asked.label or ""),
+        *(asked.text or "", asked.key or "", asked.message_id or "", asked.origin_topic or "", asked.with_header or ""),
+        *(asked.since or "", asked.until or "", asked.state or "", asked.label or ""),
     )
     return job_draft(
         *(asked.kind, asked.group, form, now_ms),

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.human_text import pair
 from reconsume.delay_levels.wire.dead_letter_states import STATES
-from reconsume.delay_levels.wire.jobs.job_records import JobFilter, LetterEdit
-from reconsume.operations.dead_letters import Filter
-from reconsume.operations.jobs.selection import JobDraft, check_draft, job_filter
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter, LetterEdit
+from reconsume.operations.jobs.selection import JobDraft, check_draft
 from reconsume.operations.points_in_time import parse_point_in_time, point_in_time
 from reconsume.operations.record_address import RecordAddress
 
-FIELDS: Final = ("text", "key", "message_id", "since", "until", "state", "label")
+FIELDS: Final = ("text", "key", "message_id", "origin_topic", "with_header", "since", "until", "state", "label")
 _MOST_TEXT: Final = 2_000
 """The index has as much of a cause, and SQLite refuses to search for a text of 50,000 bytes."""
 MOST_PLACES: Final = 1_000
@@ -28,6 +28,8 @@ class FilterForm:
     text: str = ""
     key: str = ""
     message_id: str = ""
+    origin_topic: str = ""
+    with_header: str = ""
     since: str = ""
     until: str = ""
     state: str = ""
@@ -53,7 +55,7 @@ class FilterForm:
         texts = {name: text for name in ("since", "until") if (text := getattr(self, name))}
         return replace(self, **{name: _moment(name, text, now_ms) for name, text in texts.items()})
 
-    def wanted(self, now_ms: float) -> Filter:
+    def wanted(self, now_ms: float) -> DeadLetterFilter:
         """Return the filter with checked values.
 
         Raises:
@@ -63,10 +65,14 @@ class FilterForm:
             raise IllegalSetting(f"text: {len(self.text):,} characters; search for at most {_MOST_TEXT:,}")
         if self.state and self.state not in STATES:
             raise IllegalSetting(f"state {self.state[:80]!r}: use {', '.join(STATES)}")
-        return Filter(
+        if self.with_header:
+            pair("with_header", self.with_header, "name=text, such as tenant=acme")
+        return DeadLetterFilter(
             text=self.text or None,
             key=self.key or None,
             message_id=self.message_id or None,
+            origin_topic=self.origin_topic or None,
+            header=self.with_header or None,
             since_ms=parse_point_in_time("since", self.since, now_ms) if self.since else None,
             until_ms=parse_point_in_time("until", self.until, now_ms) if self.until else None,
             state=self.state or None,
@@ -100,9 +106,9 @@ def job_draft(
     Raises:
         IllegalSetting: an invalid moment or state, or both a filter and picked letters.
     """
-    wanted = JobFilter()
+    wanted = DeadLetterFilter()
     if records is None or form != FilterForm():
-        wanted = job_filter(form.wanted(now_ms), label_rules=dict(label_rules or {}))
+        wanted = replace(form.wanted(now_ms), label_rules=dict(label_rules or {}))
     return check_draft(JobDraft(kind, group, wanted, records, rate, max_replays, target, edit))
 
 

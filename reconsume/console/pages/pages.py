@@ -23,9 +23,10 @@ from reconsume.console.web.guard import caller_of, require
 from reconsume.console.web.rendering import Renderer
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import STATES
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import Filter, Page
+from reconsume.operations.dead_letters import Page
 
 _OF_A_PAGE: Final = 50
 _FOR_CAUSES: Final = 200
@@ -136,7 +137,7 @@ class Pages:
     def _newest(self, group: str) -> Page | None:
         """Return the newest dead letters; None if the group has none yet."""
         try:
-            return self._cluster.page(group, Filter(), limit=_FOR_CAUSES)
+            return self._cluster.page(group, DeadLetterFilter(), limit=_FOR_CAUSES)
         except TopicNotReady:
             return None
 

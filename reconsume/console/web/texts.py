@@ -154,6 +154,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "filter_text": ("In cause or stack trace", "原因或堆栈包含"),
     "filter_key": ("Key, exactly", "键（完全一致）"),
     "filter_message_id": ("Message id", "消息 ID"),
+    "filter_header": ("Header, exactly", "消息头（完全一致）"),
     "filter_since": ("Since", "起始时间"),
     "filter_until": ("Until", "截止时间"),
     "filter_moments": (

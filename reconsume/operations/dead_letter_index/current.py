@@ -11,10 +11,11 @@ from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.environment import cache_folder
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index.letters import IndexDamaged
 from reconsume.operations.dead_letter_index.pages import cursor_in_kafka, indexed_page, is_index_cursor
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import Filter, Page, read_page
+from reconsume.operations.dead_letters import Page, read_page
 
 
 def index_file(settings: Settings, folder: Path | None = None) -> Path:
@@ -24,19 +25,19 @@ def index_file(settings: Settings, folder: Path | None = None) -> Path:
 
 
 def current_page(
-    cluster: Cluster, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50
+    cluster: Cluster, group: str, wanted: DeadLetterFilter, *, before: str | None = None, limit: int = 50
 ) -> tuple[Page, bool]:
     """Return a page of a group's dead letters, and whether it is from the index.
 
-    The page is from the index if that has exactly the group's records in Kafka, else from Kafka. A text is searched in
-    Kafka, because the index has no stack traces.
+    The page is from the index if that has exactly the group's records in Kafka, else from Kafka. Texts and headers are
+    searched in Kafka, because the index has no stack traces and only 4 KiB of headers.
 
     Raises:
         IllegalSetting: `before` is not the `older` of a page.
         TopicNotReady: the group has no dead-letter topic.
         KafkaNotReachable: no answer.
     """
-    may_be_indexed = wanted.text is None and (not before or is_index_cursor(before))
+    may_be_indexed = wanted.text is None and wanted.header is None and (not before or is_index_cursor(before))
     store = _index_of(cluster.settings) if may_be_indexed else None
     if store is not None:
         with store:

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, DeadLetterKey, DeadLetterState
-from reconsume.delay_levels.wire.jobs.job_records import JobFilter
-from reconsume.operations.dead_letters import Filter
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 
 MOST_OF_KEY: Final = 512
 """The maximum of bytes of a record's key in the index."""
@@ -98,7 +97,7 @@ class LetterFilter:
 
     Attributes:
         text: a part of the cause or the exception's class; case of ASCII letters does not matter.
-        header: a name and the exact text of the header.
+        header: a header and its exact text, `name=text`.
         since_ms: stored then or later.
         until_ms: stored before that.
     """
@@ -109,16 +108,17 @@ class LetterFilter:
     text: str | None = None
     key: bytes | None = None
     message_id: str | None = None
-    header: tuple[str, str] | None = None
+    origin_topic: str | None = None
+    header: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
 
     @classmethod
-    def of(cls, group: str, wanted: Filter | JobFilter) -> Self:
+    def of(cls, group: str, wanted: DeadLetterFilter) -> Self:
         """Return the filter of the index that selects what another one selects."""
         key = None if wanted.key is None else wanted.key.encode()
-        shared = {name: getattr(wanted, name) for name in ("state", "label", "text", "message_id")}
-        return cls(group=group, key=key, since_ms=wanted.since_ms, until_ms=wanted.until_ms, **shared)
+        same = ("state", "label", "text", "message_id", "origin_topic", "header", "since_ms", "until_ms")
+        return cls(group=group, key=key, **{name: getattr(wanted, name) for name in same})
 
     @property
     def table(self) -> str:
@@ -134,6 +134,7 @@ class LetterFilter:
             "state = ?": self.state,
             "label = ?": self.label,
             "message_id = ?": self.message_id,
+            "origin_topic = ?": self.origin_topic,
             "key = ?": self.key and self.key[:MOST_OF_KEY],
             "stored_ms >= ?": self.since_ms,
             "stored_ms < ?": self.until_ms,
@@ -141,12 +142,12 @@ class LetterFilter:
         if self.text is not None:
             like = "%" + self.text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") + "%"
             conditions[r"(coalesce(exception_class, '') || ' ' || coalesce(cause, '')) LIKE ? ESCAPE '\'"] = like
-        if self.header is not None:
-            conditions["json_extract(headers, ?) = ?"] = self.header
         used = {one: value for one, value in conditions.items() if value is not None}
-        values: list[Any] = []
-        for one, value in used.items():
-            values += (f"$.{json.dumps(value[0])}", value[1]) if one.startswith("json_extract") else (value,)
+        values = list(used.values())
+        if self.header is not None:
+            name, _, text = self.header.partition("=")
+            used["json_extract(headers, ?) = ?"] = self.header
+            values += f"$.{json.dumps(name)}", text
         return " AND ".join(used) or "1", values
 
 

@@ -8,10 +8,11 @@ from typing import Final
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.operations.dead_letter_index.letters import IndexedLetter, LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page, find_partitions
+from reconsume.operations.dead_letters import DeadLetterRecord, Page, find_partitions
 from reconsume.operations.record_address import RecordAddress
 
 _CURSOR: Final = re.compile(r"i([0-9]{1,18}):([0-9]{1,10}):([0-9]{1,18})", re.ASCII)
@@ -23,7 +24,7 @@ def is_index_cursor(before: str) -> bool:
 
 
 def indexed_page(
-    store: DeadLetterStore, group: str, topic: str, wanted: Filter, before: str | None, limit: int
+    store: DeadLetterStore, group: str, topic: str, wanted: DeadLetterFilter, before: str | None, limit: int
 ) -> Page:
     """Return a page of a group's dead letters, without values, stack traces and headers.
 

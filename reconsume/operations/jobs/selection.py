@@ -10,11 +10,11 @@ from typing import Final
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, STATES, DeadLetterState
-from reconsume.delay_levels.wire.jobs.job_records import TARGETS, JobFilter, JobSpec, LetterEdit, check_edit
+from reconsume.delay_levels.wire.jobs.job_records import TARGETS, DeadLetterFilter, JobSpec, LetterEdit, check_edit
 from reconsume.delay_levels.wire.properties import LARGEST
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, find_partitions, find_spans, require_letters
+from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, find_spans, matches, require_letters
 from reconsume.operations.record_address import RecordAddress
 
 MOST_PICKED: Final = 50_000
@@ -41,25 +41,12 @@ class JobDraft:
 
     kind: str
     group: str
-    wanted: JobFilter = JobFilter()  # noqa: RUF009 - it is frozen
+    wanted: DeadLetterFilter = DeadLetterFilter()  # noqa: RUF009 - it is frozen
     records: Collection[RecordAddress] | None = None
     rate: int | None = None
     max_replays: int = 2
     target: str = "retry"
     edit: LetterEdit | None = None
-
-
-def job_filter(wanted: Filter, *, label_rules: dict[str, str] | None = None) -> JobFilter:
-    """Return the job filter that selects what a list with this filter shows.
-
-    Args:
-        wanted: the filter of the list.
-        label_rules: the setting `cause_labels`, for the filter's label.
-    """
-    return JobFilter(
-        *(wanted.text, wanted.key, wanted.message_id, None, wanted.since_ms, wanted.until_ms),
-        *(wanted.state, wanted.label, label_rules or {}),
-    )
 
 
 def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count: int | None = None) -> JobSpec:
@@ -79,7 +66,7 @@ def fix(cluster: Cluster, draft: JobDraft, *, by: str = "", why: str = "", count
     wanted = draft.wanted
     if draft.records is None and wanted.state is None:
         wanted = replace(wanted, state=OPEN)
-    found = find_spans(cluster.admin, partitions, Filter(since_ms=wanted.since_ms, until_ms=wanted.until_ms))
+    found = find_spans(cluster.admin, partitions, wanted)
     spans = {partition: span for (_, partition), span in found.items() if span[0] < span[1]}
     picked = None if draft.records is None else _picked(draft.group, draft.records, spans)
     if picked is not None:
@@ -110,7 +97,7 @@ def check_draft(draft: JobDraft) -> JobDraft:
         raise IllegalSetting(
             f"{len(draft.records):,} dead letters are named; name between 1 and {MOST_PICKED:,}, or use a filter"
         )
-    if draft.records is not None and draft.wanted != JobFilter():
+    if draft.records is not None and draft.wanted != DeadLetterFilter():
         raise IllegalSetting("a job takes a filter or named records, not both; leave one of them out")
     if draft.edit is not None:
         if draft.kind != "resend" or draft.records is None or len(draft.records) != 1:
@@ -140,9 +127,8 @@ class Selection:
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
         self._picked = None if spec.records is None else {one: sorted(at) for one, at in spec.records.items()}
-        wanted = spec.wanted
-        self._filter = Filter(wanted.text, wanted.key, wanted.message_id, wanted.since_ms, wanted.until_ms)
-        self._labels = CauseLabels(wanted.label_rules)
+        self._stateless = replace(spec.wanted, state=None)
+        self._labels = CauseLabels(spec.wanted.label_rules)
 
     def windows(self, partition: int, start: int) -> Iterator[tuple[int, int]]:
         """Yield the windows of a partition that may have letters: first offset, and the one after the last."""
@@ -164,14 +150,10 @@ class Selection:
 
     def takes(self, one: DeadLetterRecord) -> bool:
         """Return whether a letter is selected, regardless of its state."""
-        wanted, letter = self._spec.wanted, one.letter
         if self._picked is not None:
             return bool(self.picked(one.place.partition, one.place.offset, one.place.offset + 1))
-        return (
-            self._filter.takes(one)
-            and (wanted.origin_topic is None or letter.origin_topic == wanted.origin_topic)
-            and (wanted.label is None or self.label(one) == wanted.label)
-        )
+        label = self._stateless.label
+        return matches(self._stateless, one) and (label is None or self.label(one) == label)
 
     def takes_state(self, state: DeadLetterState | None) -> bool:
         """Whether a letter had the wanted state when the job was created."""

@@ -1,6 +1,6 @@
 """Creates and controls jobs, for the command line and the console.
 
-    draft = JobDraft("resend", "departures", job_filter(Filter(text="timeout")), rate=50)
+    draft = JobDraft("resend", "departures", DeadLetterFilter(text="timeout"), rate=50)
     found = plan(cluster, draft)                 # the dry run: count, causes, hours, what is left out
     job = create(cluster, draft, by="alice", why="the gateway is back", count=found.count)
     show(cluster, job.name).status(cluster.clock())   # QUEUED, RUNNING, PAUSED, CANCELLED, DONE or FAILED
@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, JobEvent, JobProgress
+from reconsume.delay_levels.wire.jobs.job_records import CANCEL, PAUSE, RUN, DeadLetterFilter, JobEvent, JobProgress
 from reconsume.operations.dead_letter_states import check_reason, states_topic
 from reconsume.operations.jobs.planning import JobPlan, plan
 from reconsume.operations.jobs.records import (
@@ -32,16 +32,16 @@ from reconsume.operations.jobs.records import (
     jobs_topic,
     write_new,
 )
-from reconsume.operations.jobs.selection import JobDraft, fix, job_filter
+from reconsume.operations.jobs.selection import JobDraft, fix
 from reconsume.operations.resend import new_replay_id
 
 __all__ = [
+    "DeadLetterFilter",
     "Job",
     "JobDraft",
     "JobPlan",
     "cancel",
     "create",
-    "job_filter",
     "list_jobs",
     "pause",
     "plan",

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.delay_levels.human_text import json_text, visible
+from reconsume.delay_levels.human_text import json_text, pair, visible
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import open_plan, plan_replay, replay_report, replay_stream, run_replay
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
@@ -95,10 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _options(texts: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    if wrong := [key for key, equals, _value in pairs if not equals]:
-        raise IllegalSetting(f"--option {wrong[0]!r}: write KEY=VALUE, such as kafka.security.protocol=SSL")
-    return {key: value for key, _equals, value in pairs}
+    return dict(pair("--option", text, "KEY=VALUE, such as kafka.security.protocol=SSL") for text in texts)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import write_group
 from reconsume.bridge.kafka.single_records import write_records
 from reconsume.cli.main import app
-from reconsume.delay_levels.wire.jobs.job_records import JobFilter
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
@@ -97,7 +97,7 @@ def dead(here: Installation, _folder: Path) -> list[str]:
 def job(here: Installation, folder: Path) -> list[str]:
     """A job of a group of its own, which nobody runs."""
     [group, _] = dead(here, folder)
-    draft = JobDraft("resend", group, JobFilter(text=HOSTILE, label=HOSTILE, origin_topic=HOSTILE))
+    draft = JobDraft("resend", group, DeadLetterFilter(text=HOSTILE, label=HOSTILE, origin_topic=HOSTILE))
     return [create(here.cluster, draft, by=HOSTILE, why=HOSTILE).name]
 
 

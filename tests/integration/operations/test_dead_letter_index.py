@@ -11,13 +11,14 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.current import current_page, index_file
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import LetterFilter
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import Filter, read_page
+from reconsume.operations.dead_letters import matches, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import reopen, resolve
 from tests.integration.installation import Installation, installation
@@ -134,12 +135,19 @@ def test_a_topic_that_was_made_again_is_read_anew(here: Installation, index: Dea
 
 
 def test_pages_of_the_index_are_those_of_kafka(here: Installation, index: DeadLetterIndex) -> None:
-    group = with_dead_letters(here, 25, partitions=3)
+    group = with_dead_letters(here, 24, partitions=3)
     topic = here.settings.names.dead_letter(group)
+    here.produce(topic, b"the 25th", headers=[*headers_of(group, 24), ("tenant", b"acme=1")])
     index.look()
     every = read_page(here.cluster, group).records
-    for wanted in (Filter(), Filter(key="key-7"), Filter(message_id="flights/0/8"), Filter(text="TIMEOUT")):
-        from_kafka = [one.place for one in every if wanted.takes(one)]
+    for wanted in (
+        DeadLetterFilter(),
+        DeadLetterFilter(key="key-7"),
+        DeadLetterFilter(message_id="flights/0/8"),
+        DeadLetterFilter(text="TIMEOUT"),
+        DeadLetterFilter(origin_topic="flights", header="tenant=acme=1"),
+    ):
+        from_kafka = [one.place for one in every if matches(wanted, one)]
         from_index, before = [], None
         while True:
             page = indexed_page(index.store, group, topic, wanted, before, limit=4)
@@ -187,7 +195,7 @@ def test_a_page_comes_from_a_consoles_index_while_that_has_everything(
     everything = [RecordAddress(0, number) for number in (2, 1, 0)]
 
     def shown() -> tuple[list[RecordAddress], bool]:
-        page, from_index = current_page(here.cluster, group, Filter())
+        page, from_index = current_page(here.cluster, group, DeadLetterFilter())
         return [one.place for one in page.records], from_index
 
     assert shown() == (everything, False)
@@ -195,12 +203,12 @@ def test_a_page_comes_from_a_consoles_index_while_that_has_everything(
         index = DeadLetterIndex(here.cluster, store, CauseLabels())
         index.look()
         assert shown() == (everything, True)
-        page, _ = current_page(here.cluster, group, Filter(), limit=2)
-        older, from_index = current_page(here.cluster, group, Filter(), before=page.older, limit=2)
+        page, _ = current_page(here.cluster, group, DeadLetterFilter(), limit=2)
+        older, from_index = current_page(here.cluster, group, DeadLetterFilter(), before=page.older, limit=2)
         assert ([one.place for one in older.records], from_index) == (everything[2:], True)
         resolve(here.cluster, group, [FIRST], by="bob", why="no such flight")
         assert shown() == (everything, False)
-        older, from_index = current_page(here.cluster, group, Filter(), before=page.older, limit=2)
+        older, from_index = current_page(here.cluster, group, DeadLetterFilter(), before=page.older, limit=2)
         assert ([one.place for one in older.records], from_index) == (everything[2:], False)
         index.look()
         assert shown() == (everything, True)

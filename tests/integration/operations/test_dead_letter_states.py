@@ -15,8 +15,9 @@ from reconsume.cli.commands.dlq import list_letters, reopen_letters, resend_lett
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import decode_state
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_states import StatesReader
-from reconsume.operations.dead_letters import Filter, read_one, read_page
+from reconsume.operations.dead_letters import read_one, read_page
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import reopen, resolve
 from tests.integration.installation import Installation, installation
@@ -93,8 +94,11 @@ def test_a_resolved_one_is_sent_by_nobody_until_it_is_opened_again(here: Install
     assert state is not None
     assert (state.by, state.why) == ("carol", "the flight was cancelled")
     assert planned(here.cluster, group, [FIRST, SECOND]) == ["resolved", "send"]
-    assert [one.place for one in read_page(here.cluster, group, Filter(state="RESOLVED")).records] == [FIRST]
-    assert [one.place for one in read_page(here.cluster, group, Filter(state="OPEN")).records] == [THIRD, SECOND]
+    assert [one.place for one in read_page(here.cluster, group, DeadLetterFilter(state="RESOLVED")).records] == [FIRST]
+    assert [one.place for one in read_page(here.cluster, group, DeadLetterFilter(state="OPEN")).records] == [
+        THIRD,
+        SECOND,
+    ]
     assert [one.is_changed for one in reopen(here.cluster, group, [FIRST, SECOND])] == [True, False]
     assert resend(here.cluster, group, [FIRST])[1] == ["sent"]
     [late] = resolve(here.cluster, group, [FIRST], by="carol", why="too late")
@@ -114,19 +118,19 @@ def test_a_topic_that_was_made_again_has_open_letters(here: Installation) -> Non
 def test_the_commands_say_what_became_of_each(here: Installation, capsys: pytest.CaptureFixture[str]) -> None:
     group = with_dead_letters(here, 4)
     table, document = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
-    resolve_letters(table, Filter(), group, "no such flight", ["0/0"], yes=True)
+    resolve_letters(table, DeadLetterFilter(), group, "no such flight", ["0/0"], yes=True)
     assert capsys.readouterr().out.split() == ["1", "resolved"]
-    resend_letters(table, Filter(), group, ["0/1"], yes=True)
+    resend_letters(table, DeadLetterFilter(), group, ["0/1"], yes=True)
     capsys.readouterr()
-    list_letters(document, Filter(), group)
+    list_letters(document, DeadLetterFilter(), group)
     told = {one["record"]: one["state"] for one in json.loads(capsys.readouterr().out)["records"]}
     assert told == {"0/0": "RESOLVED", "0/1": "RESENT", "0/2": "OPEN", "0/3": "OPEN"}
-    list_letters(document, Filter(state="OPEN"), group)
+    list_letters(document, DeadLetterFilter(state="OPEN"), group)
     assert [one["record"] for one in json.loads(capsys.readouterr().out)["records"]] == ["0/3", "0/2"]
     show_letter(document, group, "0/0")
     shown = json.loads(capsys.readouterr().out)
     assert (shown["state"], shown["state_why"]) == ("RESOLVED", "no such flight")
-    resolve_letters(document, Filter(), group, "rest", all_of_them=True, yes=True)
+    resolve_letters(document, DeadLetterFilter(), group, "rest", all_of_them=True, yes=True)
     changed = json.loads(capsys.readouterr().out)["records"]
     assert [(one["record"], one["changed"]) for one in changed] == [("0/2", True), ("0/3", True)]
     reopen_letters(table, group, ["0/0", "0/1"])

@@ -19,10 +19,11 @@ from reconsume.cli.commands import dlq
 from reconsume.cli.commands.dlq import export_letters, list_letters, resend_letters, show_letter
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.operations import dead_letters
 from reconsume.operations.dead_letter_states import StatesReader
-from reconsume.operations.dead_letters import Filter, Page, read_one, read_page
+from reconsume.operations.dead_letters import Page, read_one, read_page
 from reconsume.operations.jobs import run as run_module
 from reconsume.operations.jobs.service import show
 from reconsume.operations.record_address import RecordAddress
@@ -72,7 +73,7 @@ def with_dead_letters(here: Installation, count: int, partitions: int = 1) -> st
     return group
 
 
-def pages(here: Installation, group: str, wanted: Filter | None = None, limit: int = 50) -> list[Page]:
+def pages(here: Installation, group: str, wanted: DeadLetterFilter | None = None, limit: int = 50) -> list[Page]:
     found = [read_page(here.cluster, group, wanted, limit=limit)]
     while found[-1].older is not None:
         found.append(read_page(here.cluster, group, wanted, before=found[-1].older, limit=limit))
@@ -111,16 +112,16 @@ def test_a_page_of_large_ones_is_short_and_too_many_of_them_are_not_read_at_once
 
 def test_a_filter_takes_what_it_says_and_tells_how_many_it_looked_at(here: Installation) -> None:
     group = with_dead_letters(here, 30)
-    [page] = pages(here, group, Filter(text="TIMEOUT"))
+    [page] = pages(here, group, DeadLetterFilter(text="TIMEOUT"))
     assert (len(page.records), page.looked_at) == (15, 30)
-    [page] = pages(here, group, Filter(key="key-7"))
+    [page] = pages(here, group, DeadLetterFilter(key="key-7"))
     assert [one.value for one in page.records] == [b"value-7"]
-    [page] = pages(here, group, Filter(message_id="flights/0/8"))
+    [page] = pages(here, group, DeadLetterFilter(message_id="flights/0/8"))
     [record] = page.records
     assert record.headers[:2] == USER
-    assert pages(here, group, Filter(since_ms=record.stored_ms + 3_600_000))[0].records == []
-    assert len(pages(here, group, Filter(since_ms=record.stored_ms - 3_600_000))[0].records) == 30
-    assert pages(here, group, Filter(until_ms=record.stored_ms - 3_600_000))[0].records == []
+    assert pages(here, group, DeadLetterFilter(since_ms=record.stored_ms + 3_600_000))[0].records == []
+    assert len(pages(here, group, DeadLetterFilter(since_ms=record.stored_ms - 3_600_000))[0].records) == 30
+    assert pages(here, group, DeadLetterFilter(until_ms=record.stored_ms - 3_600_000))[0].records == []
 
 
 def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is_capped(here: Installation) -> None:
@@ -239,17 +240,17 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(
     group = with_dead_letters(here, 10)
     before = len(here.waiting(0, group))
     people, machines = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
-    resend_letters(people, Filter(text="timeout"), group, all_of_them=True, dry_run=True, yes=True)
+    resend_letters(people, DeadLetterFilter(text="timeout"), group, all_of_them=True, dry_run=True, yes=True)
     assert "5  will be sent" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before
-    resend_letters(machines, Filter(text="timeout"), group, all_of_them=True, yes=True)
+    resend_letters(machines, DeadLetterFilter(text="timeout"), group, all_of_them=True, yes=True)
     said = json.loads(capsys.readouterr().out)
     assert [one["status"] for one in said["records"]] == ["send"] * 5
     assert said["replay_id"].startswith("resend-")
     assert (said["status"], said["done"], said["left_out"]) == ("DONE", 5, 0)
-    resend_letters(people, Filter(text="timeout"), group, all_of_them=True, yes=True)
+    resend_letters(people, DeadLetterFilter(text="timeout"), group, all_of_them=True, yes=True)
     assert capsys.readouterr().out == f"group {group} has no open dead letters that match\n"
-    resend_letters(people, Filter(text="timeout", state="RESENT"), group, all_of_them=True, yes=True)
+    resend_letters(people, DeadLetterFilter(text="timeout", state="RESENT"), group, all_of_them=True, yes=True)
     assert "5  it was sent again since it died" in capsys.readouterr().out
     assert len(here.waiting(0, group)) == before + 5
 
@@ -259,32 +260,32 @@ def test_the_commands_show_and_export_what_is_there(
 ) -> None:
     group = with_dead_letters(here, 3)
     people, machines = Here(here.cluster, as_json=False), Here(here.cluster, as_json=True)
-    list_letters(people, Filter(), group, limit=2)
+    list_letters(people, DeadLetterFilter(), group, limit=2)
     out = capsys.readouterr().out
     assert "flights/0/2" in out
     assert "flights/0/0" not in out
     assert "2 of 2 dead letters that were read; older ones: --before 0:1" in out
-    list_letters(machines, Filter(), group, before="0:1", limit=2)
+    list_letters(machines, DeadLetterFilter(), group, before="0:1", limit=2)
     said = json.loads(capsys.readouterr().out)
     assert ([one["record"] for one in said["records"]], said["older"]) == (["0/0"], None)
     show_letter(machines, group, "0/1")
     shown = json.loads(capsys.readouterr().out)
     assert (shown["cause"], shown["key"], shown["value"], shown["retries"]) == ("timeout", "key-1", "value-1", 16)
     assert shown["headers"][:2] == [["user", "\x00\\xff"], ["user", None]]
-    export_letters(people, Filter(), group, file=tmp_path / "a")
+    export_letters(people, DeadLetterFilter(), group, file=tmp_path / "a")
     assert capsys.readouterr().err == f"3 dead letters of {group}\n"
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
     assert [one["value"] for one in rows] == ["value-2", "value-1", "value-0"]
     assert rows[0]["headers"][0] == ["user", {"base64": "AP8="}]
-    export_letters(machines, Filter(text="timeout"), group, form="csv", file=tmp_path / "b")
+    export_letters(machines, DeadLetterFilter(text="timeout"), group, form="csv", file=tmp_path / "b")
     assert json.loads(capsys.readouterr().err)["exported"] == 1
     with (tmp_path / "b").open() as file:
         [row] = csv.DictReader(file)
     assert (row["record"], row["cause"], row["value"]) == ("0/1", "timeout", "value-1")
     with pytest.raises(IllegalSetting, match="name a new file"):
-        export_letters(people, Filter(), group, file=tmp_path / "a")
+        export_letters(people, DeadLetterFilter(), group, file=tmp_path / "a")
     with pytest.raises(IllegalSetting, match="jsonl, csv or parquet"):
-        export_letters(people, Filter(), group, form="xlsx")
+        export_letters(people, DeadLetterFilter(), group, form="xlsx")
 
 
 def test_an_export_reads_the_states_once(here: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,10 +299,10 @@ def test_an_export_reads_the_states_once(here: Installation, tmp_path: Path, mon
         read_since(self, stored_ms)
 
     monkeypatch.setattr(StatesReader, "_read_since", counted)
-    export_letters(Here(here.cluster, as_json=False), Filter(), group, file=tmp_path / "large")
+    export_letters(Here(here.cluster, as_json=False), DeadLetterFilter(), group, file=tmp_path / "large")
     once = len(reads)
     monkeypatch.setattr(dlq, "_EXPORT_PAGE", 2)
-    export_letters(Here(here.cluster, as_json=False), Filter(), group, file=tmp_path / "small")
+    export_letters(Here(here.cluster, as_json=False), DeadLetterFilter(), group, file=tmp_path / "small")
     assert len(reads) == 2 * once, "small pages read as often as a large one"
     states = [json.loads(line)["state"] for line in (tmp_path / "small").read_text().splitlines()]
     assert Counter(states) == {"OPEN": 7, "RESOLVED": 2}
@@ -334,4 +335,4 @@ def test_resend_wants_either_names_or_all(
     here: Installation, places: list[str], everything: bool, key: str | None
 ) -> None:
     with pytest.raises(IllegalSetting, match="--all"):
-        resend_letters(Here(here.cluster, as_json=False), Filter(key=key), "g", places, everything, yes=True)
+        resend_letters(Here(here.cluster, as_json=False), DeadLetterFilter(key=key), "g", places, everything, yes=True)

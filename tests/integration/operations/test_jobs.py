@@ -16,8 +16,8 @@ from reconsume.bridge.groups.groups_store import write_system
 from reconsume.cli.commands.dlq import resend_letters
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused, RecordNotFound
-from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobFilter, LetterEdit, encode_wish
-from reconsume.operations.dead_letters import Filter, read_page
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter, JobEvent, LetterEdit, encode_wish
+from reconsume.operations.dead_letters import read_page
 from reconsume.operations.jobs import records as records_module
 from reconsume.operations.jobs import run as run_module
 from reconsume.operations.jobs.records import JobsView
@@ -27,7 +27,6 @@ from reconsume.operations.jobs.service import (
     JobDraft,
     cancel,
     create,
-    job_filter,
     list_jobs,
     pause,
     plan,
@@ -78,7 +77,7 @@ def status(here: Installation, job: Job) -> str:
 
 def test_a_job_sends_what_its_filter_took_when_it_was_created_each_once(here: Installation) -> None:
     group = with_dead_letters(here, 1_200, partitions=3)
-    draft = JobDraft("resend", group, job_filter(Filter(text="TIMEOUT")))
+    draft = JobDraft("resend", group, DeadLetterFilter(text="TIMEOUT"))
     found = plan(here.cluster, draft)
     assert (found.count, found.acted, found.statuses) == (600, 600, {"send": 600})
     assert [(one.value, one.number) for one in found.causes] == [("timeout", 600)]
@@ -91,7 +90,8 @@ def test_a_job_sends_what_its_filter_took_when_it_was_created_each_once(here: In
     assert (ended.progress.ended, ended.progress.counts) == ("DONE", {"sent": 600})
     assert sent(here, group) == Counter(f"flights/0/{number}" for number in range(1, 1_200, 2))
     assert states(here, group, 1_300) == {"RESENT": 600, "OPEN": 601}
-    [first] = [one for one in read_page(here.cluster, group, Filter(message_id="flights/0/1")).records if one.state]
+    page = read_page(here.cluster, group, DeadLetterFilter(message_id="flights/0/1"))
+    [first] = [one for one in page.records if one.state]
     assert first.state is not None
     assert (first.state.by, first.state.job) == ("alice", job.name)
     assert [one.name for one in list_jobs(here.cluster, group)] == [job.name]
@@ -297,7 +297,7 @@ def test_a_job_resolves_open_letters_with_its_reason(here: Installation) -> None
     group = with_dead_letters(here, 10)
     with pytest.raises(IllegalSetting, match="resolving needs a reason"):
         create(here.cluster, JobDraft("resolve", group), by="alice")
-    wanted = JobFilter(label="timeout")
+    wanted = DeadLetterFilter(label="timeout")
     job = create(here.cluster, JobDraft("resolve", group, wanted), by="alice", why="no such flights")
     assert done(here, job).progress.counts == {"resolved_now": 5}
     assert states(here, group, 10) == {"RESOLVED": 5, "OPEN": 5}
@@ -309,12 +309,12 @@ def test_drafts_that_contradict_themselves_are_refused(here: Installation) -> No
     group = with_dead_letters(here, 2)
     one = [RecordAddress(0, 0)]
     for draft, words in (
-        (JobDraft("resend", group, JobFilter(text="x"), records=one), "not both"),
+        (JobDraft("resend", group, DeadLetterFilter(text="x"), records=one), "not both"),
         (JobDraft("resend", group, rate=0), "at least 1 record a second"),
         (JobDraft("resend", group, edit=LetterEdit(b"x")), "exactly one named record"),
         (JobDraft("resend", group, records=one, edit=LetterEdit()), "needs a new value or a header"),
         (JobDraft("resend", group, records=[]), "name between 1 and"),
-        (JobDraft("resend", group, JobFilter(label="x", label_rules={"(": "y"})), "is not a regular expression"),
+        (JobDraft("resend", group, DeadLetterFilter(label="x", label_rules={"(": "y"})), "is not a regular expression"),
     ):
         with pytest.raises(IllegalSetting, match=words):
             create(here.cluster, draft, by="alice")
@@ -342,7 +342,7 @@ def test_a_command_runs_its_job_itself_beside_a_console_and_tells_each_outcome(
         outcomes: list[str] = []
         ended = runner.run_until_ended(other, stop, lambda some: outcomes.extend(one.outcome for one in some))
         assert (ended.progress.ended, outcomes) == ("DONE", ["resolved_now"] * 2)
-        resend_letters(Here(here.cluster, as_json=True), Filter(), group, ["0/2", "0/1"], yes=True)
+        resend_letters(Here(here.cluster, as_json=True), DeadLetterFilter(), group, ["0/2", "0/1"], yes=True)
         said = json.loads(capsys.readouterr().out)
         assert [(one["record"], one["status"]) for one in said["records"]] == [("0/1", "resolved"), ("0/2", "send")]
     finally:

@@ -13,8 +13,9 @@ from pyspark.sql import Row, SparkSession
 
 from reconsume.cli.spark.reconcile import read_extents
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.operations.dead_letters import Filter, read_one, read_page
+from reconsume.operations.dead_letters import read_one, read_page
 from reconsume.operations.jobs.planning import plan as plan_job
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
@@ -58,7 +59,7 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
     failed = dead_letter_headers(5, RECONSUME_TIME="1", REPLAY_ID="x")
     one.produce(lane, b"failed", headers=[*failed, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
     one.produce(topic, b"resolved", headers=dead_letter_headers(11))
-    [resolved] = read_page(one.cluster, GROUP, Filter(message_id="flights/0/11")).records
+    [resolved] = read_page(one.cluster, GROUP, DeadLetterFilter(message_id="flights/0/11")).records
     resolve(one.cluster, GROUP, [resolved.place], by="carol", why="x")
     for key, value in (
         (f"{topic}/9999999999/0/1", '{"state":"RESENT","at":1}'),

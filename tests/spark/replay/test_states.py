@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
-from reconsume.operations.dead_letters import Filter, read_page
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.operations.dead_letters import read_page
 from reconsume.operations.resend import new_replay_id
 from reconsume.operations.resolve import resolve
 from reconsume.spark_connectors.replay import execution, plan_replay, replay_report, run_replay
@@ -27,7 +28,7 @@ DAY_MS = 86_400_000
 
 
 def states(one: Installation) -> Counter[str]:
-    letters = read_page(one.cluster, GROUP, Filter()).records
+    letters = read_page(one.cluster, GROUP, DeadLetterFilter()).records
     return Counter("OPEN" if letter.state is None else letter.state.state for letter in letters)
 
 
@@ -53,7 +54,7 @@ def test_what_was_resolved_or_resent_after_the_plan_was_made_is_not_sent(
 ) -> None:
     one = with_dead_letters(bootstrap_servers, 4)
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
-    [refunded] = read_page(one.cluster, GROUP, Filter(message_id="flights/0/1")).records
+    [refunded] = read_page(one.cluster, GROUP, DeadLetterFilter(message_id="flights/0/1")).records
     resolve(one.cluster, GROUP, [refunded.place], by="carol", why="refunded by hand")
     mark_resent(one, "flights/0/2", "monday")  # its copy is so old that `DELAY.0s` has deleted it
     result = run_replay(spark, bootstrap_servers, plan)

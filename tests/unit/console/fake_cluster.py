@@ -15,7 +15,7 @@ from reconsume.console.cluster import CauseCounts, ConsoleCluster, HourCounts
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterState
-from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobSpec
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter, JobEvent, JobSpec
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.resend import SEND, DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
@@ -23,7 +23,7 @@ from reconsume.operations.dead_letter_index.letters import Counted, IndexedLette
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letter_states import state_name
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.operations.dead_letters import DeadLetterRecord, Page, matches
 from reconsume.operations.jobs.planning import JobPlan
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.selection import JobDraft
@@ -101,7 +101,7 @@ class FakeCluster(ConsoleCluster):
     store: DeadLetterStore | None = None
     left: int | None = None
     trouble: str = ""
-    asked: list[tuple[Filter, str | None, int]] = field(default_factory=list)
+    asked: list[tuple[DeadLetterFilter, str | None, int]] = field(default_factory=list)
 
     jobs: dict[str, Job] = field(default_factory=dict)
     held: list[QuarantineRecord] = field(default_factory=list)
@@ -226,11 +226,11 @@ class FakeCluster(ConsoleCluster):
     def causes(self, group: str) -> CauseCounts | None:
         return None if self.store is None else CauseCounts.of(self.store, group)
 
-    def page(self, group: str, wanted: Filter, *, before: str | None = None, limit: int = 50) -> Page:
+    def page(self, group: str, wanted: DeadLetterFilter, *, before: str | None = None, limit: int = 50) -> Page:
         self.asked.append((wanted, before, limit))
         if self.store is not None:
             return indexed_page(self.store, group, f"reconsume.DLQ.{group}", wanted, before, limit)
-        found = [one for one in reversed(self._letters(group)) if wanted.takes(one)]
+        found = [one for one in reversed(self._letters(group)) if matches(wanted, one)]
         return Page(found[:limit], len(self.letters[group]), "0:17" if len(found) > limit else None)
 
     def one(self, group: str, place: RecordAddress) -> DeadLetterRecord:

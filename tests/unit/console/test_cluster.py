@@ -19,11 +19,12 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.process import Console, make_index
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import IndexFull, LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import DeadLetterRecord, Filter, Page
+from reconsume.operations.dead_letters import DeadLetterRecord, Page
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import Status
@@ -89,7 +90,11 @@ def test_a_list_from_kafka_shows_the_same_causes_as_one_from_the_index(monkeypat
     settings = Settings(bootstrap_servers="127.0.0.1:9")
     with DeadLetterStore() as store:
         console = ConsoleCluster(settings, DeadLetterIndex(Cluster(settings), store, CauseLabels(rules)))
-        for wanted, found in ((Filter(label="slow"), letters[1:]), (Filter(label="x"), []), (Filter(), letters)):
+        for wanted, found in (
+            (DeadLetterFilter(label="slow"), letters[1:]),
+            (DeadLetterFilter(label="x"), []),
+            (DeadLetterFilter(), letters),
+        ):
             assert console.page("departures", wanted).records == found
 
 

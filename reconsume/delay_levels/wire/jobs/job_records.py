@@ -27,6 +27,8 @@ from reconsume.delay_levels.wire.properties import (
 
 VERSION: Final = 1
 """Jobs of a later version are left to programs of that version: an unknown filter might select too much."""
+_VERSION_WITH_HEADER: Final = 2
+_TEXTS_OF_FILTERS: Final = ("text", "key", "message_id", "origin_topic", "state", "label", "header")
 KINDS: Final = ("resend", "resolve")
 TARGETS: Final = ("retry", "origin")
 RUN: Final = "run"
@@ -39,15 +41,17 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class JobFilter:
-    """The dead letters that a job selects; None selects any.
+class DeadLetterFilter:
+    """The dead letters that a list shows or a job selects; None selects any.
 
     Attributes:
         text: a part of the cause, the exception's class or the stack trace; case does not matter.
-        key: the record's key, as UTF-8.
-        state: their state when the job was created: a key of `STATES`.
+        key: the record's key, as UTF-8; `message_id`: the origin message id.
+        since_ms: they became dead letters then or later; `until_ms`: earlier.
+        state: a key of `STATES`; of a job, their state when it was created.
         label: the label of the cause, by `label_rules`.
         label_rules: labels by regular expressions, from the setting `cause_labels`.
+        header: a header and its text, `name=text`; of headers with one name the last counts.
     """
 
     text: str | None = None
@@ -59,6 +63,7 @@ class JobFilter:
     state: str | None = None
     label: str | None = None
     label_rules: Mapping[str, str] = field(default_factory=dict)
+    header: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class JobSpec:
     topic: str
     topic_id: str
     spans: Mapping[int, tuple[int, int]]
-    wanted: JobFilter = field(default_factory=JobFilter)
+    wanted: DeadLetterFilter = field(default_factory=DeadLetterFilter)
     records: Mapping[int, Sequence[int]] | None = None
     count: int | None = None
     rate: int | None = None
@@ -174,11 +179,12 @@ def parse_job_key(key: bytes | None) -> tuple[str, str]:
 
 def encode_spec(spec: JobSpec) -> bytes:
     """Return the value of a definition, without fields that have their default."""
-    value = {"version": VERSION, **_without_defaults(spec)}
+    version = VERSION if spec.wanted.header is None else _VERSION_WITH_HEADER
+    value = {"version": version, **_without_defaults(spec)}
     value["spans"] = {str(one): list(span) for one, span in spec.spans.items()}
     if spec.records is not None:
         value["records"] = {str(one): list(offsets) for one, offsets in spec.records.items()}
-    if spec.wanted != JobFilter():
+    if spec.wanted != DeadLetterFilter():
         value["wanted"] = _without_defaults(spec.wanted)
     if spec.edit is not None:
         edited = None if spec.edit.value is None else base64.b64encode(spec.edit.value).decode()
@@ -193,9 +199,10 @@ def decode_spec(value: bytes) -> JobSpec:
         MalformedProperty: the value is something else, or of a later version.
     """
     found = json_object(value)
-    if found.get("version") != VERSION:
+    if found.get("version") not in (VERSION, _VERSION_WITH_HEADER):
         raise MalformedProperty(
-            f"version {found.get('version')!r:.40} of the job's record is unknown; this program reads version {VERSION}"
+            f"version {found.get('version')!r:.40} of the job's record is unknown; this program reads versions "
+            f"{VERSION} and {_VERSION_WITH_HEADER}"
         )
     with _Reading(value):
         spans = {_partition(one): (_number(start), _number(end)) for one, (start, end) in found["spans"].items()}
@@ -288,15 +295,15 @@ class _Reading:
             raise MalformedProperty(f"value {self._value[:80]!r} is not a job record: {error}") from error
 
 
-def _filter(found: Mapping[str, Any]) -> JobFilter:
-    texts = {name: found.get(name) for name in ("text", "key", "message_id", "origin_topic", "state", "label")}
+def _filter(found: Mapping[str, Any]) -> DeadLetterFilter:
+    texts = {name: found.get(name) for name in _TEXTS_OF_FILTERS}
     times = {name: found.get(name) for name in ("since_ms", "until_ms")}
     rules = found.get("label_rules", {})
     for one in (*texts.values(), *rules.values()):
         _of(one, str)
     for moment in times.values():
         _number(abs(_of(0 if moment is None else moment, int)))
-    return JobFilter(**texts, **times, label_rules=dict(rules))
+    return DeadLetterFilter(**texts, **times, label_rules=dict(rules))
 
 
 def _edit(found: Mapping[str, Any]) -> LetterEdit:

@@ -19,8 +19,8 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
     WriterReplaced,
 )
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index.letters import IndexDamaged
-from reconsume.operations.dead_letters import Filter
 from tests.support.consoles import Browser, basic
 from tests.support.schema_registry import running_registry
 from tests.support.waiting import wait_until
@@ -178,8 +178,22 @@ def test_a_filter_is_an_address(browser: Browser, cluster: FakeCluster) -> None:
     page = browser.get(LETTERS + "?text=timeout&key=PUL1545&since=2h&message_id=flights/0/2")
     assert "1 shown. 2 read for this page. This is the oldest." in page.seen.words
     assert page.seen.places == ["0/2"]
-    assert cluster.asked[-1] == (Filter("timeout", "PUL1545", "flights/0/2", NOW - 7_200_000), None, 50)
+    assert cluster.asked[-1] == (
+        DeadLetterFilter(text="timeout", key="PUL1545", message_id="flights/0/2", since_ms=NOW - 7_200_000),
+        None,
+        50,
+    )
     assert ("text", "timeout") in page.seen.forms[0].fields
+    cluster.letters["departures"] = [
+        letter(0, headers=[("tenant", b"acme"), ("tenant", b"b=c")]),
+        letter(1, headers=[("tenant", b"acme")]),
+        letter(2),
+    ]
+    assert browser.get(LETTERS + "?with_header=tenant%3Db=c").seen.places == ["0/0"]
+    page = browser.get(LETTERS + "?with_header=tenant%3Dacme&origin_topic=flights")
+    assert page.seen.places == ["0/1"]
+    assert ("with_header", "tenant=acme") in page.seen.forms[0].fields
+    assert browser.get(LETTERS + "?origin_topic=gates").seen.places == []
     wrong = browser.get(LETTERS + "?since=yesterday")
     assert (wrong.status, "write a time such as" in wrong.text) == (400, True)
 

@@ -11,7 +11,7 @@ from reconsume.console.pages.bytes_shown import blob, header_rows, one_line, sho
 from reconsume.console.pages.filters import FIELDS, FilterForm, place_of, places_of
 from reconsume.console.web.rendering import Links, displayed, spell, utc
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.dead_letters import Filter
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.decoding.payloads import HEX_BYTES, MOST_CHARACTERS
 from reconsume.operations.record_address import RecordAddress
 
@@ -96,7 +96,7 @@ NOW = 1_800_000_000_000
     ],
 )
 def test_moments_of_a_filter(since: str, since_ms: int | None) -> None:
-    assert FilterForm.of({"since": since}).wanted(NOW) == Filter(since_ms=since_ms)
+    assert FilterForm.of({"since": since}).wanted(NOW) == DeadLetterFilter(since_ms=since_ms)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2h ago", "17", "0001-01-01T00:00+23:59x", "9999-99-99"])
@@ -107,13 +107,31 @@ def test_a_moment_that_is_none(text: str) -> None:
 
 def test_a_filter_stands_in_the_address_as_it_was_typed() -> None:
     query = {"text": "Timeout", "key": " k ", "message_id": "t/0/1", "since": "2h", "until": "1h"}
-    query |= {"state": "OPEN", "label": "KeyError", "other": "x"}
+    query |= {
+        "origin_topic": "flights",
+        "with_header": "tenant=a=b",
+        "state": "OPEN",
+        "label": "KeyError",
+        "other": "x",
+    }
     form = FilterForm.of(query)
     assert form.query == {name: query[name] for name in FIELDS}
-    assert form.wanted(NOW) == Filter("Timeout", " k ", "t/0/1", NOW - 7_200_000, NOW - 3_600_000, "OPEN", "KeyError")
-    assert FilterForm.of({"text": "  "}).wanted(NOW) == Filter()
+    assert form.wanted(NOW) == DeadLetterFilter(
+        text="Timeout",
+        key=" k ",
+        message_id="t/0/1",
+        origin_topic="flights",
+        header="tenant=a=b",
+        since_ms=NOW - 7_200_000,
+        until_ms=NOW - 3_600_000,
+        state="OPEN",
+        label="KeyError",
+    )
+    assert FilterForm.of({"text": "  "}).wanted(NOW) == DeadLetterFilter()
     with pytest.raises(IllegalSetting, match="state 'DEAD': use OPEN, RESENT, RESOLVED, SUPERSEDED"):
         FilterForm.of({"state": "DEAD"}).wanted(NOW)
+    with pytest.raises(IllegalSetting, match="with_header 'tenant': write name=text, such as tenant=acme"):
+        FilterForm.of({"with_header": "tenant"}).wanted(NOW)
 
 
 @pytest.mark.parametrize("text", ["", "0", "0/", "/1", "-1/2", "0/1/2", "x/1", f"{2**31}/0", f"0/{2**63}", "0/1\n"])

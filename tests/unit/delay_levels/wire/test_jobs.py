@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.wire.jobs.job_records import (
+    DeadLetterFilter,
     JobEvent,
     JobProgress,
     JobSpec,
@@ -35,6 +37,12 @@ def test_what_is_written_is_read() -> None:
     assert decode_wish(encode_wish(events)) == events
 
 
+def test_a_filter_that_an_older_program_does_not_know_has_a_later_version() -> None:
+    spec = replace(SPEC, wanted=DeadLetterFilter(text="x", header="tenant=acme"))
+    assert decode_spec(encode_spec(spec)) == spec
+    assert [json.loads(encode_spec(one))["version"] for one in (SPEC, spec)] == [1, 2]
+
+
 def test_of_many_events_the_last_are_kept() -> None:
     events = [JobEvent(number, "a", "pause") for number in range(80)]
     assert decode_wish(encode_wish(events)) == events[-50:]
@@ -49,7 +57,7 @@ def test_a_key_that_is_none_is_malformed(key: bytes | None) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 3},
         {"kind": "delete"},
         {"kind": "export"},
         {"spans": {"x": [0, 1]}},
@@ -62,6 +70,7 @@ def test_a_key_that_is_none_is_malformed(key: bytes | None) -> None:
         {"records": {"0": ["a"]}},
         {"wanted": {"text": 7}},
         {"wanted": {"label_rules": []}},
+        {"wanted": {"header": ["tenant", "acme"]}},
         {"edit": {"value": "no base64!"}},
         {"edit": []},
         {"group": None, "topic": 1},

@@ -10,11 +10,12 @@ import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index import current
 from reconsume.operations.dead_letter_index.current import current_page, index_file
 from reconsume.operations.dead_letter_index.letters import Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import Filter, Page
+from reconsume.operations.dead_letters import Page
 from tests.unit.operations.dead_letter_index.test_store import TOPIC, letter
 
 STATES = "reconsume.DEAD_LETTERS"
@@ -60,16 +61,22 @@ def test_a_page_of_the_index_is_gone_on_with_in_kafka(tmp_path: Path, monkeypatc
     monkeypatch.setattr(current, "read_page", read_page)
     cluster: Any = Cluster(Settings())
     cluster.__dict__["admin"] = _Letters()
-    found = current_page(cluster, "departures", Filter(), before="i1002:1:2")
+    found = current_page(cluster, "departures", DeadLetterFilter(), before="i1002:1:2")
     assert (found, asked) == ((Page([], 0, None), False), ["0:3,1:2,2:2"])
 
 
 @pytest.mark.parametrize(
     ("start", "wanted", "from_index"),
-    [(0, Filter(), True), (0, Filter(key="k1"), True), (0, Filter(text="answer"), False), (2, Filter(), False)],
+    [
+        (0, DeadLetterFilter(), True),
+        (0, DeadLetterFilter(key="k1"), True),
+        (0, DeadLetterFilter(text="answer"), False),
+        (0, DeadLetterFilter(header="trace=t1"), False),
+        (2, DeadLetterFilter(), False),
+    ],
 )
 def test_an_index_without_stack_traces_or_with_letters_that_kafka_has_deleted_is_not_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, wanted: Filter, from_index: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, wanted: DeadLetterFilter, from_index: bool
 ) -> None:
     monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(current, "read_page", lambda *_, **__: Page([], 1, None))
@@ -90,4 +97,4 @@ def test_a_user_without_a_home_folder_reads_kafka(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Path, "home", no_home)
     page = cast("Page", object())
     monkeypatch.setattr(current, "read_page", lambda *_args, **_options: page)
-    assert current.current_page(Cluster(Settings()), "departures", Filter()) == (page, False)
+    assert current.current_page(Cluster(Settings()), "departures", DeadLetterFilter()) == (page, False)

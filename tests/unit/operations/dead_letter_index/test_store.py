@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index.letters import (
     IndexDamaged,
     IndexedLetter,
@@ -20,7 +21,6 @@ from reconsume.operations.dead_letter_index.letters import (
 )
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
-from reconsume.operations.dead_letters import Filter
 
 TOPIC = "reconsume.DLQ.departures"
 HOUR_MS = 3_600_000
@@ -88,8 +88,10 @@ def test_letters_are_found_newest_first_page_by_page() -> None:
         (LetterFilter(label="KeyError: 'gate'"), [0]),
         (LetterFilter(text="NO ANSWER"), [2, 1]),
         (LetterFilter(text="100%_"), []),
-        (LetterFilter(header=("trace", "t1")), [1]),
-        (LetterFilter(header=('a"b', "x")), []),
+        (LetterFilter(header="trace=t1"), [1]),
+        (LetterFilter(header='a"b=x'), []),
+        (LetterFilter(origin_topic="flights"), [2, 1, 0]),
+        (LetterFilter(origin_topic="gates"), []),
         (LetterFilter(since_ms=1_001, until_ms=1_002), [1]),
         (LetterFilter(state="RESENT"), []),
     ],
@@ -204,12 +206,12 @@ def test_the_first_page_counts_only_if_it_does_not_hold_all_that_match() -> None
 
     def counts(limit: int, before: str | None = None) -> tuple[int | None, int]:
         asked.clear()
-        page = indexed_page(store, "departures", TOPIC, Filter(text="no answer"), before, limit)
+        page = indexed_page(store, "departures", TOPIC, DeadLetterFilter(text="no answer"), before, limit)
         return page.found, sum("LIKE" in query and "count(*)" in query for query in asked)
 
     assert counts(5) == (5, 0)
     assert counts(4) == (5, 1)
-    older = indexed_page(store, "departures", TOPIC, Filter(), None, 4).older
+    older = indexed_page(store, "departures", TOPIC, DeadLetterFilter(), None, 4).older
     assert counts(4, older) == (5, 1)
 
 
