@@ -50,6 +50,8 @@ logger = SafeLogger(__name__)
 _MEMBER: Final = "reconsume-scheduler-"
 """Prefix of a worker's instance id in its client id and `group.instance.id`."""
 _AGAIN_SECONDS: Final = 2.0
+_GROUPS_SECONDS: Final = 30.0
+"""A worker that waits for GROUPS logs that and reports itself alive this often, before liveness would end it."""
 _DAY_MS: Final = 86_400_000
 _LOOK_UP_SECONDS: Final = 2.0
 """Time limit of the worker's own requests, during which it delivers nothing."""
@@ -196,8 +198,11 @@ class SchedulerService:
         """Run one worker, until it is stopped or its producer breaks."""
         self._was_shut_out = False
         self._checks.check()
-        if not self._follower.wait_until_loaded(stop):
-            return
+        if not self._follower.wait_until_loaded(stop, _GROUPS_SECONDS):
+            if stop.is_set():
+                return
+            topic, seconds = self._settings.names.groups, f"{_GROUPS_SECONDS:g}"
+            raise KafkaNotReachable(f"topic {topic} was not read within {seconds} s; check that it has a leader")
         positions = PositionLog(self._base, self._settings.names.positions, self._transactional_id(self._instance))
         with closing(self._writer(positions)) as writer:
             writer.start()

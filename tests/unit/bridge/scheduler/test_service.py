@@ -32,13 +32,32 @@ def test_withdrawals_are_read_when_the_brokers_time_is_known(monkeypatch: pytest
     service = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9"))
     writer = SimpleNamespace(start=lambda: began.append("time"), close=lambda: None)
     monkeypatch.setattr(service, "_checks", SimpleNamespace(check=lambda: None))
-    monkeypatch.setattr(service, "_follower", SimpleNamespace(wait_until_loaded=lambda _stop: True))
+    monkeypatch.setattr(service, "_follower", SimpleNamespace(wait_until_loaded=lambda *_: True))
     monkeypatch.setattr(service, "_cancels", SimpleNamespace(start=lambda: began.append("withdrawals")))
     monkeypatch.setattr(service, "_writer", lambda _positions: writer)
     monkeypatch.setattr(module, "PositionLog", lambda *_: SimpleNamespace(uncommitted=unanswered))
     with pytest.raises(KafkaNotReachable):
         service._work(threading.Event())
     assert began == ["time", "withdrawals"]
+
+
+def test_a_worker_that_waits_for_the_groups_topic_says_so_and_stays_alive(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A partition without a leader answers nothing, and a restart of the process would not help."""
+    monkeypatch.setattr(module, "_GROUPS_SECONDS", 0.05, raising=False)
+    service = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9"))
+    stop, alive = threading.Event(), threading.Event()
+    worker = threading.Thread(target=service._run, args=(stop,))
+    monkeypatch.setattr(service, "_checks", SimpleNamespace(check=lambda: None))
+    monkeypatch.setattr(service._observer, "alive", alive.set)
+    worker.start()
+    try:
+        assert alive.wait(5), "no sign of life"
+    finally:
+        stop.set()
+        worker.join()
+    assert "topic reconsume.GROUPS" in caplog.text
 
 
 @pytest.mark.parametrize("is_there", [True, False])
