@@ -23,6 +23,7 @@ class ConsoleMetrics:
         self.seconds = metric("reconsume_console_request_duration_seconds").histogram(registry)
         self.handled = metric("reconsume_console_job_records").counter(registry)
         self.oldest_open = metric("reconsume_oldest_open_dead_letter_timestamp_seconds").gauge(registry)
+        self._told: set[str] = set()
 
     def count_outcomes(self, outcomes: Sequence[LetterOutcome]) -> None:
         """Count the outcomes of jobs."""
@@ -31,6 +32,9 @@ class ConsoleMetrics:
 
     def tell_oldest_open(self, oldest_ms: Mapping[str, int]) -> None:
         """Record when the oldest open dead letter of each group was stored; groups that are left out have none."""
-        self.oldest_open.clear()
+        # Not by clear(): a scrape right after it would miss groups, and their alerts would resolve.
+        for group in self._told - oldest_ms.keys():
+            self.oldest_open.remove(group)
+        self._told = set(oldest_ms)
         for group, stored_ms in oldest_ms.items():
             self.oldest_open.labels(group).set(stored_ms / 1000)
