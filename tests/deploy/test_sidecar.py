@@ -11,6 +11,8 @@ import yaml
 
 from deploy.generate.values import CHART
 from reconsume.bridge.process.settings import load_settings
+from reconsume.sidecar.process import api_part
+from reconsume.sidecar.push import subscription
 from reconsume.sidecar.settings import ProcessSettings
 from tests.deploy.charts import find, helm_template, pod_specs, render
 from tests.deploy.test_render import problems, restricted
@@ -102,6 +104,9 @@ def test_its_probes_and_hook_are_the_management_ports(application: dict[str, Any
         "livenessProbe": "/livez",
         "readinessProbe": "/readyz",
     }
+    seconds = {name: sidecar[name].get("timeoutSeconds", 1) for name in paths}
+    assert min(seconds.values()) >= 3
+    assert seconds["livenessProbe"] > max(api_part._ALIVE_SECONDS, subscription._ALIVE_SECONDS)
     # From inside: /quiesce answers its own machine alone, and the kubelet is another.
     command = sidecar["lifecycle"]["preStop"]["exec"]["command"]
     assert command[:2] == ["python", "-c"]

@@ -32,16 +32,20 @@ startupProbe:
     port: reconsume-mgmt
   periodSeconds: 1
   failureThreshold: 60
+  timeoutSeconds: 3
+# Liveness waits up to 5 s for the event loops to respond.
 livenessProbe:
   httpGet:
     path: /livez
     port: reconsume-mgmt
   periodSeconds: 10
+  timeoutSeconds: 10
 readinessProbe:
   httpGet:
     path: /readyz
     port: reconsume-mgmt
   periodSeconds: 5
+  timeoutSeconds: 3
 # Runs when the pod begins to end, before the application is told: from then on nothing new is taken. Not by the
 # kubelet, which calls from another machine: the sidecar listens to its own alone.
 lifecycle:
