@@ -144,11 +144,11 @@ class KafkaAdmin(PatientClient):
         if not resources:
             return {}
         request = self._request(self._client.describe_configs, resources)
-        doing = "reading the settings of"
-        return {
-            one.name: _values(self._answer(request, one, f"{doing} {one.restype.name.lower()} {one.name}"))
-            for one in request
-        }
+        found = {}
+        for one in request:
+            entries = self._answer(request, one, f"reading the settings of {one.restype.name.lower()} {one.name}")
+            found[one.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        return found
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
@@ -199,10 +199,14 @@ class KafkaAdmin(PatientClient):
         return found
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Increase a topic's partitions to this number, and wait until they are usable."""
+        """Increase a topic's partitions to this number, if it has fewer, and wait until they are usable."""
         more = {"seconds": self._patience, "operation_timeout": self._patience}
         request = self._request(self._client.create_partitions, [NewPartitions(topic, partitions)], **more)
-        self._answer(request, topic, f"adding partitions to topic {topic}")
+        try:
+            self._answer(request, topic, f"adding partitions to topic {topic}")
+        except KafkaRefused:
+            if self.partitions([topic]).get(topic, 0) < partitions:  # else another operator has added them
+                raise
         self._require_leaders({topic: partitions})
 
     @patiently
@@ -343,7 +347,3 @@ def _commits(
         if one.error is not None and one.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise translate(one.error, doing)
     return {(one.topic, one.partition): Commit(one.offset, metadata_of(one) or "") for one in found if one.offset >= 0}
-
-
-def _values(entries: Mapping[str, Any]) -> dict[str, str]:
-    return {name: entry.value for name, entry in entries.items() if entry.value is not None}

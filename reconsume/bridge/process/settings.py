@@ -28,9 +28,9 @@ class _Strict(BaseModel):
 class TopicSettings(_Strict):
     """Settings of the topics that reconsume creates. They change no setting of an existing topic.
 
-    But `reconsume topics apply` adds partitions to delay topics that have fewer than `delay_partitions` and
-    `bulk_partitions` say. That cannot be undone. With more `delay_partitions`, former bulk partitions become normal
-    ones: raise it while no group floods.
+    But `reconsume topics apply` and `groups apply` add partitions to delay topics that have fewer than
+    `delay_partitions` and `bulk_partitions` say. That cannot be undone. With more `delay_partitions`, former bulk
+    partitions become normal ones: raise it while no group floods.
 
     `reconsume topics apply` and `groups apply` publish the settings that they were given in the GROUPS topic. Every
     process that creates a topic, such as a consumer or a scheduler worker, uses the published settings before its own.

@@ -12,9 +12,8 @@ import yaml
 
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups
-from reconsume.bridge.kafka.admin import WantedTopic
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.topics.topics import TopicMaker, plan_topics, wanted_topics
+from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm
 from reconsume.cli.output import print_json, print_line, tell
 from reconsume.delay_levels.errors import IllegalSetting
@@ -37,7 +36,7 @@ def show_groups_plan(here: Here, file: _File, delete: _Delete = False) -> None:
     """Show the changes of a file of groups, topics included; exit code 1 if there are any."""
     _, _, plan, topics = _plan(here.cluster, file, delete=delete)
     _show(plan, topics, delete=delete, as_json=here.as_json)
-    if topics or not plan.is_empty(delete=delete):
+    if not _changes_nothing(plan, topics, delete=delete):
         raise typer.Exit(1)
 
 
@@ -45,7 +44,7 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
     """Apply a file of groups: topics first, then groups. Groups that it does not name stay without --delete."""
     cluster, as_json = here
     wanted, maker, plan, topics = _plan(cluster, file, delete=delete)
-    changes_nothing = plan.is_empty(delete=delete) and not topics
+    changes_nothing = _changes_nothing(plan, topics, delete=delete)
     if changes_nothing or not as_json:
         _show(plan, topics, delete=delete, as_json=as_json)
     elif not yes:
@@ -55,9 +54,11 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
         return
     if not confirm("Apply this?", yes=yes):
         raise IllegalSetting("nothing was applied")
-    # First, so that no level is used before its topic exists.
-    for topic in topics:
+    # First, so that no level is used before its topic exists, and no partition that writers count on is missing.
+    for topic in topics.missing:
         maker.make(topic)
+    for topic, _ in topics.growing:
+        maker.grow(topic)
     if not plan.is_empty(delete=delete):
         apply_groups_plan(cluster, wanted, plan, delete=delete)
     if as_json:
@@ -66,9 +67,7 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
         print_line("applied")
 
 
-def _plan(
-    cluster: Cluster, file: Path, *, delete: bool
-) -> tuple[GroupsFile, TopicMaker, GroupsPlan, list[WantedTopic]]:
+def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[GroupsFile, TopicMaker, GroupsPlan, TopicPlan]:
     try:
         text = file.read_text(encoding="utf-8")
         value: Any = yaml.safe_load(text)
@@ -82,10 +81,14 @@ def _plan(
         raise IllegalSetting(f"-f {file}: {error}") from None
     plan = plan_groups(wanted, read_groups(cluster), cluster.settings.topics, delete=delete)
     maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: plan.wanted)
-    return wanted, maker, plan, plan_topics(wanted_topics(maker, plan.wanted), cluster.admin.topics(), {}).missing
+    return wanted, maker, plan, plan_topics(wanted_topics(maker, plan.wanted), cluster.admin.topics(), {})
 
 
-def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_json: bool) -> None:
+def _changes_nothing(plan: GroupsPlan, topics: TopicPlan, *, delete: bool) -> bool:
+    return plan.is_empty(delete=delete) and not (topics.missing or topics.growing)
+
+
+def _show(plan: GroupsPlan, topics: TopicPlan, *, delete: bool, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(plan, topics, delete=delete))
         return
@@ -93,15 +96,16 @@ def _show(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool, as_j
         print_line(line)
 
 
-def _lines(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool) -> list[str]:
-    lines = [f"+ topic {one.name}, {one.partitions} partitions" for one in topics]
+def _lines(plan: GroupsPlan, topics: TopicPlan, *, delete: bool) -> list[str]:
+    lines = [f"+ topic {one.name}, {one.partitions} partitions" for one in topics.missing]
+    lines += [f"~ topic {one.name}: partitions {now} -> {one.partitions}" for one, now in topics.growing]
     lines += [changed_line("for all", plan.system)] if plan.system else []
     lines += going_down(plan.wanted.system) if plan.system else []
     lines += [f"+ group {one.group_name}: {one.to_json()}" for one in plan.added]
     lines += [changed_line(f"group {name}", changes) for name, changes in plan.changed.items()]
     unlisted = "" if delete else " is not in the file and stays; --delete removes it"
     lines += [f"{'-' if delete else ' '} group {name}{unlisted}" for name in plan.unlisted]
-    if plan.is_empty(delete=delete) and not topics:
+    if _changes_nothing(plan, topics, delete=delete):
         lines.append("nothing changes")
     return lines
 
@@ -123,9 +127,12 @@ def going_down(system: SystemConfig) -> list[str]:
     ]
 
 
-def _as_json(plan: GroupsPlan, topics: Iterable[WantedTopic], *, delete: bool) -> dict[str, Any]:
+def _as_json(plan: GroupsPlan, topics: TopicPlan, *, delete: bool) -> dict[str, Any]:
     return {
-        "topics": [one.name for one in topics],
+        "topics": [one.name for one in topics.missing],
+        "growing": [
+            {"name": one.name, "partitions_now": now, "partitions": one.partitions} for one, now in topics.growing
+        ],
         "system": [asdict(one) for one in plan.system],
         "added": [one.model_dump(by_alias=True, exclude_none=True) for one in plan.added],
         "changed": {name: [asdict(one) for one in changes] for name, changes in plan.changed.items()},

@@ -189,3 +189,24 @@ def test_partitions_without_a_leader_are_told(monkeypatch: pytest.MonkeyPatch) -
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
     monkeypatch.setattr(admin, "_client", SimpleNamespace(describe_topics=lambda *_, **__: {"flights": told}))
     assert admin.leaderless(["flights"]) == {("flights", 1), ("flights", 2)}
+
+
+@pytest.mark.parametrize(("now", "refused"), [(3, False), (4, False), (2, True)])
+def test_partitions_that_another_operator_has_added_are_no_error(
+    monkeypatch: pytest.MonkeyPatch, now: int, refused: bool
+) -> None:
+    added, told = Future[None](), Future[Any]()
+    added.set_exception(KafkaException(KafkaError(KafkaError.INVALID_PARTITIONS, f"Topic already has {now}")))
+    leader = SimpleNamespace(id=1)
+    told.set_result(SimpleNamespace(partitions=[SimpleNamespace(id=at, leader=leader) for at in range(now)]))
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    client = SimpleNamespace(
+        create_partitions=lambda *_, **__: {"flights": added}, describe_topics=lambda *_, **__: {"flights": told}
+    )
+    client.poll = lambda _seconds: 0
+    monkeypatch.setattr(admin, "_client", client)
+    if refused:
+        with pytest.raises(KafkaRefused, match="already has 2"):
+            admin.add_partitions("flights", 3)
+    else:
+        admin.add_partitions("flights", 3)
