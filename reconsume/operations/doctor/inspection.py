@@ -71,7 +71,8 @@ class Inspector(KafkaAdmin):
     def leaders(self, topic: str) -> dict[int, int]:
         """Return for each broker one partition of the topic that it leads."""
         found = self._metadata("looking at the cluster").topics.get(topic)
-        return {} if found is None else {one.leader: number for number, one in found.partitions.items()}
+        partitions = {} if found is None else found.partitions
+        return {one.leader: number for number, one in partitions.items() if one.leader >= 0}
 
     def members(self, group: str) -> dict[str, set[Partition]]:
         """Return the members of a group with their partitions."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.topics.topics import TopicDifference, TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
@@ -91,7 +92,9 @@ def _check_state(
 def check_transactions(cluster: InspectedCluster, report: Report) -> None:
     """Find partitions that consumers cannot read to the end because of a transaction that was never ended."""
     ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
-    partitions = all_partitions(ours)
+    lost = cluster.admin.leaderless(ours)  # a request for offsets of one fails for all others
+    partitions = [where for where in all_partitions(ours) if where not in lost]
+    _report_leaderless(lost, cluster.settings.bootstrap_servers, report)
     found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
     for (topic, partition), offset in sorted(found.items()):
         report.problem(
@@ -103,6 +106,18 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
         )
     if not found:
         report.passed.append(f"transactions: no old one is open in {counted(len(partitions), 'partition')}")
+
+
+def _report_leaderless(lost: Collection[Partition], servers: str, report: Report) -> None:
+    if lost:
+        topic, partition = min(lost)
+        report.problem(
+            "topics",
+            f"{counted(len(lost), 'partition has', 'partitions have')} no leader, such as {topic}-{partition}: "
+            "nothing can be written there or read",
+            f"start the broker that has them: kafka-topics.sh --bootstrap-server {servers} "
+            "--describe --unavailable-partitions",
+        )
 
 
 def check_groups(groups: Groups, report: Report) -> None:
