@@ -87,8 +87,7 @@ def parse_groups_file(value: Any) -> GroupsFile:
     known = tuple(name for name in _fields(SubscriptionGroupConfig) if name != "groupName")
     defaults = _mapping("defaults", top.get("defaults"), known)
     groups = {}
-    for name, own in _mapping("groups", top.get("groups"), None).items():
-        group = str(name)
+    for group, own in _mapping("groups", top.get("groups"), None).items():
         groups[group] = parse_group_config(group, defaults | _mapping(f"group {group!r}", own, known))
     return GroupsFile(groups, system)
 

@@ -266,18 +266,19 @@ def _read_file(file: Path) -> dict[str, Any]:
 
 def _read_yaml(file: Path, text: str) -> dict[str, Any]:
     try:
-        import yaml  # noqa: PLC0415 - only who writes YAML needs it
+        # Here, because only a YAML file needs PyYAML.
+        from reconsume.bridge.process.yaml_text import parse_yaml  # noqa: PLC0415
     except ImportError:
         raise IllegalSetting(
             f"the settings file {file} is YAML, which needs PyYAML: pip install '.[sidecar]' in the checkout, "
             "or write TOML"
         ) from None
     try:
-        found = yaml.safe_load(text)
+        found = parse_yaml(text)
         if isinstance(found, dict):
             # A section with only comments is null, and so is an empty file.
-            return _without_none({str(key): value for key, value in found.items()})
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+            return _without_none(found)
+    except (ValueError, RecursionError) as error:
         raise IllegalSetting(f"the settings file {file} is not YAML: {error}") from None
     if found is not None:
         raise IllegalSetting(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.yaml_text import parse_yaml
 from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm
 from reconsume.cli.output import print_json, print_line, tell
@@ -69,11 +69,10 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
 
 def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[GroupsFile, TopicMaker, GroupsPlan, TopicPlan]:
     try:
-        text = file.read_text(encoding="utf-8")
-        value: Any = yaml.safe_load(text)
+        value = parse_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise IllegalSetting(f"-f {file}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise IllegalSetting(f"-f {file}: not YAML: {error}") from None
     try:
         wanted = parse_groups_file(value)

@@ -100,3 +100,10 @@ def test_a_wrong_file_says_where(groups: Run) -> None:
     assert wrong.returncode == 2
     assert "groups.yaml: group 'g': unknown retryMaxTime; known here:" in wrong.stderr
     assert "not YAML" in groups("plan", "groups: {g").stderr
+    twice = groups("plan", "groups:\n  a: {}\n  a: {}")
+    assert twice.returncode == 2
+    assert "key 'a' is written twice" in twice.stderr
+    assert "line 3" in twice.stderr
+    plan = json.loads(groups("plan", "groups:\n  007: {}\n  no: {}", "-o", "json").stdout)
+    assert [one["groupName"] for one in plan["added"]] == ["007", "no"]
+    assert "Traceback" not in groups("plan", "groups: {a: 2026-99-99}").stderr

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig, parse_group_config
+from reconsume.bridge.process.yaml_text import parse_yaml
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.operations.groups_file import Change, parse_groups_file, plan_groups
 
@@ -26,7 +26,7 @@ def registered(*configs: SubscriptionGroupConfig, system: SystemConfig | None = 
 
 
 def test_defaults_hold_where_a_group_says_nothing_else() -> None:
-    file = parse_groups_file(yaml.safe_load(FILE))
+    file = parse_groups_file(parse_yaml(FILE))
     assert {name: (one.retry_max_times, one.retry_queue_nums) for name, one in file.groups.items()} == {
         "departures": (5, 4),
         "arrivals": (3, 1),
@@ -37,7 +37,7 @@ def test_defaults_hold_where_a_group_says_nothing_else() -> None:
 def test_a_plan_adds_changes_and_removes_nothing() -> None:
     old = SubscriptionGroupConfig(group_name="old")
     departures = SubscriptionGroupConfig(group_name="departures", retry_max_times=16, retry_queue_nums=4)
-    plan = plan_groups(parse_groups_file(yaml.safe_load(FILE)), registered(old, departures))
+    plan = plan_groups(parse_groups_file(parse_yaml(FILE)), registered(old, departures))
     assert [one.group_name for one in plan.added] == ["arrivals", "42"]
     assert plan.changed == {"departures": [Change("retryMaxTimes", 16, 5)]}
     assert plan.unlisted == ["old"]
