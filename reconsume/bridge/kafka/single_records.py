@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import make_producer, produce_patiently
@@ -12,6 +12,13 @@ from reconsume.bridge.kafka.errors import translate, translated
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord
 
 _SECONDS: Final = 15.0
+
+
+class WrittenRecord(NamedTuple):
+    """The append time of a record in milliseconds, and its offset."""
+
+    at_ms: int
+    offset: int
 
 
 def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str | None]]) -> None:
@@ -24,8 +31,10 @@ def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str
     write_at_once(cluster, topic, cluster.require(topic), [{"key": key, "value": value} for key, value in records])
 
 
-def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Write records and wait for the acknowledgements; return when each was stored, in milliseconds.
+def write_at_once(
+    cluster: Cluster, client_id: str, topic: str, records: Iterable[Mapping[str, Any]]
+) -> list[WrittenRecord]:
+    """Write records, wait for the acknowledgements and return them.
 
     Args:
         cluster: the target cluster.
@@ -37,13 +46,13 @@ def write_at_once(cluster: Cluster, client_id: str, topic: str, records: Iterabl
         ReconsumeError: the brokers refuse a record, or do not answer.
     """
     failed: list[ClientError] = []
-    stored: list[int] = []
+    stored: list[WrittenRecord] = []
 
     def on_delivery(error: ClientError | None, message: PolledRecord) -> None:
         if error is not None:
             failed.append(error)
         else:
-            stored.append(message.timestamp()[1])
+            stored.append(WrittenRecord(message.timestamp()[1], message.offset() or 0))
 
     # Not idempotent: a second copy is harmless, and a missing right is reported as such.
     limit = {"message.timeout.ms": int(_SECONDS * 1000), "enable.idempotence": False}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
@@ -19,7 +20,7 @@ from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 
 _PATIENCE_SECONDS: Final = 15.0
-_PAUSE_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 0.2
 _SKEW_MS: Final = 500
 _SAME_TIME: Final = "let all follow the same time server: chronyc tracking, timedatectl set-ntp true"
 
@@ -89,17 +90,20 @@ def send_through(cluster: InspectedCluster, groups: Groups, report: Report) -> l
     delay_ms, retry = groups.table.delay_ms(level), cluster.names.retry(DOCTOR_GROUP)
     lane = cluster.names.delay(delay_ms)
     before = _end(cluster, retry)
-    stamps = [
-        _send(cluster, lane, partition, broker, _headers(cluster, groups, level, number))
-        for number, (broker, partition) in enumerate(sorted(cluster.admin.leaders(lane).items()))
-    ]
-    deadline = time.monotonic() + delay_ms / 1000 + _PATIENCE_SECONDS
-    while (arrived := _records(cluster, retry, before)) < len(stamps) and time.monotonic() < deadline:
+    stamps, sent = list[Stamp](), dict[Partition, int]()
+    for number, (broker, partition) in enumerate(sorted(cluster.admin.leaders(lane).items())):
+        headers = _headers(cluster, groups, level, number)
+        stamp, sent[lane, partition] = _send(cluster, lane, partition, broker, headers)
+        stamps.append(stamp)
+    time.sleep(delay_ms / 1000)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (lacking := _undelivered(cluster, retry, before, sent)) and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
-    if arrived < len(stamps):
+    if lacking:
+        some = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(lacking))
         report.problem(
             "record",
-            f"a test record on {lane} did not reach {retry} within "
+            f"no test record came from {some} to {retry} within "
             f"{format_duration(delay_ms)} and {_PATIENCE_SECONDS:.0f} s",
             "look at the logs of the workers, then at undeliverable records: kafka-console-consumer.sh "
             f"--bootstrap-server {cluster.settings.bootstrap_servers} --topic {cluster.names.quarantine} "
@@ -118,18 +122,29 @@ def _headers(cluster: InspectedCluster, groups: Groups, level: int, number: int)
     return [(name, value) for name, value in copy.headers if value is not None]
 
 
-def _send(cluster: InspectedCluster, lane: str, partition: int, broker: int, headers: list[tuple[str, bytes]]) -> Stamp:
+def _send(
+    cluster: InspectedCluster, lane: str, partition: int, broker: int, headers: list[tuple[str, bytes]]
+) -> tuple[Stamp, int]:
     record, before_ms = {"value": b"", "partition": partition, "headers": headers}, cluster.clock()
-    [stored_ms] = write_at_once(cluster, "reconsume-doctor", lane, [record])
-    return Stamp(broker, before_ms, stored_ms, cluster.clock())
+    [stored] = write_at_once(cluster, "reconsume-doctor", lane, [record])
+    return Stamp(broker, before_ms, stored.at_ms, cluster.clock()), stored.offset
 
 
-def _end(cluster: InspectedCluster, topic: str) -> dict[tuple[str, int], int]:
+def _undelivered(
+    cluster: InspectedCluster, retry: str, before: Mapping[Partition, int], sent: Mapping[Partition, int]
+) -> list[Partition]:
+    """Return the partitions whose record the workers have not passed, or all if too few records have arrived."""
+    done = cluster.admin.committed(cluster.names.scheduler_group, sent)
+    behind = [where for where, offset in sent.items() if done.get(where, 0) <= offset]
+    return behind or (list(sent) if _records(cluster, retry, before) < len(sent) else [])
+
+
+def _end(cluster: InspectedCluster, topic: str) -> dict[Partition, int]:
     return cluster.admin.end_offsets(all_partitions(cluster.admin.partitions([topic])))
 
 
-def _records(cluster: InspectedCluster, topic: str, before: dict[tuple[str, int], int]) -> int:
-    """Return the maximum of new records; counting transaction markers too only ends the wait early."""
+def _records(cluster: InspectedCluster, topic: str, before: Mapping[Partition, int]) -> int:
+    """Return the maximum of new records: transaction markers and records of other doctors count too."""
     try:
         return sum(end - before.get(where, 0) for where, end in _end(cluster, topic).items())
     except KafkaNotReachable:

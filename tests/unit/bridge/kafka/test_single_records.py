@@ -26,7 +26,7 @@ class Full:
         queued, self.queued = self.queued, []
         for value, on_delivery in queued:
             self.stored.append(value)
-            on_delivery(None, SimpleNamespace(timestamp=lambda: (2, 7)))
+            on_delivery(None, SimpleNamespace(timestamp=lambda: (2, 7), offset=lambda: 3))
 
     def flush(self) -> None:
         self.poll(0)
@@ -38,5 +38,5 @@ def test_more_records_than_the_producers_queue_holds_are_written(monkeypatch: py
     producer, values = Full(), [b"%d" % number for number in range(5)]
     monkeypatch.setattr(single_records, "make_producer", lambda _settings: producer)
     records = [{"value": value} for value in values]
-    assert single_records.write_at_once(cast("Any", SimpleNamespace(base={})), "me", "t", records) == [7] * 5
+    assert single_records.write_at_once(cast("Any", SimpleNamespace(base={})), "me", "t", records) == [(7, 3)] * 5
     assert producer.stored == values
