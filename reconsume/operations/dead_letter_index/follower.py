@@ -145,7 +145,9 @@ class DeadLetterIndex:
                 if stop is not None and stop.is_set():
                     return
                 self._read_to({where: Progress(one.topic_id, one.end) for where, one in spans.items()})
-        self.left, self.is_complete, self._followed_ms = 0, True, self._cluster.clock()
+        self.left, self.is_complete = 0, True
+        if states:
+            self._followed_ms = self._cluster.clock()
         if lost:
             # Without names, because the console shows it to people who may not see all groups.
             raise KafkaNotReachable(
@@ -162,10 +164,10 @@ class DeadLetterIndex:
         if any(one.is_anew for one in states.values()):
             return True
         now_ms, read = self._cluster.clock(), self.store.progress().keys() & states.keys()
-        if now_ms - self._followed_ms < _GAP_MS:
-            return False
-        self._followed_ms = now_ms
+        if not states or now_ms - self._followed_ms < _GAP_MS:
+            return False  # without states this look cannot tell, and the next one asks again
         kept = self._cluster.admin.offsets_at(read, int(now_ms - _GAP_MS))
+        self._followed_ms = now_ms
         return any(states[where].start < kept[where] for where in read)
 
     def _read_to(self, ends: Mapping[Partition, Progress]) -> None:

@@ -40,7 +40,8 @@ class _Admin:
 
     def __init__(self, *more: str, first: int = 3) -> None:
         self.lost: set[tuple[str, int]] = set()
-        self.id_of_states = "id"
+        self.id_of_states: str | None = "id"
+        self.is_away = False
         self.first, self.since = first, 0
         self._topics = {TOPIC: 1, STATES: 1} | dict.fromkeys(more, 1)
 
@@ -51,9 +52,12 @@ class _Admin:
         return {where for where in self.lost if where[0] in topics}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        return dict.fromkeys(topics, "id") | ({STATES: self.id_of_states} if STATES in topics else {})
+        ids = dict.fromkeys(topics, "id") | {STATES: self.id_of_states}
+        return {topic: one for topic in topics if (one := ids[topic]) is not None}
 
     def offsets_at(self, asked: Iterable[tuple[str, int]], _at_ms: int) -> dict[tuple[str, int], int]:
+        if self.is_away:
+            raise KafkaNotReachable("no answer")
         return dict.fromkeys(asked, self.since)
 
     def end_offsets(self, asked: Iterable[tuple[str, int]], *, earliest: bool = False) -> dict[tuple[str, int], int]:
@@ -102,6 +106,21 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_followed() -> No
         assert store.progress()[OTHER, 0].next == 3
 
 
+def resolve_unseen(monkeypatch: pytest.MonkeyPatch, admin: _Admin, store: DeadLetterStore) -> None:
+    """The states up to 2 were read, with a resolution; the reopening behind it has come and gone."""
+    read = ReadRecord(TOPIC, 0, 2, b"k", b"v", [], 1_002)
+
+    class Reader(_Reader):
+        def records(self, ranges: dict[tuple[str, int], tuple[int, int]], **_: object) -> list[ReadRecord]:
+            start, end = ranges.get((TOPIC, 0), (0, 0))
+            return [read] if start <= 2 < end else []
+
+    monkeypatch.setattr(follower, "RangeReader", Reader)
+    DeadLetterIndex(cluster_of(admin), store, CauseLabels()).look()
+    resolved = {DeadLetterKey(*read[:3], read.stored_ms): DeadLetterState("RESOLVED", 1, "bob")}
+    store.add((), resolved, {(STATES, 0): Progress("id", 2)})
+
+
 @pytest.mark.parametrize(
     ("file", "changed", "is_open"),
     [
@@ -115,19 +134,9 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_followed() -> No
 def test_a_letter_whose_reopening_kafka_has_forgotten_is_open(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str | None, changed: dict[str, Any], is_open: bool
 ) -> None:
-    """The states up to 2 were read, with a resolution; the reopening behind it has come and gone."""
-    admin, read = _Admin(first=0), ReadRecord(TOPIC, 0, 2, b"k", b"v", [], 1_002)
-
-    class Reader(_Reader):
-        def records(self, ranges: dict[tuple[str, int], tuple[int, int]], **_: object) -> list[ReadRecord]:
-            start, end = ranges.get((TOPIC, 0), (0, 0))
-            return [read] if start <= 2 < end else []
-
-    monkeypatch.setattr(follower, "RangeReader", Reader)
+    admin = _Admin(first=0)
     with DeadLetterStore(None if file is None else tmp_path / file) as store:
-        DeadLetterIndex(cluster_of(admin), store, CauseLabels()).look()
-        resolved = {DeadLetterKey(*read[:3], read.stored_ms): DeadLetterState("RESOLVED", 1, "bob")}
-        store.add((), resolved, {(STATES, 0): Progress("id", 2)})
+        resolve_unseen(monkeypatch, admin, store)
         vars(admin).update(changed)
         index = DeadLetterIndex(cluster_of(admin), store, CauseLabels())
         index.look()
@@ -135,3 +144,19 @@ def test_a_letter_whose_reopening_kafka_has_forgotten_is_open(
         admin.since = 9
         index.look()
         assert store.count(LetterFilter(state="OPEN")) == is_open, "it was read a moment ago"
+
+
+def test_a_check_for_forgotten_reopenings_that_fails_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = _Admin(first=0)
+    with DeadLetterStore() as store:
+        resolve_unseen(monkeypatch, admin, store)
+        index = DeadLetterIndex(cluster_of(admin), store, CauseLabels())
+        admin.since, admin.id_of_states = 3, None
+        index.look()
+        admin.is_away, admin.id_of_states = True, "id"
+        with pytest.raises(KafkaNotReachable):
+            index.look()
+        assert store.count(LetterFilter(state="OPEN")) == 0
+        admin.is_away = False
+        index.look()
+        assert store.count(LetterFilter(state="OPEN")) == 1
