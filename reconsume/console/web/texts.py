@@ -143,6 +143,10 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
         "This searches causes, not stack traces. reconsume dlq list --text searches both.",
         "此处只查找原因，不查找堆栈；reconsume dlq list --text 两者都查。",
     ),
+    "in_headers": (
+        "This searches up to 4 KiB of headers of a dead letter. reconsume dlq list --with-header searches all.",
+        "此处对每条死信最多查找 4 KiB 的消息头；reconsume dlq list --with-header 查找全部。",
+    ),
     "cause": ("Cause", "原因"),
     "count": ("Count", "数量"),
     "newest": ("Newest", "最新"),

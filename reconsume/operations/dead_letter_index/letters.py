@@ -15,6 +15,10 @@ MOST_OF_KEY: Final = 512
 """The maximum of bytes of a record's key in the index."""
 _MOST_OF_HEADERS: Final = 4_096
 _MOST_OF_CAUSE: Final = 2_000
+_HAS_HEADER: Final = (
+    "instr(headers, ?) AND EXISTS (SELECT 1 FROM json_each(headers) WHERE json_each.key = ? AND json_each.value = ?)"
+)
+"""The search for the text spares most rows the parsing, which takes four times as long."""
 _FIELDS: Final = (
     *("group", "message_id", "origin_topic", "record_key", "label", "exception_class", "cause", "attempt"),
     *("replay_times", "size"),
@@ -36,7 +40,7 @@ class IndexedLetter:
     Attributes:
         label: the label of its cause, from `CauseLabels`.
         size: bytes of key, value and headers.
-        headers: names and texts, up to 4 KiB.
+        headers: names and texts; the index keeps those that fit into 4,096 characters.
         state: its state; None while it is open.
     """
 
@@ -146,8 +150,8 @@ class LetterFilter:
         values = list(used.values())
         if self.header is not None:
             name, _, text = self.header.partition("=")
-            used["json_extract(headers, ?) = ?"] = self.header
-            values += f"$.{json.dumps(name)}", text
+            used[_HAS_HEADER] = self.header
+            values += _as_json({name: text})[1:-1], name, text
         return " AND ".join(used) or "1", values
 
 
@@ -176,7 +180,11 @@ def _bounded(headers: Mapping[str, str]) -> str:
     kept: dict[str, str] = {}
     left = _MOST_OF_HEADERS
     for name, text in headers.items():
-        left -= len(name) + len(text)
-        if left >= 0:
+        if (size := len(name) + len(text)) <= left:
+            left -= size
             kept[name] = text
-    return json.dumps(kept, ensure_ascii=False)
+    return _as_json(kept)
+
+
+def _as_json(headers: Mapping[str, str]) -> str:
+    return json.dumps(headers, ensure_ascii=False)

@@ -112,6 +112,12 @@ def test_older_ones_of_the_index_are_a_link_away(browser: Browser, cluster: Fake
     assert (refused.status, "is not the end of a page" in refused.text) == (400, True)
 
 
+def test_a_search_in_the_index_says_what_it_leaves_out(browser: Browser, cluster: FakeCluster) -> None:
+    fill(cluster)
+    assert "4 KiB" not in browser.get(LETTERS).seen.words
+    assert "This searches up to 4 KiB of headers" in browser.get(LETTERS + "?with_header=a%3Db").seen.words
+
+
 def test_a_group_without_open_letters(browser: Browser, cluster: FakeCluster) -> None:
     cluster.store = DeadLetterStore()
     assert "This group has no open dead letters." in browser.get("/groups/departures").seen.words

@@ -103,6 +103,19 @@ def test_a_filter_takes_what_it_says(wanted: LetterFilter, found: list[int]) -> 
     assert store.count(wanted) == len(found)
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["租户=acme", "é=1", 'a"b=x', r"a\b=x", "a.b=c=d", "tenant=acme", 'quoted={"zone": "x"}'],
+)
+def test_a_letter_is_found_by_each_header_that_fits(header: str) -> None:
+    name, _, text = header.partition("=")
+    headers = {"long": "y" * 9_000, f'other"{name}': text, name: text}
+    others = letter(1, headers={name: "other", "other": text}), letter(2, headers={f'x"{name}': text, "x": header})
+    store = filled(DeadLetterStore(), letter(0, headers=headers), *others)
+    assert offsets(store, LetterFilter(header=header)) == [0]
+    assert offsets(store, LetterFilter(header="zone=x")) == []
+
+
 def test_states_close_letters_and_open_them_again() -> None:
     store = filled(DeadLetterStore(), letter(0), letter(1))
     resent = DeadLetterState("RESENT", 5_000, "alice", job="dlq-1")
