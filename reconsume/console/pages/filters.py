@@ -37,9 +37,9 @@ class FilterForm:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
-        """Read the filter of an address."""
+        """Read the filter of an address; keys and labels may end in spaces."""
         found = {name: query.get(name, "") for name in FIELDS}
-        return cls(**{name: one if name == "key" else one.strip() for name, one in found.items()})
+        return cls(**{name: one if name in ("key", "label") else one.strip() for name, one in found.items()})
 
     @property
     def query(self) -> dict[str, str]:

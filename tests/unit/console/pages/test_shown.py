@@ -12,6 +12,7 @@ from reconsume.console.pages.filters import FIELDS, FilterForm, place_of, places
 from reconsume.console.web.rendering import Links, displayed, spell, utc
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.decoding.payloads import HEX_BYTES, MOST_CHARACTERS
 from reconsume.operations.record_address import RecordAddress
 
@@ -132,6 +133,12 @@ def test_a_filter_stands_in_the_address_as_it_was_typed() -> None:
         FilterForm.of({"state": "DEAD"}).wanted(NOW)
     with pytest.raises(IllegalSetting, match="with_header 'tenant': write name=text, such as tenant=acme"):
         FilterForm.of({"with_header": "tenant"}).wanted(NOW)
+
+
+def test_a_label_whose_cut_ends_in_a_space_filters_its_letters() -> None:
+    label = CauseLabels().label("ValueError", "x" * 107 + " is no gate")
+    assert label.endswith("x ")
+    assert FilterForm.of({"label": label}).wanted(NOW).label == label
 
 
 @pytest.mark.parametrize("text", ["", "0", "0/", "/1", "-1/2", "0/1/2", "x/1", f"{2**31}/0", f"0/{2**63}", "0/1\n"])
