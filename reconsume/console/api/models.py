@@ -231,7 +231,7 @@ class ShownRetryHours(ShownModel):
     by_hour: list[int]
     """For the last 72 hours, oldest first."""
     is_exact: bool
-    """False if estimated from offsets."""
+    """False if estimated from offsets, or if a partition has no leader."""
     since_ms: int | None
     """When the oldest kept retry was delivered."""
 

@@ -89,6 +89,7 @@ class Pages:
         content = {
             "view": view,
             "snapshot": snapshot,
+            "index_trouble": self._cluster.index_trouble(),
             "topics": topics,
             "newest": newest,
             "causes": newest and causes_of(newest.records),

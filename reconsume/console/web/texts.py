@@ -35,10 +35,10 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "groups": ("Groups", "消费组"),
     "estimates": (
         (
-            "~: estimated from offsets, because there are too many records to count. Offsets include the end "
-            "marks of transactions."
+            "~: estimated from offsets, because there are too many records to count, or a partition has no leader. "
+            "Offsets include the end marks of transactions."
         ),
-        "~：记录过多，按位点估算，其中包含事务结束标记。",
+        "~：记录过多或分区没有 leader，按位点估算，其中包含事务结束标记。",
     ),
     # overview
     "schedulers": ("scheduler workers alive", "在线调度器"),

@@ -26,7 +26,8 @@ class RetryHours:
     Attributes:
         first_ms: the start of the oldest hour.
         by_hour: counts, the oldest hour first, the current hour last.
-        is_exact: whether records were counted; differences of offsets include the end marks of transactions.
+        is_exact: whether all records were counted; partitions without a leader are left out, and differences of
+            offsets include the end marks of transactions.
         since_ms: when the oldest retry in Kafka was delivered; None if there is none.
     """
 
@@ -44,11 +45,12 @@ def count_retry_hours(cluster: Cluster, group: str) -> RetryHours:
         KafkaRefused: rights are missing.
     """
     admin, topic = cluster.admin, cluster.names.retry(group)
-    partitions = all_partitions(admin.partitions([topic]))
+    lost = admin.leaderless([topic])
+    partitions = [one for one in all_partitions(admin.partitions([topic])) if one not in lost]
     hour = int(cluster.clock()) // _HOUR_MS
     first = hour - HOURS + 1
     if not partitions:
-        return RetryHours(first * _HOUR_MS, [0] * HOURS, is_exact=True, since_ms=None)
+        return RetryHours(first * _HOUR_MS, [0] * HOURS, is_exact=not lost, since_ms=None)
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
     since_ms = _first_ms(cluster, partitions, starts, ends)
     begins = admin.offsets_at(partitions, first * _HOUR_MS)
@@ -59,7 +61,7 @@ def count_retry_hours(cluster: Cluster, group: str) -> RetryHours:
             for one in reader.records(spans, within_seconds=_SECONDS):
                 found[min(max(one.stored_ms // _HOUR_MS - first, 0), HOURS - 1)] += 1
             if not reader.unread:
-                return RetryHours(first * _HOUR_MS, found, is_exact=True, since_ms=since_ms)
+                return RetryHours(first * _HOUR_MS, found, is_exact=not lost, since_ms=since_ms)
     bounds = [begins, *(admin.offsets_at(partitions, one * _HOUR_MS) for one in range(first + 1, hour + 1)), ends]
     differences = [sum(max(0, after[one] - before[one]) for one in partitions) for before, after in pairwise(bounds)]
     return RetryHours(first * _HOUR_MS, differences, is_exact=False, since_ms=since_ms)

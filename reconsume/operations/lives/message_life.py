@@ -83,7 +83,8 @@ def read_life(cluster: Cluster, group: str, letter: DeadLetterRecord) -> Message
     topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic) or topic in own}
     info = letter.letter
     known = [one for one in (info.first_failure_ms, info.born_ms) if one is not None and 0 < one <= letter.stored_ms]
-    partitions = all_partitions(topics)
+    lost = admin.leaderless(topics)
+    partitions = [one for one in all_partitions(topics) if one not in lost]
     starts = admin.offsets_at(partitions, known[0] if known else letter.stored_ms)
     ends = admin.end_offsets(partitions)
     if letter.state is None:
@@ -102,7 +103,7 @@ def read_life(cluster: Cluster, group: str, letter: DeadLetterRecord) -> Message
             step = _step(one, own.get(one.topic, WAITED), group, info.origin_message_id)
             if step is not None:
                 steps.append(step)
-        is_whole = left >= 0 and not reader.unread
+        is_whole = not lost and left >= 0 and not reader.unread
     return MessageLife(sorted(steps, key=lambda one: (one.at_ms, one.kind != WAITED, one.offset)), read, is_whole)
 
 

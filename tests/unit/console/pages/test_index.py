@@ -63,14 +63,16 @@ def test_the_overview_says_that_the_index_is_being_filled(browser: Browser, clus
     assert "The index cannot be brought up to date: IndexFull: raise <console.index_mib>" in words
 
 
-def test_the_overview_says_that_partitions_have_no_leader(browser: Browser, cluster: FakeCluster) -> None:
+def test_pages_with_counts_say_that_partitions_have_no_leader(browser: Browser, cluster: FakeCluster) -> None:
     fill(cluster)
     cluster.trouble = "KafkaNotReachable: without a leader: 1"
     cluster.report = replace(cluster.report, leaderless=["reconsume.DLQ.secret-0"])
-    page = browser.get("/")
-    assert "The index cannot be brought up to date: KafkaNotReachable: without a leader: 1" in page.seen.words
-    assert "Partitions without a leader, whose records are not counted: 1." in page.seen.words
-    assert "secret" not in page.text
+    for address in ("/", "/groups/departures"):
+        page = browser.get(address)
+        assert "The index cannot be brought up to date: KafkaNotReachable: without a leader: 1" in page.seen.words
+        assert "Partitions without a leader, whose records are not counted: 1." in page.seen.words
+        assert "secret" not in page.text
+    assert "Partitions without a leader" in browser.get("/jobs").seen.words
 
 
 def test_a_group_shows_the_share_of_each_cause_and_since_when(browser: Browser, cluster: FakeCluster) -> None:

@@ -21,6 +21,7 @@ from reconsume.delay_levels.errors import (
 )
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_index.letters import IndexDamaged
+from reconsume.operations.lives.group_hours import RetryHours
 from tests.support.consoles import Browser, basic
 from tests.support.schema_registry import running_registry
 from tests.support.waiting import wait_until
@@ -139,6 +140,7 @@ def test_estimates_and_the_quarantine_are_told(browser: Browser, cluster: FakeCl
     page = browser.get("/").seen
     assert "~501" in page.words
     assert "estimated from offsets" in page.words
+    assert "or a partition has no leader" in page.words
     assert "could not deliver" in page.words
     assert "/quarantine" in page.links
 
@@ -414,13 +416,21 @@ def test_a_group_is_paused_and_resumed(browser: Browser, cluster: FakeCluster) -
     assert not cluster.known.is_paused("departures")
 
 
-def test_a_group_shows_its_retries_by_hour_and_how_far_back_they_go(browser: Browser) -> None:
+def test_a_group_shows_its_retries_by_hour_and_how_far_back_they_go(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert 'hx-get="/groups/departures/hours"' in browser.get("/groups/departures").text
     words = browser.get("/groups/departures/hours").seen.words
     assert "72 hours. Retries delivered: ~7, at most 4 in an hour." in words
     assert "The retry topic goes back to 2026-11-21 20:00:00 UTC (1d ago)" in words
     # The number of the highest bar, then noons and midnights.
     assert "4 11-20 12:00 11-21 12:00 11-22 72 hours." in words
+    for is_exact in (True, False):
+        none = RetryHours(NOW, [0] * 72, is_exact=is_exact, since_ms=None)
+        monkeypatch.setattr(cluster, "retry_hours", lambda _group, none=none: none)
+        words = browser.get("/groups/departures/hours").seen.words
+        assert ("The retry topic has no records." in words) == is_exact
+        assert ("or a partition has no leader" in words) != is_exact
 
 
 def test_a_record_is_decoded_by_the_schema_registry() -> None:
