@@ -15,7 +15,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.counting import Count
 from reconsume.console import cluster
-from reconsume.console.cluster import ConsoleCluster
+from reconsume.console.cluster import CauseCounts, ConsoleCluster
 from reconsume.console.process import Console, make_index
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
@@ -53,6 +53,14 @@ def test_a_change_that_waits_for_another_one_for_too_long_is_refused(monkeypatch
     go_on.set()
     first.join(60)
     assert console.resolve("arrivals", place, "bob", "x") == []
+
+
+def test_causes_that_come_while_they_are_counted_are_part_of_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DeadLetterStore() as store:
+        store.add([indexed(0, 1, "KeyError")], {}, {})
+        monkeypatch.setattr(DeadLetterStore, "count", lambda *_: 0)
+        counts = CauseCounts.of(store, "departures")
+    assert (counts.number, [one.number for one in counts.causes]) == (1, [1])
 
 
 def test_an_index_that_fails_leaves_the_last_reading_and_is_tried_again() -> None:
