@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound
+from reconsume.delay_levels.foreign_values import check_json
 
 _PAGE: Final = ".html"
 _FIGURES: Final = ".json"
@@ -116,11 +117,12 @@ def _read(folder: Path, name: str, most: int) -> bytes:
 def _report(folder: Path, name: str, at_ms: int) -> ReconcileReport:
     try:
         return _with_figures(name, at_ms, json.loads(_read(folder, name + _FIGURES, _FIGURES_BYTES)))
-    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError, IllegalSetting):
+    except (OSError, ValueError, OverflowError, RecursionError, TypeError, KeyError, AttributeError, IllegalSetting):
         return ReconcileReport(name, at_ms)
 
 
 def _with_figures(name: str, at_ms: int, figures: dict[str, Any]) -> ReconcileReport:
+    check_json("the figures", figures)
     findings = {str(kind): int(count) for kind, count in figures["findings"].items()}
     since, until = figures["since"], figures["until"]
     return ReconcileReport(

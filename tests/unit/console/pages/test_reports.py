@@ -80,13 +80,19 @@ def test_no_name_leads_out_of_the_folder(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"findings": 1}', "[" * 900, figures(findings={"A": "x"}), "x" * 2**21], ids=range(6)
+    "text",
+    [
+        *("", "[]", '{"findings": 1}', "[" * 900, figures(findings={"A": "x"}), "x" * 2**21),
+        *(figures().replace("1234", "1e999"), figures(since="\ud800"), figures(findings={"\ud800": 1})),
+    ],
+    ids=range(9),
 )
 def test_figures_that_cannot_be_read_leave_the_verdict_open(folder: Path, text: str) -> None:
     (folder / "old.json").write_text(text)
     with running_over(FakeCluster(), reports_folder=folder) as browser:
         found = json.loads(browser.get("/api/v1/reports").text)["reports"][3]
         assert (found["name"], found["verdict"]) == ("old", None)
+        assert browser.get("/reports").status == 200
 
 
 def test_reports_need_a_folder_that_can_be_read_and_a_role_for_all_groups(folder: Path, tmp_path: Path) -> None:
