@@ -130,7 +130,7 @@ def _add_views(api: FastAPI, settings: ConsoleProcessSettings, cluster: ConsoleC
         """The installation: delay topics, and groups whose names contain `q`, those that need attention first."""
         snapshot = latest(cluster)
         found = overview_of(visible_to(caller_of(request), snapshot), q)
-        return shown_overview(found, snapshot, cluster.left_to_index())
+        return shown_overview(found, snapshot, cluster.left_to_index(), cluster.index_trouble())
 
     @api.get("/groups/{group}")
     def group(request: Request, group: Group) -> ShownGroupPage:

@@ -82,6 +82,10 @@ class ShownOverview(ShownModel):
     trouble: str
     """Why it is not newer; empty if it is current."""
     left_to_index: int | None
+    index_trouble: str
+    """Why the index is not up to date; empty if it is."""
+    leaderless: int
+    """The number of partitions without a leader, whose records are not counted."""
     schedulers: list[str] | None
     """Names of live workers; None if unknown."""
     late_ms: int

@@ -31,13 +31,15 @@ from reconsume.operations.resolve import Changed
 from reconsume.operations.status import GroupStatus
 
 
-def shown_overview(found: Overview, snapshot: Snapshot, left: int | None) -> ShownOverview:
+def shown_overview(found: Overview, snapshot: Snapshot, left: int | None, index_trouble: str) -> ShownOverview:
     """Show the installation."""
     return ShownOverview.model_validate(
         {
             "at_ms": found.at_ms,
             "trouble": snapshot.trouble,
             "left_to_index": left,
+            "index_trouble": index_trouble,
+            "leaderless": len(snapshot.status.leaderless),  # without names, which may be of hidden groups
             "schedulers": None if snapshot.schedulers is None else list(snapshot.schedulers),
             "late_ms": found.late_ms,
             "delay_topics": found.lanes,

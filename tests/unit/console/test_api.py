@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def test_what_the_pages_show_is_there_as_json(browser: Browser, cluster: FakeClu
     assert [one["group"] for one in overview["groups"]] == ["departures"]
     assert overview["groups"][0]["dead_letters"] == {"number": 2, "exact": True}
     assert overview["delay_topics"][0]["topic"] == "reconsume.DELAY.10s"
+    assert (overview["leaderless"], overview["index_trouble"]) == (0, "")
+    cluster.report, cluster.trouble = replace(cluster.report, leaderless=["reconsume.DLQ.secret-0"]), "IndexFull"
+    told = browser.get("/api/v1/overview").text
+    assert (json.loads(told)["leaderless"], json.loads(told)["index_trouble"]) == (1, "IndexFull")
+    assert "secret" not in told
     group = json.loads(browser.get(DEPARTURES).text)
     assert (group["is_registered"], group["causes"], len(group["ladder"])) == (True, None, 16)
     listed = json.loads(browser.get(DEPARTURES + "/dead-letters?text=timeout&limit=1").text)
