@@ -216,6 +216,7 @@ class TransactionalSender(Sender):
             if (point := queue.commit_point(offsets)) is not None and point != queue.committed
         }
         if not points:
+            self._keep(batch)
             # Messages beyond the reach of the metadata must wait until earlier messages are done.
             return not self._pending
         began = self.elapsed()
@@ -274,15 +275,15 @@ class TransactionalSender(Sender):
         if not batch:
             logger.warning("offsets not committed: %s", error)
             return False
-        if len(batch) > 1:
-            settled = True
-            for one in batch:
-                if self._unresolved is not None:
-                    self._keep([one])
-                settled = self._unresolved is None and self._transact([one], (), metadata) and settled
-            return settled
-        batch[0].done(error)
-        return True
+        if len(batch) == 1:
+            batch[0].done(error)
+            return True
+        rest, settled = list(batch), True
+        # After an outage or a rebalance each of the others would fail too, as slowly; a shutdown waits for this thread.
+        while rest and settled and not self._closing:
+            settled = self._transact([rest.pop(0)], (), metadata)
+        self._keep(rest)
+        return settled and not rest
 
     def _keep(self, batch: Iterable[FailedMessage]) -> None:
         with self._changed:

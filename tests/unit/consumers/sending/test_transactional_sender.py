@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class Kafka:
     Attributes:
         errors: what the next transactions fail with.
         refused: bodies that no broker takes.
+        alone: happens before a message is written alone.
         written: what was committed: origins, offsets, the group metadata.
         answers: what the next look-ups of a transaction give, or fail with.
         asked: of which partitions they were.
@@ -43,6 +45,7 @@ class Kafka:
 
     errors: list[Exception] = field(default_factory=list)
     refused: set[bytes] = field(default_factory=set)
+    alone: Callable[[], None] = lambda: None
     written: list[Written] = field(default_factory=list)
     answers: list[bool | Exception] = field(default_factory=list)
     asked: list[set[tuple[str, int]]] = field(default_factory=list)
@@ -61,6 +64,8 @@ class Kafka:
     def send_back(self, failed: Sequence[Failed], offsets: Offsets, metadata: Any) -> None:
         self.tried += 1
         assert self.open.wait(10)
+        if len(failed) == 1:
+            self.alone()
         if len(failed) > self.most:
             self.now += 10_000
             raise self.slowly
@@ -352,6 +357,42 @@ def test_one_that_is_refused_is_told_and_the_others_do_not_suffer(kafka: Kafka, 
     assert {offset: error is None for offset, error in results.told.items()} == {0: True, 1: False, 2: True}
     assert sorted(kafka.sent) == ["flights/0/0", "flights/0/2"]
     assert queue.commit_point() == (1, kafka_note(queue)), "the refused one is not done"
+
+
+def fail_together(kafka: Kafka, sender: TransactionalSender, count: int) -> Results:
+    """Let messages fail during another transaction, so that they are one batch."""
+    kafka.open.clear()
+    fail(sender, queue_of(1, partition=1), 0, body=b"before")
+    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    results = fail(sender, queue_of(count), *range(count))
+    kafka.open.set()
+    return results
+
+
+@pytest.mark.parametrize("error", [PartitionLost("rebalanced"), KafkaNotReachable("away")], ids=repr)
+def test_an_outage_after_a_refusal_is_met_once_and_not_by_each_message(
+    error: ReconsumeError, kafka: Kafka, sender: TransactionalSender
+) -> None:
+    def alone() -> None:
+        if kafka.tried > 4:
+            raise error
+
+    kafka.refused, kafka.alone = {b"0"}, alone
+    results = fail_together(kafka, sender, 100)
+    wait_until(lambda: len(results.told) == 100, what="all are told")
+    assert kafka.tried == 6, "before, all, 0, 1, 2 which meets the outage, and all others"
+    assert sorted(kafka.sent) == sorted(["flights/1/0", *(f"flights/0/{one}" for one in range(1, 100))]), "each once"
+    assert [offset for offset, told in results.told.items() if told is not None] == [0]
+
+
+def test_a_shutdown_waits_for_one_message_of_a_refused_batch(kafka: Kafka, sender: TransactionalSender) -> None:
+    kafka.refused, kafka.alone = {b"0"}, lambda: time.sleep(0.2)
+    results = fail_together(kafka, sender, 100)
+    wait_until(lambda: results.told, what="they are sent one by one")
+    began = time.monotonic()
+    sender.close()
+    assert time.monotonic() - began < 1
+    assert len(sender._pending) + len(results.told) == 100, "the others stay uncommitted"
 
 
 def kafka_note(queue: ProcessQueue) -> str:
