@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
@@ -18,7 +19,7 @@ from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed, OutcomeUnknown
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.senders import FailedMessage, Sender, points_of
-from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
+from reconsume.delay_levels.errors import GroupIsFull, KafkaNotReachable, PartitionLost, SendBackFailed
 
 logger = SafeLogger(__name__)
 
@@ -278,11 +279,11 @@ class TransactionalSender(Sender):
         if len(batch) == 1:
             batch[0].done(error)
             return True
-        rest, settled = list(batch), True
+        rest, settled = _parts(batch, error), True
         # After an outage or a rebalance each of the others would fail too, as slowly; a shutdown waits for this thread.
         while rest and settled and not self._closing:
-            settled = self._transact([rest.pop(0)], (), metadata)
-        self._keep(rest)
+            settled = self._transact(rest.pop(0), (), metadata)
+        self._keep(chain.from_iterable(rest))
         return settled and not rest
 
     def _keep(self, batch: Iterable[FailedMessage]) -> None:
@@ -295,3 +296,11 @@ class TransactionalSender(Sender):
             queue.committed = point
         for one in batch:
             one.done(None)
+
+
+def _parts(batch: Sequence[FailedMessage], error: SendBackFailed) -> list[Sequence[FailedMessage]]:
+    """Split a refused batch into single messages; retries of a full group stay together, since none is refused."""
+    retries = [one for one in batch if one.request.stored.reconsume_times > 0]
+    if not isinstance(error, GroupIsFull) or len(retries) in (0, len(batch)):
+        return [[one] for one in batch]
+    return [retries, *([one] for one in batch if one.request.stored.reconsume_times == 0)]

@@ -16,7 +16,7 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
-from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
+from reconsume.delay_levels.errors import GroupIsFull, KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 from tests.support.waiting import wait_until
 from tests.unit.consumers.doubles import message_at
@@ -32,6 +32,7 @@ class Kafka:
         errors: what the next transactions fail with.
         refused: bodies that no broker takes.
         alone: happens before a message is written alone.
+        full: whether the group has reached its `maxWaiting`.
         written: what was committed: origins, offsets, the group metadata.
         answers: what the next look-ups of a transaction give, or fail with.
         asked: of which partitions they were.
@@ -46,6 +47,7 @@ class Kafka:
     errors: list[Exception] = field(default_factory=list)
     refused: set[bytes] = field(default_factory=set)
     alone: Callable[[], None] = lambda: None
+    full: bool = False
     written: list[Written] = field(default_factory=list)
     answers: list[bool | Exception] = field(default_factory=list)
     asked: list[set[tuple[str, int]]] = field(default_factory=list)
@@ -74,6 +76,8 @@ class Kafka:
             unknown = self.errors.pop(0)
             if not (isinstance(unknown, OutcomeUnknown) and True in self.answers):
                 raise unknown
+        if self.full and any(one.request.stored.reconsume_times == 0 for one in failed):
+            raise GroupIsFull("the limit is 1")
         if any(one.value in self.refused for one in failed):
             raise SendBackFailed("too large")
         origins = [one.request.stored.origin_message_id for one in failed]
@@ -359,12 +363,15 @@ def test_one_that_is_refused_is_told_and_the_others_do_not_suffer(kafka: Kafka, 
     assert queue.commit_point() == (1, kafka_note(queue)), "the refused one is not done"
 
 
-def fail_together(kafka: Kafka, sender: TransactionalSender, count: int) -> Results:
-    """Let messages fail during another transaction, so that they are one batch."""
+def fail_together(kafka: Kafka, sender: TransactionalSender, count: int, retries: int = 0) -> Results:
+    """Let messages fail during another transaction, so that they are one batch; the last ones again."""
     kafka.open.clear()
     fail(sender, queue_of(1, partition=1), 0, body=b"before")
     wait_until(lambda: kafka.tried == 1, what="a transaction is open")
     results = fail(sender, queue_of(count), *range(count))
+    for one in sender._pending[count - retries :]:
+        one.request = one.request._replace(stored=one.request.stored._replace(reconsume_times=1))
+    kafka.full = retries > 0
     kafka.open.set()
     return results
 
@@ -393,6 +400,15 @@ def test_a_shutdown_waits_for_one_message_of_a_refused_batch(kafka: Kafka, sende
     sender.close()
     assert time.monotonic() - began < 1
     assert len(sender._pending) + len(results.told) == 100, "the others stay uncommitted"
+
+
+def test_retries_of_a_full_group_stay_one_transaction(kafka: Kafka, sender: TransactionalSender) -> None:
+    """They make room, and one first failure among them must not slow them down."""
+    results = fail_together(kafka, sender, 100, retries=99)
+    wait_until(lambda: len(results.told) == 100, what="all are told")
+    assert isinstance(results.told[0], GroupIsFull)
+    assert kafka.written[-1][0] == [f"flights/0/{one}" for one in range(1, 100)]
+    assert kafka.tried == 4, "before, all, the retries, the first failure"
 
 
 def kafka_note(queue: ProcessQueue) -> str:
