@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
 from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
 from reconsume.bridge.process.safe_logger import SafeLogger
-from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
+from reconsume.delay_levels.errors import IllegalSetting, KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 logger = SafeLogger(__name__)
@@ -75,21 +77,41 @@ class AcknowledgedProducer:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, str | bytes | None]],
+        *,
+        or_any: bool = False,
     ) -> Position:
         """Produce a record; return its place.
 
+        When partitions are added, look-ups may know them some seconds before the producer does.
+
+        Args:
+            topic: the topic.
+            partition: the partition, or `ANY_PARTITION`.
+            key: the key.
+            value: the value.
+            headers: the headers.
+            or_any: go to any partition if the producer does not know this one yet; else wait until it does.
+
         Raises:
             IllegalSetting: as `require_open`.
+            TopicNotReady: the topic or the partition does not exist.
             KafkaNotReachable: no acknowledgement in time; the record may have been stored.
             KafkaRefused: the cluster refused.
         """
-        sent = _Sent(topic)
+        sent, end = _Sent(topic), time.monotonic() + self._patience_seconds
         while True:
             self.require_open()
             try:
                 self._producer.write(sent, topic, value, key, partition, headers)
             except BufferError:
                 self.stopping.wait(_SERVE_SECONDS)
+            except TopicNotReady:
+                if partition == ANY_PARTITION or time.monotonic() >= end:
+                    raise
+                if or_any:
+                    partition = ANY_PARTITION
+                else:
+                    self.stopping.wait(_SERVE_SECONDS)
             else:
                 break
         try:

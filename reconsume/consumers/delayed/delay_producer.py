@@ -178,7 +178,7 @@ class DelayProducer:
         self._check_target(topic)
         properties = {name: value for name, value in ((TAGS, tags), (KEYS, keys)) if value is not None}
         own = _checked_headers(headers, properties)
-        partition = -1 if selector is None else self._select(topic, selector, arg)
+        partition = ANY_PARTITION if selector is None else self._select(topic, selector, arg)
         first, due_ms = topic, int(now)
         if wish.waits:
             first, count, due_ms, asking = self._lane(wish, topic, partition, due_ms)
@@ -210,7 +210,7 @@ class DelayProducer:
         topic = self._names.cancel
         self._require(topic, "create it: reconsume topics apply")
         asking: _Given = [(TIMER_DEL_UNIQKEY, msg_id), (TIMER_DELIVER_MS, str(due_ms))]
-        self._produce(topic, -1, msg_id.encode(), None, asking)
+        self._produce(topic, ANY_PARTITION, msg_id.encode(), None, asking)
 
     def close(self) -> None:
         """Close the connections; every `send` has returned before. In a forked child it does nothing.
@@ -299,7 +299,8 @@ class DelayProducer:
 
     def _produce(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: _Given) -> Position:
         try:
-            return self._producer.store(topic, partition, key, value, headers)
+            or_any = topic.startswith(self._names.prefix)  # only the partitions of users' topics have a meaning
+            return self._producer.store(topic, partition, key, value, headers, or_any=or_any)
         except ReconsumeError:
             self._existing.forget(topic)
             raise
