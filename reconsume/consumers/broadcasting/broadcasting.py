@@ -32,7 +32,8 @@ class PartitionFinder:
     """Finds the partitions of the subscribed topics and their start offsets, for a `RepeatedLook`.
 
     A start is saved as soon as it is found, so a restart misses no record after it (RocketMQ uses the new end until a
-    first message was consumed). Partitions that appear later are read from their beginning, because all is new.
+    first message was consumed). Partitions that appear later are read from their beginning, because all is new. So are
+    recreated topics: an offset of the old topic would skip records. Test: tests/unit/consumers/broadcasting/.
     """
 
     def __init__(
@@ -57,10 +58,17 @@ class PartitionFinder:
         new = self._partitions() - before.keys()
         if self._starts is not None and not new:
             return self._starts
-        saved = {where: point.offset for where in new if (point := self._offsets.get(*where)) is not None}
+        ids = self._admin.topic_ids({topic for topic, _ in new})
+        recreated = self._offsets.recreated(ids)
+        saved = {
+            where: point.offset
+            for where in new
+            if where[0] not in recreated and (point := self._offsets.get(*where)) is not None
+        }
         first = self._first_offsets(new - saved.keys())
-        if first:
-            self._offsets.save({where: Commit(offset, "") for where, offset in first.items()})
+        self._offsets.save({where: Commit(offset, "") for where, offset in first.items()}, ids)
+        for topic in sorted(recreated):
+            logger.warning("broadcasting: topic %s was recreated; it is read from its beginning", topic)
         self._starts = {**before, **saved, **first}
         return self._starts
 

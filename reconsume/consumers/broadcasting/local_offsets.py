@@ -1,7 +1,8 @@
 """The offsets of a broadcasting consumer: a file on this machine (RocketMQ: BP-02).
 
-The file is `offsets.json`: `{"version": 1, "offsets": {"<topic>": {"<partition>": {"offset": 42, "metadata": ""}}}}`;
-`metadata` is that of a committed offset, see `delay_levels/progress/metadata.py`.
+The file is `offsets.json`: `{"version": 1, "ids": {"<topic>": "<Kafka's id>"}, "offsets": {"<topic>": {"<partition>":
+{"offset": 42, "metadata": ""}}}}`. `ids` may be missing; `metadata` is that of a committed offset, see
+`delay_levels/progress/metadata.py`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class LocalOffsets:
         self._lock_file = lock
         self._file = directory / "offsets.json"
         self._writing = threading.Lock()
-        self._offsets = _read(self._file)
+        self._offsets, self._ids = _read(self._file)
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -83,21 +84,32 @@ class LocalOffsets:
         """Return whether the file has an offset of a topic."""
         return any(one == topic for one, _ in self._offsets)
 
-    def save(self, points: Mapping[tuple[str, int], Commit]) -> None:
+    def recreated(self, ids: Mapping[str, str]) -> set[str]:
+        """Return which of these topics have another id than their offsets; an unknown id is not another one."""
+        return {topic for topic, one in ids.items() if self._ids.get(topic, one) != one}
+
+    def save(self, points: Mapping[tuple[str, int], Commit], ids: Mapping[str, str] | None = None) -> None:
         """Save these offsets; others stay.
+
+        Args:
+            points: the offsets.
+            ids: ids of topics. If one has changed, earlier offsets of its topic are dropped.
 
         Raises:
             OffsetStoreUnusable: the file cannot be written; the previous one is still valid.
         """
         with self._writing:
-            offsets = {**self._offsets, **points}
+            dropped, ids = self.recreated(ids or {}), {**self._ids, **(ids or {})}
+            offsets = {where: one for where, one in self._offsets.items() if where[0] not in dropped} | dict(points)
+            if (offsets, ids) == (self._offsets, self._ids):
+                return
             try:
-                self._write(_as_text(offsets))
+                self._write(_as_text(offsets, ids))
             except OSError as error:
                 raise OffsetStoreUnusable(
                     f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; check the disk"
                 ) from error
-            self._offsets = offsets
+            self._offsets, self._ids = offsets, ids
 
     def close(self) -> None:
         """Release the directory, even if a forked child still has the file open."""
@@ -141,11 +153,11 @@ def _unlock(file: TextIOWrapper) -> None:
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _read(file: Path) -> dict[tuple[str, int], Commit]:
+def _read(file: Path) -> tuple[dict[tuple[str, int], Commit], dict[str, str]]:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return {}
+        return {}, {}
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from error
     try:
@@ -161,17 +173,20 @@ def _unreadable(file: Path, error: Exception) -> OffsetStoreUnusable:
     )
 
 
-def _as_text(offsets: Mapping[tuple[str, int], Commit]) -> str:
+def _as_text(offsets: Mapping[tuple[str, int], Commit], ids: Mapping[str, str]) -> str:
     by_topic: dict[str, dict[str, Any]] = {}
     for (topic, partition), point in sorted(offsets.items()):
         by_topic.setdefault(topic, {})[str(partition)] = {"offset": point.offset, "metadata": point.metadata}
-    return json.dumps({"version": _VERSION, "offsets": by_topic}, indent=1)
+    return json.dumps({"version": _VERSION, "ids": ids, "offsets": by_topic}, indent=1)
 
 
-def _from_text(text: str) -> dict[tuple[str, int], Commit]:
+def _from_text(text: str) -> tuple[dict[tuple[str, int], Commit], dict[str, str]]:
     document = json.loads(text)
     if document["version"] != _VERSION:
         raise ValueError(f"version {document['version']!r} is not known")
+    ids = document.get("ids", {})
+    if not all(type(one) is str for one in ids.values()):
+        raise ValueError(f"ids: {ids!r}")
     offsets = {}
     for topic, partitions in document["offsets"].items():
         for partition, saved in partitions.items():
@@ -180,4 +195,4 @@ def _from_text(text: str) -> dict[tuple[str, int], Commit]:
                 raise ValueError(f"{topic}-{partition}: {saved!r}")
             decode_progress(offset, metadata)
             offsets[topic, int(partition)] = Commit(offset, metadata)
-    return offsets
+    return offsets, ids

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +19,14 @@ from reconsume.bridge.librdkafka import connections
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers import ConsumeConcurrentlyStatus, MessageModel, PushConsumer
 from reconsume.consumers.assembly import LoopBuilder
-from reconsume.consumers.broadcasting.broadcasting import BroadcastSender, DropCounter
+from reconsume.consumers.broadcasting.broadcasting import BroadcastSender, DropCounter, PartitionFinder
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.listeners.concurrently import ConcurrentlyService
+from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.progress.metadata import encode_progress
 from tests.unit.consumers.doubles import Clock, RecordingWriter, chunk_of, service_of
 
 
@@ -73,6 +76,59 @@ def test_offsets_are_saved_when_they_have_changed_and_again_when_the_disk_refuse
     sender.commit([queue])
     assert not (tmp_path / "offsets.json").exists(), "nothing has changed, so nothing is written"
     offsets.close()
+
+
+@dataclass
+class Flights:
+    """A cluster with one topic of one partition; also the subscription to it."""
+
+    topic_id: str | None
+    end: int = 8_000
+
+    def existing(self, _admin: object) -> dict[str, int]:
+        return {"flights": 1}
+
+    def __iter__(self) -> Any:
+        return iter(["flights"])
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {} if self.topic_id is None else dict.fromkeys(topics, self.topic_id)
+
+    def end_offsets(self, partitions: Collection[tuple[str, int]], *, earliest: bool = False) -> Any:
+        return dict.fromkeys(partitions, 0 if earliest else self.end)
+
+
+def start_of(directory: Path, topic_id: str | None, reached: int | None = None) -> int:
+    """Return where a consumer starts that is restarted, and let it reach an offset."""
+    cluster, offsets = cast("Any", Flights(topic_id)), LocalOffsets.open(directory)
+    where = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    start = PartitionFinder(cluster, cluster, offsets, where)()["flights", 0]
+    assert (found := offsets.get("flights", 0)) is not None
+    assert found.offset == start
+    if reached is not None:
+        offsets.save({("flights", 0): Commit(reached, encode_progress(reached, [reached + 1], {}))})
+    offsets.close()
+    return start
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert start_of(tmp_path, "a", reached=5_000) == 8_000
+    assert start_of(tmp_path, "a") == 5_000
+    assert start_of(tmp_path, None) == 5_000, "no answer is no other topic"
+    assert start_of(tmp_path, "b") == 0
+    assert "topic flights was recreated" in caplog.text
+    assert "done1" not in (tmp_path / "offsets.json").read_text(), "finished offsets of the old topic are dropped"
+    assert start_of(tmp_path, "b", reached=7) == 0
+    assert start_of(tmp_path, "b") == 7
+
+
+def test_a_file_without_ids_of_topics_stays_valid(tmp_path: Path) -> None:
+    old = {"version": 1, "offsets": {"flights": {"0": {"offset": 5_000, "metadata": ""}}}}
+    (tmp_path / "offsets.json").write_text(json.dumps(old))
+    assert start_of(tmp_path, "a") == 5_000
+    assert start_of(tmp_path, "b") == 0
 
 
 def test_exactly_once_is_refused() -> None:

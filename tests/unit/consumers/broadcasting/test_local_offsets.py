@@ -61,6 +61,8 @@ GOOD = {"offset": 1, "metadata": ""}
         '{"version": 1}',
         '{"version": 2, "offsets": {}}',
         '{"version": 1, "offsets": []}',
+        '{"version": 1, "offsets": {}, "ids": []}',
+        '{"version": 1, "offsets": {}, "ids": {"flights": 1}}',
         json.dumps({"version": 1, "offsets": {"flights": {"0": 1}}}),
         json.dumps({"version": 1, "offsets": {"flights": {"zero": GOOD}}}),
         *(
