@@ -203,7 +203,12 @@ class ExactlyOnceWriter:
     def _write(self, copies: Sequence[NewRecord], offsets: Offsets, metadata: Any) -> None:
         try:
             self._try(copies, offsets, metadata)
-        except ReconsumeError:
+        except ReconsumeError as error:
+            if isinstance(error, TopicNotReady) and any(one.partition != ANY_PARTITION for one in copies):
+                # Look-ups may know added partitions before the producer does; without them records go by key.
+                anywhere = [one._replace(partition=ANY_PARTITION) for one in copies]  # noqa: SLF001 - public
+                self._write(anywhere, offsets, metadata)
+                return
             # For a deleted topic librdkafka may only report that it got no answer.
             for one in copies:
                 self._existing.forget(one.topic)
