@@ -82,6 +82,9 @@ def test_a_group_that_is_not_in_the_file_stays_unless_it_is_asked_for(groups: Ru
 
 
 def test_a_group_that_is_removed_gets_no_topics(groups: Run, one: Installation) -> None:
+    added = groups("apply", "{}", "--yes").stdout
+    assert f"~ topic {one.settings.names.delay(1_000)}: partitions 1 -> 6" in added
+    assert one.admin.topics()[one.settings.names.delay(1_000)] == 6
     write_group(one.cluster, SubscriptionGroupConfig(group_name="gone"))
     prefix = one.settings.topic_prefix
     topics = {topic for topic in one.admin.topics() if topic.startswith(prefix)}
