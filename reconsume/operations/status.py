@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.partitioning import partitions_with_leader
 from reconsume.bridge.reading.commits_of_groups import commits_of_groups
 from reconsume.bridge.reading.counting import Count, Span, count_records, total
 from reconsume.bridge.reading.range_reader import RangeReader
@@ -111,9 +111,9 @@ def collect_status(cluster: Cluster, quarantine: QuarantineCounter | None = None
             "no right to use the topics: grant Read on the prefix, see reconsume topics acls --role console"
         )
     scheduled, groups = _scheduled(names, topics), _groups(names, topics)
-    leaderless = cluster.admin.leaderless(topics)
+    partitions, leaderless = partitions_with_leader(cluster.admin, topics)
     unknown = dict.fromkeys(leaderless, _UNKNOWN)
-    left = _left(cluster, [where for where in all_partitions(topics) if where not in leaderless], scheduled, groups)
+    left = _left(cluster, partitions, scheduled, groups)
     counts = _by_topic(count_records(cluster.base, left, client_id) | unknown)
     now_ms = int(cluster.clock())
     heads = _first_timestamps(cluster, {where: one for where, one in left.items() if where[0] in scheduled}, client_id)

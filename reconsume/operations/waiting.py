@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.partitioning import partitions_with_leader
 from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.bridge.reading.counting import Span
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
@@ -97,8 +97,8 @@ def list_waiting(
     lanes = {one: count for one, count in cluster.admin.topics().items() if _is_lane(names, one)}
     if not lanes:
         raise TopicNotReady(f"topics {names.prefix}DELAY.* do not exist; create them: reconsume topics apply")
-    lost = cluster.admin.leaderless(lanes)
-    spans = unfinished(cluster, set(all_partitions(lanes)) - lost)
+    partitions, lost = partitions_with_leader(cluster.admin, lanes)
+    spans = unfinished(cluster, partitions)
     waiting = {where: span for where, span in spans.items() if span.start < span.end}
     share = MOST_LOOKED_AT // max(1, len(waiting))
     ranges = {where: (span.start, min(span.end, span.start + share)) for where, span in waiting.items()}

@@ -7,10 +7,21 @@ from collections.abc import Mapping
 
 from confluent_kafka import murmur2
 
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 
-def all_partitions(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+
+def all_partitions(counts: Mapping[str, int]) -> list[Partition]:
     """Return all partitions of these topics."""
     return [(topic, one) for topic, count in counts.items() for one in range(count)]
+
+
+def partitions_with_leader(admin: KafkaAdmin, counts: Mapping[str, int]) -> tuple[list[Partition], set[Partition]]:
+    """Return the partitions of these topics with a leader, and those without.
+
+    A request for the offsets of a partition without a leader fails for all others.
+    """
+    lost = admin.leaderless(counts)
+    return [one for one in all_partitions(counts) if one not in lost], lost
 
 
 def choose_partition(key: bytes | None, partitions: int) -> int:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.partitioning import all_partitions, partitions_with_leader
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
@@ -124,8 +124,8 @@ class DeadLetterIndex:
             states = self._new(list(states))
         topics = admin.topics()
         groups = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
-        lost = admin.leaderless(groups)
-        letters = self._new([one for one in all_partitions({at: topics[at] for at in groups}) if one not in lost])
+        partitions, lost = partitions_with_leader(admin, {topic: topics[topic] for topic in groups})
+        letters = self._new(partitions)
         self._forget(letters, groups)
         # This look reads states of letters that it cannot read, so they and all states are read again later.
         known = self.store.progress()

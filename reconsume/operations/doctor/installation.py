@@ -8,7 +8,7 @@ from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.partitioning import all_partitions, partitions_with_leader
 from reconsume.bridge.topics.topics import TopicDifference, TopicMaker, TopicPlan, plan_topics, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
@@ -92,8 +92,7 @@ def _check_state(
 def check_transactions(cluster: InspectedCluster, report: Report) -> None:
     """Find partitions that consumers cannot read to the end because of a transaction that was never ended."""
     ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
-    lost = cluster.admin.leaderless(ours)  # a request for offsets of one fails for all others
-    partitions = [where for where in all_partitions(ours) if where not in lost]
+    partitions, lost = partitions_with_leader(cluster.admin, ours)
     _report_leaderless(lost, cluster.settings.bootstrap_servers, report)
     found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
     for (topic, partition), offset in sorted(found.items()):

@@ -9,7 +9,7 @@ from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.partitioning import partitions_with_leader
 from reconsume.bridge.reading.range_reader import RangeReader
 
 HOURS: Final = 72
@@ -45,8 +45,7 @@ def count_retry_hours(cluster: Cluster, group: str) -> RetryHours:
         KafkaRefused: rights are missing.
     """
     admin, topic = cluster.admin, cluster.names.retry(group)
-    lost = admin.leaderless([topic])
-    partitions = [one for one in all_partitions(admin.partitions([topic])) if one not in lost]
+    partitions, lost = partitions_with_leader(admin, admin.partitions([topic]))
     hour = int(cluster.clock()) // _HOUR_MS
     first = hour - HOURS + 1
     if not partitions:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.partitioning import partitions_with_leader
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
@@ -44,8 +44,8 @@ def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
     """
     names = cluster.names
     topics = {topic: count for topic, count in cluster.admin.topics().items() if names.is_scheduled(topic)}
-    lost = cluster.admin.leaderless(topics)
-    spans, ranges, left = unfinished(cluster, set(all_partitions(topics)) - lost), {}, _MOST
+    partitions, lost = partitions_with_leader(cluster.admin, topics)
+    spans, ranges, left = unfinished(cluster, partitions), {}, _MOST
     for where, span in spans.items():
         ranges[where] = span.start, min(span.end, span.start + max(left, 0))
         left -= span.end - span.start

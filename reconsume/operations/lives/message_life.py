@@ -7,7 +7,7 @@ from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions
+from reconsume.bridge.kafka.partitioning import partitions_with_leader
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
@@ -83,8 +83,7 @@ def read_life(cluster: Cluster, group: str, letter: DeadLetterRecord) -> Message
     topics = {topic: count for topic, count in admin.topics().items() if names.is_scheduled(topic) or topic in own}
     info = letter.letter
     known = [one for one in (info.first_failure_ms, info.born_ms) if one is not None and 0 < one <= letter.stored_ms]
-    lost = admin.leaderless(topics)
-    partitions = [one for one in all_partitions(topics) if one not in lost]
+    partitions, lost = partitions_with_leader(admin, topics)
     starts = admin.offsets_at(partitions, known[0] if known else letter.stored_ms)
     ends = admin.end_offsets(partitions)
     if letter.state is None:

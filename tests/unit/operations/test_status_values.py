@@ -22,14 +22,19 @@ from reconsume.operations.waiting import list_waiting
 from reconsume.testing import InMemoryKafka
 
 
+def fail_one(kafka: InMemoryKafka) -> None:
+    """A message of `flights` fails in `departures`, which tries it once more."""
+    consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, max_reconsume_times=1)
+    consumer.subscribe("flights")
+    consumer.register_message_listener(lambda _messages, _context: ConsumeConcurrentlyStatus.RECONSUME_LATER)
+    consumer.start()
+    kafka.produce("flights", b"UA1545")
+    kafka.settle()
+
+
 def test_what_waits_and_what_is_dead() -> None:
     with InMemoryKafka() as kafka:
-        consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, max_reconsume_times=1)
-        consumer.subscribe("flights")
-        consumer.register_message_listener(lambda _messages, _context: ConsumeConcurrentlyStatus.RECONSUME_LATER)
-        consumer.start()
-        kafka.produce("flights", b"UA1545")
-        kafka.settle()
+        fail_one(kafka)
         cluster = Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers))
         assert cluster.clock() == kafka.now.timestamp() * 1_000, "the clock that holds where the settings lead"
         assert cluster.admin is cluster.admin
@@ -111,12 +116,7 @@ def test_a_partition_without_a_leader_hides_no_other(
 
 def test_a_partition_without_a_leader_hides_no_other_step_or_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     with InMemoryKafka() as kafka:
-        consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers, max_reconsume_times=1)
-        consumer.subscribe("flights")
-        consumer.register_message_listener(lambda _messages, _context: ConsumeConcurrentlyStatus.RECONSUME_LATER)
-        consumer.start()
-        kafka.produce("flights", b"UA1545")
-        kafka.settle()
+        fail_one(kafka)
         kafka.advance(timedelta(seconds=10))
         cluster = Cluster(Settings(bootstrap_servers=kafka.bootstrap_servers))
         [letter] = read_page(cluster, "departures").records
