@@ -20,6 +20,7 @@ logger = SafeLogger(__name__)
 _POLL_SECONDS: Final = 0.5
 _LOOK_AGAIN_SECONDS: Final = 5.0
 _COUNT_SECONDS: Final = 30.0
+_WARN_SECONDS: Final = 30.0
 
 
 class GroupsFollower(TopicFollower):
@@ -56,11 +57,17 @@ class GroupsFollower(TopicFollower):
     def wait_until_loaded(self, stop: threading.Event, seconds: float = float("inf")) -> bool:
         """Wait until the topic was read to its end once; False after `stop` or `seconds`.
 
+        Every 30 seconds a warning says what is waited for, because a partition without a leader causes no error.
+
         Raises:
             KafkaRefused: the right to read the topic is missing, so waiting is useless.
         """
-        end = time.monotonic() + seconds
-        while not stop.is_set() and time.monotonic() < end:
+        began = time.monotonic()
+        warn_after = _WARN_SECONDS
+        while not stop.is_set() and (waited := time.monotonic() - began) < seconds:
+            if waited >= warn_after:
+                logger.warning("topic %s was not read within %.0f s; check that it has a leader", self._topic, waited)
+                warn_after += _WARN_SECONDS
             if self._loaded.wait(_POLL_SECONDS):
                 return True
             if (refusal := self._refusal) is not None:  # the other thread may forget it meanwhile

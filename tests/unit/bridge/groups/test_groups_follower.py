@@ -112,3 +112,12 @@ def test_a_refusal_that_is_over_while_it_is_raised_is_still_an_error(monkeypatch
     monkeypatch.setattr(groups_follower, "_POLL_SECONDS", 0)
     with pytest.raises(KafkaRefused, match="no right"):
         Forgetting({"bootstrap.servers": "127.0.0.1:9"}, "groups", Groups()).wait_until_loaded(threading.Event())
+
+
+def test_who_waits_for_groups_without_an_error_is_told_what_is_waited_for(
+    follower: GroupsFollower, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(groups_follower, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(groups_follower, "_WARN_SECONDS", 0.01)
+    assert not follower.wait_until_loaded(threading.Event(), 0.1)
+    assert f"topic {TOPIC} was not read within 0 s; check that it has a leader" in caplog.messages
