@@ -246,6 +246,13 @@ DASHBOARDS: Final = {
     "reconsume-sidecars": ("reconsume: sidecars", _SIDECARS),
     "reconsume-console": ("reconsume: console", _CONSOLE),
 }
+_ALWAYS_EXPORTED: Final = {
+    "reconsume-scheduler": "reconsume_scheduler_partitions",
+    "reconsume-groups": "reconsume_scheduler_partitions|reconsume_consumer_ok_total",
+    "reconsume-sidecars": "reconsume_sidecar_waiting_send_backs",
+    "reconsume-console": "reconsume_build_info",
+}
+"""What the processes of a dashboard export from their start: they may run in other namespaces than the workers."""
 _COUNTED_BY_GROUP: Final = {
     "reconsume-groups": "reconsume_scheduler_records_total|reconsume_consumer_ok_total",
     "reconsume-sidecars": "reconsume_sidecar_send_backs_total|reconsume_push_deliveries_total",
@@ -277,8 +284,9 @@ def dashboard_json(uid: str) -> str:
 
 def _variables(uid: str) -> Iterator[Any]:
     yield DatasourceVariable("datasource").label("Prometheus").type("prometheus")
-    yield _choice("namespace", "label_values(reconsume_scheduler_partitions, namespace)")
-    yield _choice("release", 'label_values(reconsume_scheduler_partitions{namespace=~"$namespace"}, release)')
+    name = f'__name__=~"{_ALWAYS_EXPORTED[uid]}"'
+    yield _choice("namespace", f"label_values({{{name}}}, namespace)")
+    yield _choice("release", f'label_values({{{name},namespace=~"$namespace"}}, release)')
     if (counters := _COUNTED_BY_GROUP.get(uid)) is not None:
         yield _choice("group", f'label_values({{__name__=~"{counters}"}}, group)')
 

@@ -36,6 +36,17 @@ def test_a_panel_asks_for_metrics_that_exist(uid: str, panel: dict[str, Any]) ->
     assert panel["description"] in {one.help for one in CATALOGUE}
 
 
+@pytest.mark.parametrize(
+    ("uid", "role"), [("scheduler", "scheduler"), ("sidecars", "sidecar"), ("console", ""), ("groups", "consumer")]
+)
+def test_the_namespaces_to_choose_from_are_those_of_the_processes_shown(uid: str, role: str) -> None:
+    """Sidecars and consumers run in the namespaces of applications."""
+    choices = {one["name"]: one for one in json.loads(dashboard_json(f"reconsume-{uid}"))["templating"]["list"]}
+    names = {name: set(re.findall(r"reconsume_\w+", str(choices[name]["query"]))) for name in ("namespace", "release")}
+    assert names["namespace"] == names["release"] <= EXPORTED
+    assert any(one.startswith(f"reconsume_{role or 'build'}") for one in names["namespace"])
+
+
 def test_every_metric_is_on_a_dashboard() -> None:
     shown = " ".join(dashboard_json(uid) for uid in DASHBOARDS)
     assert sorted(one.name for one in CATALOGUE if one.exported not in shown and one.name not in shown) == []
