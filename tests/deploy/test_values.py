@@ -73,6 +73,11 @@ REFUSED = {
     f"{CONSOLE},console.kafka.tls.existingSecret=a": "kafka.security.tls.existingSecret, which is empty",
     "config.console.read_only=true": "additional properties 'console' not allowed",
     "topics.manage=strimziKafkaTopic": "name the Kafka resource in topics.strimzi.cluster",
+    "topics.strimzi.kafkaUser.enabled=true": "name the Kafka resource in topics.strimzi.cluster",
+    (
+        "topics.strimzi.kafkaUser.enabled=true,topics.strimzi.cluster=a,kafka.security.protocol=SSL,"
+        "kafka.security.tls.existingSecret=rel-reconsume-scheduler"
+    ): "before Strimzi makes the Secret rel-reconsume-scheduler, and that user may not create topics",
     "topics.manage=none,delayLevels=1s": "written by the topics Job, and topics.manage is none",
     "scheduler=null": "at '': missing property 'scheduler'",
     "config=null": "at '': missing property 'config'",
@@ -166,6 +171,16 @@ def test_values_reach_the_settings_unchanged(tmp_path: Path) -> None:
     assert found.allowed_real_topics == [r"orders\..*"]
     assert (found.scheduler.transaction_timeout_ms, found.scheduler.max_batch_records) == (15_000, 1_000)
     assert found.topics.retention_days == 3.5
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "MutatingAdmissionPolicy"])
+def test_the_ca_and_the_clients_key_may_be_in_two_secrets(kind: str) -> None:
+    """Strimzi's Secret of a user has the clients' CA; the one of the brokers' certificates is elsewhere."""
+    tls = "kafka.security.tls"
+    sets = f"{tls}.existingSecret=user,{tls}.caSecret=brokers-ca,{tls}.keys.cert=user.crt,{tls}.keys.key=user.key"
+    pods = str([one for one in render("sidecar", sets) if one["kind"] in (kind, "ConfigMap")])
+    assert all(one in pods for one in ("/run/reconsume/ca/ca.crt", "/run/reconsume/tls/user.crt"))
+    assert re.findall(r"secretName\W+(user|brokers-ca)\W", pods) == ["user", "brokers-ca"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -76,6 +76,16 @@
 {{- if and (eq $values.topics.manage "strimziKafkaTopic") (not $values.topics.strimzi.cluster) -}}
 {{- $wrong = append $wrong "topics.manage is strimziKafkaTopic: name the Kafka resource in topics.strimzi.cluster" -}}
 {{- end -}}
+{{- if $values.topics.strimzi.kafkaUser.enabled -}}
+{{- $login := ternary $security.sasl.existingSecret $security.tls.existingSecret (hasPrefix "SASL" $security.protocol) -}}
+{{- $made := printf "%s-scheduler" (include "reconsume.fullname" (dict "Chart" .Chart "Release" .Release "Values" $values)) -}}
+{{- if not $values.topics.strimzi.cluster -}}
+{{- $wrong = append $wrong "topics.strimzi.kafkaUser.enabled is set: name the Kafka resource in topics.strimzi.cluster" -}}
+{{- end -}}
+{{- if and (eq $values.topics.manage "job") (eq $login $made) -}}
+{{- $wrong = append $wrong (printf "topics.manage is job: the topics Job runs before Strimzi makes the Secret %s, and that user may not create topics; set topics.manage to strimziKafkaTopic or none" $made) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (ne $values.topics.manage "job") (or $values.groups (and $values.delayLevels (ne $values.topics.manage "strimziKafkaTopic"))) -}}
 {{- $wrong = append $wrong (printf "groups and delayLevels are written by the topics Job, and topics.manage is %s: set it to job, or use reconsume groups apply" $values.topics.manage) -}}
 {{- end -}}

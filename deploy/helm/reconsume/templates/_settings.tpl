@@ -39,14 +39,12 @@ sasl.oauthbearer.scope: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- with $security.tls }}
-{{- if .existingSecret }}
-{{- if .keys.ca }}
-ssl.ca.location: /run/reconsume/tls/{{ .keys.ca }}
+{{- if and .keys.ca (or .caSecret .existingSecret) }}
+ssl.ca.location: /run/reconsume/{{ ternary "ca" "tls" (not (empty .caSecret)) }}/{{ .keys.ca }}
 {{- end }}
-{{- if .keys.cert }}
+{{- if and .keys.cert .existingSecret }}
 ssl.certificate.location: /run/reconsume/tls/{{ .keys.cert }}
 ssl.key.location: /run/reconsume/tls/{{ .keys.key }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- range $key, $value := .Values.kafka.properties }}
@@ -113,6 +111,11 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
   mountPath: /run/reconsume/tls
   readOnly: true
 {{- end }}
+{{- if $security.tls.caSecret }}
+- name: reconsume-ca
+  mountPath: /run/reconsume/ca
+  readOnly: true
+{{- end }}
 {{- end -}}
 
 {{- define "reconsume.secretVolumes" -}}
@@ -126,6 +129,11 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
 - name: reconsume-tls
   secret:
     secretName: {{ $security.tls.existingSecret | quote }}
+{{- end }}
+{{- if $security.tls.caSecret }}
+- name: reconsume-ca
+  secret:
+    secretName: {{ $security.tls.caSecret | quote }}
 {{- end }}
 {{- end -}}
 
@@ -195,7 +203,7 @@ checksum/config: {{ include "reconsume.settings" .root | sha256sum }}
 {{- $security := .own.Values.kafka.security }}
 {{- $login := ternary $security.sasl.existingSecret "" (hasPrefix "SASL" $security.protocol) }}
 {{- $found := list }}
-{{- range uniq (compact (concat (list $login $security.tls.existingSecret) (default list .secrets))) }}
+{{- range uniq (compact (concat (list $login $security.tls.existingSecret $security.tls.caSecret) (default list .secrets))) }}
 {{- $found = append $found (get (lookup "v1" "Secret" $.root.Release.Namespace .) "data") }}
 {{- end }}
 {{- with .own.Values.existingConfigMap }}
