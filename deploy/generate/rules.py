@@ -22,6 +22,11 @@ _INDEX: Final = """# Runbooks
 
 One page for each alert of `deploy/alerts/reconsume.yaml` and of the chart: what it means at three in the morning, what
 to do, what not to do. Records that wait for their time never cause one.
+
+Run the commands where they reach Kafka, for example in a worker:
+`kubectl -n NAMESPACE exec statefulset/reconsume-scheduler -- reconsume status`. If Kafka has ACLs, resending, resolving
+and releasing need a login with the rights of the role `resender` ([rights](../operate.md#rights)): prepare one before
+you need it.
 """
 _METRIC: Final = re.compile(r"\b(reconsume_\w+)(\{)?")
 
