@@ -43,8 +43,8 @@ def check_session(spark: object) -> None:
 
 
 def runs_tasks_once(master: str) -> bool:
-    """Return whether a master of Spark by default does not restart failed tasks, as `local[n]`."""
-    return re.match(r"local(\[[^,]*\])?$", master) is not None
+    """Return whether a master of Spark by default does not restart failed tasks, as `local[n]` and `local[n,1]`."""
+    return re.match(r"local(\[[^,]*(,\s*1\s*)?\])?$", master) is not None
 
 
 def cores_of(spark: SparkSession) -> int | None:

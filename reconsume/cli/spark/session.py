@@ -39,6 +39,8 @@ _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Pyspark 4 else looks up our line of code for each expression: two thirds of all calls into the JVM.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Spark's own patterns hide passwords. A client's private key would be in its UI and its event logs.
+    "spark.sql.redaction.options.regex": r"(?i)url|jaas|keystore\.key",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

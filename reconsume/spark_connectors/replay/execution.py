@@ -14,6 +14,7 @@ Guarantees:
 from __future__ import annotations
 
 import math
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -290,7 +291,13 @@ def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> Non
 
 def _check_retries(spark: SparkSession) -> None:
     """Refuse a Spark that restarts failed tasks: records of the first attempt would be sent twice."""
-    once = runs_tasks_once(spark.conf.get("spark.master", "") or "")
+    master = spark.conf.get("spark.master", "") or ""
+    once = runs_tasks_once(master)
+    if not once and re.match(r"local\[.*,", master):
+        raise IllegalSetting(
+            f"the master {master} repeats a failed task, whatever spark.task.maxFailures says, and would send records "
+            "twice; start Spark with a master such as local[*] or local[*, 1], or accept duplicates with at_least_once"
+        )
     tries = (spark.conf.get("spark.task.maxFailures", None) or ("1" if once else "4")).strip()
     if tries != "1":
         raise IllegalSetting(

@@ -16,7 +16,7 @@ from reconsume.spark_connectors.readers import dead_letters
 from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.execution import PlanTooOld, run_replay
 from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
-from reconsume.spark_connectors.session import check_folder
+from reconsume.spark_connectors.session import check_folder, literal_path, rows_if_there
 from reconsume.spark_connectors.source import TopicSource
 
 
@@ -85,7 +85,18 @@ def replay_stream(
                 f"use a new folder, and a --where that leaves out the dead letters in {at}/records"
             ) from error
 
+    _check_checkpoint(spark, folder)
     stream = dead_letters(source, which.groups, which.topics, streaming=True)
     filter_of(stream, where)
     writer = stream.writeStream.foreachBatch(replay_batch).option("checkpointLocation", f"{folder}/checkpoint")
     return writer.trigger(availableNow=True).start()
+
+
+def _check_checkpoint(spark: SparkSession, folder: str) -> None:
+    """Refuse plans without their checkpoint: Spark would begin at batch 0 again, and its plan has been sent."""
+    begun = literal_path(f"{folder}/checkpoint/offsets")
+    if open_plan(spark, f"{folder}/plans/0") is not None and not rows_if_there(lambda: spark.read.text(begun).limit(1)):
+        raise IllegalSetting(
+            f"{folder} has plans of earlier runs but no checkpoint, so new dead letters would be taken for theirs and "
+            "not be sent; use a new folder: it leaves out what was replayed"
+        )

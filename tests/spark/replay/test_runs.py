@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -239,28 +240,36 @@ def test_a_plan_whose_process_died_while_it_was_written_is_made_again(
         plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
 
 
+def run_stream(spark: SparkSession, one: Installation, folder: Path, where: str = "true") -> None:
+    prefix = one.settings.topic_prefix
+    servers = one.settings.bootstrap_servers
+    query = replay_stream(spark, servers, str(folder), "nightly", where=where, topic_prefix=prefix)
+    assert query.awaitTermination(120)
+
+
 def test_a_stream_takes_what_came_since_its_last_run(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
     one = with_dead_letters(bootstrap_servers, 6)
-
-    def run() -> None:
-        query = replay_stream(
-            spark,
-            bootstrap_servers,
-            str(tmp_path),
-            "nightly",
-            where="cause = 'timeout'",
-            topic_prefix=one.settings.topic_prefix,
-        )
-        assert query.awaitTermination(120)
-
-    run()
+    run_stream(spark, one, tmp_path, "cause = 'timeout'")
     assert replayed(one) == expected(0, range(1, 6, 2))
-    run()
+    run_stream(spark, one, tmp_path, "cause = 'timeout'")
     one.produce(one.settings.names.dead_letter(GROUP), b"v", headers=dead_letter_headers(7, "timeout"))
-    run()
+    run_stream(spark, one, tmp_path, "cause = 'timeout'")
     assert replayed(one) == expected(0, range(1, 8, 2))
+
+
+def test_a_stream_without_its_checkpoint_takes_no_old_plan_for_new_dead_letters(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 2)
+    run_stream(spark, one, tmp_path / "a")
+    shutil.rmtree(tmp_path / "a" / "checkpoint")
+    one.produce(one.settings.names.dead_letter(GROUP), b"v", headers=dead_letter_headers(2, "timeout"))
+    with pytest.raises(IllegalSetting, match="has plans of earlier runs but no checkpoint"):
+        run_stream(spark, one, tmp_path / "a")
+    run_stream(spark, one, tmp_path / "b")
+    assert replayed(one) == expected(3)
 
 
 @pytest.mark.long
@@ -268,22 +277,14 @@ def test_a_broken_checkpoint_is_said_and_a_new_folder_goes_on(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
     one = with_dead_letters(bootstrap_servers, 4)
-
-    def run(folder: Path) -> None:
-        with explained("the stream stopped"):
-            query = replay_stream(
-                spark, bootstrap_servers, str(folder), "nightly", topic_prefix=one.settings.topic_prefix
-            )
-            assert query.awaitTermination(120)
-
-    run(tmp_path / "a")
+    run_stream(spark, one, tmp_path / "a")
     for name in ("0", ".0.crc"):
         (tmp_path / "a" / "checkpoint" / "commits" / name).unlink(missing_ok=True)
         (tmp_path / "a" / "checkpoint" / "offsets" / name).unlink(missing_ok=True)
     (tmp_path / "a" / "checkpoint" / "offsets" / "0").write_text("v1")
-    with pytest.raises(IllegalSetting, match="checkpoint in the stream's folder cannot be read"):
-        run(tmp_path / "a")
-    run(tmp_path / "b")
+    with pytest.raises(IllegalSetting, match="checkpoint in the stream's folder cannot be read"), explained("stopped"):
+        run_stream(spark, one, tmp_path / "a")
+    run_stream(spark, one, tmp_path / "b")
     assert replayed(one) == expected(4)
 
 

@@ -88,7 +88,9 @@ class GrownLedger:
         left = self.log.left_open(self.log.last_ms)
         known = _places(self._recent().unionByName(left), self.from_ms)
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
-            F.broadcast(known), place_of("kafka_topic", "partition", "offset") == F.col("place"), "left_anti"
+            broadcast_if_few(known, known.count()),
+            place_of("kafka_topic", "partition", "offset") == F.col("place"),
+            "left_anti",
         )
         held = (F.col("outcome") == "quarantined") | _is_parked()
         for side, rows in (("inbox", left), ("sent", left), ("target", left.where(held))):
