@@ -161,7 +161,9 @@ class SchedulerService:
             parts.callback(one.close)
         self._follower.start()
         sampler_stop = threading.Event()
-        sampler = EndsSampler(self._observer.waiting, self._admin, self._clock, self._see_topics, self._look_for_stalls)
+        sampler = EndsSampler(
+            self._observer.waiting, self._admin, self._clock, self._see_topics, self._look_at_partitions
+        )
         sampling = threading.Thread(target=sampler.run, args=(sampler_stop,), name="reconsume-backlog", daemon=True)
         sampling.start()
         parts.callback(sampling.join)
@@ -281,11 +283,13 @@ class SchedulerService:
         names, topics = self._settings.names, self._listed.topics
         return sum(count for topic, count in topics.items() if names.is_scheduled(topic) or names.is_parked(topic))
 
-    def _look_for_stalls(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
+    def _look_at_partitions(self, heads: Sequence[PartitionHead], ends: Mapping[Partition, int]) -> None:
         worker, stalled = self._at_work, self._stalls.look(monotonic_ms(), heads, ends)
         if stalled and worker is not None:
             worker.give_up(", ".join(stalled))
         self._delivered_parked.delete(head.where for head in heads)
+        if worker is not None:
+            worker.saw_ids(self._admin.topic_ids({head.where[0] for head in heads}))
 
     def _retention_ms(self) -> float:
         topics = self._groups().system.topic_settings or self._settings.topics

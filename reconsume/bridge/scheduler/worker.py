@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -53,7 +53,7 @@ class Worker:
         5. Records of the same group and partition are delivered in the order of their append times.
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/scheduler/test_faults.py.
 
-    Everything happens in the thread that calls `run`; other threads may call `give_up`.
+    Everything happens in the thread that calls `run`; other threads may call `give_up` and `saw_ids`.
 
     Args:
         clock: the brokers' clock, which may be set back; for moments.
@@ -97,6 +97,7 @@ class Worker:
         self._routing = BatchRouting(router, self._refusals, observer.aborted, clock, elapsed)
         self._aborted = AbortedBatches(router, self._refusals, self._size, clock, elapsed)
         self._given_up: str | None = None
+        self._ids: Mapping[str, str] = {}
         self._unknown_outcome: UnknownOutcome | None = None
         self._nothing_before_ms = 0.0
         self._owners = EarlierOwners(consumer, positions, self._is_stopping, elapsed)
@@ -114,7 +115,7 @@ class Worker:
         """Deliver until told to stop.
 
         Raises:
-            ReadingStopped: another thread called `give_up`.
+            ReadingStopped: another thread called `give_up`, or a topic was created again.
             MembershipLost, WorkerFenced, KafkaRefused: this worker can read no more.
         """
         self._stop = stop
@@ -122,6 +123,8 @@ class Worker:
         while not stop.is_set():
             if self._given_up is not None:
                 raise ReadingStopped(self._given_up)
+            ids, self._ids = self._ids, {}
+            self._assignment.check_ids(ids)
             if self._membership is not None:
                 self._membership.check(has_partitions=len(self._read_ahead) > 0)
             self._observer.alive()
@@ -260,6 +263,10 @@ class Worker:
 
     def _is_stopping(self) -> bool:
         return self._stop.is_set()
+
+    def saw_ids(self, ids: Mapping[str, str]) -> None:
+        """Note the present ids of topics: one that was created again is read from its beginning."""
+        self._ids = ids
 
     def give_up(self, why: str) -> None:
         """Stop working, so that another worker can take over."""

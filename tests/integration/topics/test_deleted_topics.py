@@ -71,6 +71,28 @@ def test_a_record_alone_whose_target_was_deleted_is_delivered_when_it_is_made_ag
         assert one.read(one.settings.names.quarantine) == []
 
 
+@pytest.mark.parametrize("count", [COUNT - 2, 2 * COUNT], ids=["shorter than the old one", "longer"])
+def test_a_delay_topic_that_people_delete_and_make_again_at_once_loses_no_new_record(
+    bootstrap_servers: str, count: int
+) -> None:
+    """Within 10 s consumers do not notice; to their queues the new records are copies of old ones."""
+    one = Installation(settings_for(bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    group, lane = one.name("g"), one.settings.names.delay(1_000)
+    with scheduler(one.settings):
+        wait_for(one, group, "RETRY", *(b"old %d" % number for number in range(COUNT)))
+        wait_until(lambda: len(one.retries(group)) == COUNT, 60, "the old ones arrive")
+        one.delete(lane)
+        one.make_topics()
+        bodies = {b"new %d" % number for number in range(count)}
+        wait_for(one, group, "RETRY", *sorted(bodies))
+        wait_until(lambda: bodies <= {record.value for record in one.retries(group)}, 120, "the new ones arrive")
+        workers = one.settings.topic_prefix + "scheduler"
+        wait_until(lambda: one.committed(workers, lane) == count, 60, "they are committed")
+    assert one.read(one.settings.names.quarantine) == []
+
+
 def exactly_once(one: Installation, group: str, topic: str) -> Callable[[int], None]:
     """Sends a message back by its offset, with its commit, as often as the brokers do not answer."""
     groups, base = Groups(SystemConfig(message_delay_level=LEVELS)), one.settings.client_settings()

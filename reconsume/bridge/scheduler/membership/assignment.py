@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.errors import is_end
-from reconsume.bridge.kafka.group_consumer import COMMITTED, GroupConsumer
+from reconsume.bridge.kafka.group_consumer import COMMITTED, GroupConsumer, names_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.polled_records import PolledRecord, offset_of, place_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.stalls import ReadingStopped
 from reconsume.delay_levels.errors import IllegalName, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -80,10 +81,16 @@ class Assignment:
         return not (self._new or self._waiting or self._done_before)
 
     def assign(self, partitions: Sequence[Partition]) -> None:
-        """Start assigned partitions; drop leftovers of an earlier assignment that was not revoked."""
+        """Start assigned partitions; drop leftovers of an earlier assignment that was not revoked.
+
+        Raises:
+            KafkaNotReachable: no answer about their topics.
+            ReadingStopped: one of their topics was created again, and other partitions of it are being read.
+        """
         self.revoke(set(partitions))
         topics = {topic for topic, _ in partitions}
-        self._owners.meet(topics)
+        # At once: from now on positions would have the new id beside offsets of the deleted topic.
+        self.check_ids(self._owners.meet(partitions))
         for topic in topics:
             try:
                 group = self._names.group_parked_in(topic) if self._names.is_parked(topic) else None
@@ -112,7 +119,7 @@ class Assignment:
     def revoke(self, gone: set[Partition]) -> None:
         """Release partitions: another worker starts with them."""
         self._read_ahead.revoke(gone)
-        self._owners.forget(gone)
+        self._owners.revoke(gone)
         self._refused_partitions -= gone
         self._new -= gone
         for where in gone:
@@ -124,6 +131,7 @@ class Assignment:
 
         Raises:
             ReconsumeError: the committed offsets are unavailable.
+            ReadingStopped: the offsets are those of a deleted topic.
         """
         read = {place_of(one) for one in messages if _is_record_or_end(one)}
         if come := self._new & read:
@@ -136,6 +144,10 @@ class Assignment:
 
     def _begin(self, partitions: set[Partition]) -> None:
         left, undecided = self._owners.ask(partitions)
+        if any(one.is_outdated for one in left.values()):
+            # All at once, because the consumer is restarted.
+            left, _ = self._owners.ask([(queue.topic, queue.partition) for queue in self._read_ahead])
+            self._begin_anew(sorted(where for where, one in left.items() if one.is_outdated))
         self._new -= partitions
         if undecided:
             self._again_at = self._clock() + _AGAIN_MS
@@ -153,6 +165,22 @@ class Assignment:
             if messages := self._waiting.pop(where):
                 self.add(where, messages)
         self._consumer.resume(decided)
+
+    def check_ids(self, ids: Mapping[str, str]) -> None:
+        """Begin partitions anew whose topics were deleted and created again: their records are not copies of read ones.
+
+        librdkafka (2.16) compares names alone, so nothing was revoked if no request for metadata fell in between.
+
+        Raises:
+            ReadingStopped: there are some.
+        """
+        if recreated := self._owners.recreated(ids):
+            self._begin_anew(recreated)
+
+    def _begin_anew(self, partitions: Sequence[Partition]) -> NoReturn:
+        """Replace the offsets of a deleted topic; the next consumer reads the new topic from its beginning."""
+        self._consumer.commit(dict.fromkeys(partitions, Commit(0, "")), wait=True)
+        raise ReadingStopped(f"topics were deleted and created again, beginning anew: {names_of(partitions)}")
 
     def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
         """Commit positions that the group's coordinator has lost, and continue from there."""

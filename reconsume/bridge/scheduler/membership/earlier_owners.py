@@ -29,12 +29,14 @@ class EarlierProgress(NamedTuple):
 
     Attributes:
         is_restored: whether the coordinator had lost it.
+        is_outdated: whether the group's commit was for a deleted topic of this name.
     """
 
     offset: int
     metadata: str = ""
     done: frozenset[int] = frozenset()
     is_restored: bool = False
+    is_outdated: bool = False
 
 
 class PositionReader(Protocol):
@@ -62,7 +64,8 @@ class EarlierOwners:
 
     Guarantees: offsets that a coordinator loses do no harm. Only a partition with an uncommitted position ahead of
     its committed offset waits, 30 s at most. Topic ids are asked for before the first record is read, so a position
-    never has the id of a later topic.
+    never has the id of a later topic. A commit beyond the end of a partition does not count if its last position is for
+    a deleted topic. With the same id the brokers have lost records, and the delivered ones are not repeated.
     Tests: tests/unit/bridge/scheduler/membership/test_earlier_owners.py, tests/integration/bridge/test_lost_offsets.py,
     tests/integration/scheduler/test_positions.py, tests/unit/bridge/scheduler/test_worker_model.py.
 
@@ -85,11 +88,24 @@ class EarlierOwners:
         self._is_stopping = is_stopping
         self._clock = clock
         self._undecided_since: dict[Partition, float] = {}
+        self._ids: dict[Partition, str] = {}
 
-    def meet(self, topics: Iterable[str]) -> None:
-        """Note topics whose partitions are about to be assigned; raises `KafkaNotReachable`."""
-        if self._positions is not None:
-            self._positions.meet(topics)
+    def meet(self, partitions: Collection[Partition]) -> Mapping[str, str]:
+        """Note the topics of partitions that are about to be assigned; return their ids.
+
+        Raises:
+            KafkaNotReachable: no answer.
+        """
+        if self._positions is None:
+            return {}
+        self._positions.meet({topic for topic, _ in partitions})
+        ids = {where: id_ for where in partitions if (id_ := self._positions.id_of(where[0])) is not None}
+        self._ids.update(ids)
+        return {topic: id_ for (topic, _), id_ in ids.items()}
+
+    def recreated(self, ids: Mapping[str, str]) -> list[Partition]:
+        """Return the assigned partitions whose topics have another id than at the assignment."""
+        return sorted(where for where, id_ in self._ids.items() if ids.get(where[0], id_) != id_)
 
     def ask(self, partitions: Collection[Partition]) -> tuple[dict[Partition, EarlierProgress], set[Partition]]:
         """Return where partitions continue, if they have an offset, and the undecided ones to ask again.
@@ -121,11 +137,19 @@ class EarlierOwners:
         for where in partitions:
             self._undecided_since.pop(where, None)
 
+    def revoke(self, partitions: Iterable[Partition]) -> None:
+        """Forget partitions that are no longer assigned."""
+        self.forget(partitions)
+        for where in partitions:
+            self._ids.pop(where, None)
+
     def _look_ahead(self, partitions: Collection[Partition], left: dict[Partition, EarlierProgress]) -> set[Partition]:
         """Replace commits by positions ahead of them; return partitions that may have a hidden one."""
         assert self._positions is not None
         try:
             written = self._positions.uncommitted()
+            for where in [where for where in left if self._is_outdated(written, where, left[where].offset)]:
+                left[where] = EarlierProgress(0, is_outdated=True)
             ahead = [where for where in partitions if self._ahead(written, where, left)]
             if not ahead:
                 return set()
@@ -148,6 +172,13 @@ class EarlierOwners:
         if position is None or position.topic_id != self._positions.id_of(where[0]):
             return None
         return None if covers(left.get(where), where, position.offset, position.metadata) else position
+
+    def _is_outdated(self, written: LastPositions, where: Partition, committed: int) -> bool:
+        """Return whether a partition's last position is for a deleted topic, and its new topic is not that long."""
+        assert self._positions is not None
+        id_, (_, position) = self._positions.id_of(where[0]), written.last.get(where, (0, None))
+        is_of_deleted = position is not None and id_ not in (None, position.topic_id)
+        return is_of_deleted and self._consumer.first_and_end(where, _SECONDS)[1] < committed
 
     def _committed(self, partitions: Collection[Partition]) -> dict[Partition, EarlierProgress]:
         for tries_left in reversed(range(_TRIES)):

@@ -16,7 +16,8 @@ class DeletedTopics:
     """Delays the recreation of a deleted topic until its readers have noticed the deletion.
 
     A reader that finds a topic of the same name at its next refresh continues at its old offset: librdkafka (2.16)
-    resets the offset only if the new topic is shorter. Records before that offset would never be read.
+    resets the offset only if the new topic is shorter. Records before that offset would never be read, except by
+    workers, which compare topic ids (`Assignment.check_ids`).
 
     Args:
         clock: monotonic milliseconds.

@@ -10,6 +10,7 @@ import pytest
 
 from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.bridge.scheduler import service as module
+from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.delay_levels.errors import KafkaNotReachable
 
@@ -79,3 +80,13 @@ def test_a_deleted_topic_that_only_other_workers_wrote_to_is_not_created_again_a
     with pytest.raises(KafkaNotReachable, match="was deleted; it is created again in 20 s"):
         service._deletions.missed(topic)
     service._deletions.missed("reconsume.RETRY.new")
+
+
+def test_a_worker_is_told_the_present_ids_of_its_topics() -> None:
+    service, told = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9")), list[dict[str, str]]()
+    service._admin = cast("Any", SimpleNamespace(topic_ids=lambda topics: dict.fromkeys(topics, "2")))
+    service._delivered_parked = cast("Any", SimpleNamespace(delete=lambda _wheres: None))
+    service._at_work = cast("Any", SimpleNamespace(saw_ids=told.append))
+    topic = "reconsume.DELAY.10s"
+    service._look_at_partitions([PartitionHead((topic, one), 10_000, 0, 0, None, 5) for one in (0, 1)], {})
+    assert told == [{topic: "2"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDou
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.pace import TransactionPace
 from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
+from reconsume.bridge.scheduler.stalls import ReadingStopped
 from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.scheduler.withdrawals.cancels import CancelsNotRead
@@ -49,6 +51,12 @@ class FakeConsumer:
     paused: set[tuple[str, int]] = field(default_factory=set)
     restored: list[TopicPartition] = field(default_factory=list)
     sought: list[TopicPartition] = field(default_factory=list)
+    end: int = 1_000
+
+    def subscribe(self, *_: Any, **_callbacks: Any) -> None: ...
+
+    def offsets_for_times(self, asked: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        return [TopicPartition(one.topic, one.partition, self.end) for one in asked]
 
     def poll(self, _timeout: float) -> Message | None:
         return self.fed.pop(0) if self.fed else None
@@ -401,6 +409,62 @@ def test_what_the_coordinator_has_lost_is_neither_delivered_again_nor_lost_to_th
     bench.turn(2)
     assert bench.values() == [b"c"]
     assert bench.consumer.restored == bench.consumer.sought == [TopicPartition(TOPIC, 0, 2)]
+
+
+BOTH = [(TOPIC, 0), (TOPIC, 1)]
+FROM_THE_BEGINNING = [TopicPartition(*where, 0) for where in BOTH]
+
+
+def test_a_topic_that_was_created_again_under_a_worker_is_read_from_its_beginning() -> None:
+    """To its queues the new records would be copies of those with the same offsets, which were read before."""
+    bench = Bench(FakeWriter())
+    bench.worker.saw_ids({TOPIC: "1", NAMES.delay(9_000): "9"})
+    bench.consumer.fed.append(Message(error=KafkaError(KafkaError._FATAL, "it went on")))
+    with pytest.raises(KafkaNotReachable, match="it went on"):
+        bench.worker.run(threading.Event())
+    bench.worker.saw_ids({TOPIC: "2"})
+    with pytest.raises(ReadingStopped, match=f"deleted and created again, beginning anew: {TOPIC}-0, {TOPIC}-1"):
+        bench.worker.run(threading.Event())
+    assert bench.consumer.restored == FROM_THE_BEGINNING
+
+
+def test_a_topic_that_was_created_again_is_noticed_at_the_assignment_of_its_other_partition() -> None:
+    """The id of the new topic must not get beside an offset of the old one."""
+    bench = Bench(FakeWriter())
+    bench.worker._revoked([(TOPIC, 1)])
+    bench.positions.ids[TOPIC] = "2"
+    with pytest.raises(ReadingStopped):
+        bench.worker._assigned([(TOPIC, 1)])
+    assert bench.consumer.restored == FROM_THE_BEGINNING[:1]
+
+
+def test_a_topic_that_was_created_again_while_its_partitions_were_away_ends_nothing() -> None:
+    bench = Bench(FakeWriter())
+    bench.worker._revoked(BOTH)
+    bench.positions.ids[TOPIC] = "2"
+    bench.worker._assigned(BOTH)
+    bench.worker._assignment.check_ids({TOPIC: "2"})
+    assert bench.consumer.restored == []
+
+
+def test_the_offset_of_a_deleted_topic_hides_no_record_of_its_successor() -> None:
+    bench = Bench(FakeWriter())
+    bench.worker._revoked(BOTH)
+    bench.positions.write({where: Commit(5, "") for where in BOTH}, Transaction("committed"))
+    bench.positions.ids[TOPIC] = "2"
+    bench.worker._assigned(BOTH)
+    bench.consumer.at, bench.consumer.end = 5, 3
+    bench.feed(b"a", b"b", b"c")
+    bench.now = 2_000
+    with pytest.raises(ReadingStopped, match=f"{TOPIC}-0, {TOPIC}-1"):
+        bench.turn()
+    assert bench.consumer.restored == FROM_THE_BEGINNING, "one restart for all"
+    after = Bench(FakeWriter())
+    after.positions.log, after.positions.ids, after.consumer.at = bench.positions.log, bench.positions.ids, 0
+    after.feed(b"a", b"b", b"c")
+    after.now = 2_000
+    after.turn(2)
+    assert (after.values(), after.writer.committed) == ([b"a", b"b", b"c"], {(TOPIC, 0): 3})
 
 
 def test_a_partition_whose_position_is_hidden_waits_and_the_others_go_on() -> None:

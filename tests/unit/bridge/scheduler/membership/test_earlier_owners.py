@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
@@ -26,6 +26,7 @@ class Owners:
     told: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
     positions: PositionsInMemory = field(default_factory=PositionsInMemory)
     now: float = 0.0
+    end: int | None = 1_000
 
     def __post_init__(self) -> None:
         self.owners = EarlierOwners(
@@ -38,6 +39,11 @@ class Owners:
             offset, metadata = self.told.get((one.topic, one.partition), (OFFSET_INVALID, ""))
             found.append(TopicPartition(one.topic, one.partition, offset, metadata))
         return found
+
+    def offsets_for_times(self, asked: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        if self.end is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return [TopicPartition(one.topic, one.partition, self.end) for one in asked]
 
     def wrote(
         self, offset: int, metadata: str = "", *, state: Any = "committed", where: Partition = LANE
@@ -131,6 +137,39 @@ def test_a_topic_that_was_made_again_begins_anew() -> None:
     assert group.ask() == ({}, set())
     group.wrote(2)
     assert group.ask()[0][LANE].offset == 2
+
+
+@pytest.mark.parametrize("state", ["committed", "aborted", "open"])
+def test_a_commit_for_a_deleted_topic_does_not_count(state: str) -> None:
+    """A worker had records of the old topic in memory, and committed them when the new one existed."""
+    group = Owners({LANE: (5, "")}, end=3)
+    group.wrote(5, state=state)
+    group.positions.ids[LANE[0]] = "2"
+    assert group.ask() == ({LANE: EarlierProgress(0, is_outdated=True)}, set())
+    group.told[LANE] = 0, ""
+    assert group.ask() == ({LANE: EarlierProgress(0)}, set())
+
+
+def test_a_commit_counts_that_the_new_topic_may_have() -> None:
+    """As in a copy of an installation, whose topics have other ids."""
+    group = Owners({LANE: (5, "")}, end=5)
+    group.wrote(5)
+    group.positions.ids[LANE[0]] = "2"
+    assert group.ask() == ({LANE: EarlierProgress(5)}, set())
+
+
+def test_a_commit_counts_whose_records_the_brokers_have_lost() -> None:
+    """Else all that is left of them would be delivered again."""
+    group = Owners({LANE: (5, "")}, end=3)
+    group.wrote(5)
+    assert group.ask() == ({LANE: EarlierProgress(5)}, set())
+
+
+def test_a_partition_of_a_new_topic_waits_for_its_end() -> None:
+    group = Owners({LANE: (5, "")}, end=None)
+    group.wrote(5)
+    group.positions.ids[LANE[0]] = "2"
+    assert group.ask() == ({}, {LANE})
 
 
 def test_a_position_that_was_reset_leaves_the_committed_offset() -> None:
