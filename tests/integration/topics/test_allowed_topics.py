@@ -56,6 +56,19 @@ def test_while_no_scheduler_has_published_anything_messages_are_taken(here: Inst
             wait_until(lambda: not takes(producer, topic), 60, "the setting of the scheduler holds")
 
 
+def test_a_groups_topic_that_was_made_again_gets_the_setting_again(here: Installation) -> None:
+    one, topic = allowing(here, "orders-.*"), here.unique("payments")
+    here.admin.create(topic, 1, -1, {})
+    with scheduler(one.settings):
+        one.wait_until_published()
+        one.delete(one.settings.names.groups)
+        one.make_topics()
+        one.write_groups()
+        one.wait_until_published()
+        with producing(here) as producer:
+            wait_until(lambda: not takes(producer, topic), 60, "the setting of the scheduler holds")
+
+
 def test_a_setting_that_changes_holds_for_producers_that_run(here: Installation) -> None:
     topic = here.unique("orders")
     here.admin.create(topic, 1, -1, {})

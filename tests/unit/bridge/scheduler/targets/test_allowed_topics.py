@@ -1,9 +1,8 @@
-"""The allowed topics of a worker are published, whatever goes wrong at first."""
+"""The allowed topics of a worker are published, whatever goes wrong at first, and again in a new GROUPS topic."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,22 +11,76 @@ import pytest
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.targets import allowed_topics
 from reconsume.bridge.scheduler.targets.allowed_topics import publish_allowed_topics
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
+
+Allowed = tuple[str, ...] | None
+OWN = ("orders",)
+OF_ANOTHER = ("flights",)
 
 
-@pytest.mark.parametrize("error", [OSError("Too many open files"), KafkaNotReachable("away")])
-def test_after_an_error_they_are_written_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: Iterator[Exception | None] = iter([error, None])
+class Publishing(threading.Event):
+    """A worker's thread and the GROUPS topic, in which `then` stands after each of its waits; then it is stopped."""
 
-    def write(_cluster: object) -> None:
-        if (answer := next(answers)) is not None:
-            raise answer
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: Allowed, *then: Allowed) -> None:
+        super().__init__()
+        self._then = list(then)
+        self.errors: list[Exception] = []
+        self.tries = self.written = 0
+        self.groups = SimpleNamespace(allowed_real_topics=first)
+        monkeypatch.setattr(allowed_topics, "write_allowed_topics", self._write)
 
-    monkeypatch.setattr(allowed_topics, "write_allowed_topics", write)
-    monkeypatch.setattr(allowed_topics, "_AGAIN_SECONDS", 0.0)
-    follower = SimpleNamespace(
-        wait_until_loaded=lambda _stop: True, groups=SimpleNamespace(allowed_real_topics=("flights",))
-    )
-    settings = Settings(bootstrap_servers="127.0.0.1:9", allowed_real_topics=["orders"])
-    publish_allowed_topics(settings, cast("Any", follower), threading.Event())
-    assert next(answers, "written") == "written"
+    def wait_until_loaded(self, _stop: threading.Event) -> bool:
+        return True
+
+    def wait(self, _seconds: float | None = None) -> bool:
+        if self._then:
+            self.groups.allowed_real_topics = self._then.pop(0)
+        else:
+            self.set()
+        return self.is_set()
+
+    def _write(self, _cluster: object) -> None:
+        self.tries += 1
+        if self.errors:
+            raise self.errors.pop()
+        self.written += 1
+
+    def run(self) -> None:
+        settings = Settings(bootstrap_servers="127.0.0.1:9", allowed_real_topics=[*OWN])
+        publish_allowed_topics(settings, cast("Any", self), self)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("Too many open files"), KafkaNotReachable("away"), TopicNotReady("no GROUPS")], ids=str
+)
+def test_after_an_error_they_are_written_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Publishing(monkeypatch, OF_ANOTHER, OF_ANOTHER, OF_ANOTHER, OWN)
+    worker.errors = [error, error]
+    worker.run()
+    assert (worker.tries, worker.written) == (3, 1)
+    assert caplog.text.count("allowed_real_topics not published yet") == (2 if isinstance(error, OSError) else 1)
+
+
+def test_without_the_right_to_write_them_nothing_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Publishing(monkeypatch, None, None, None)
+    worker.errors = [KafkaRefused("no right")]
+    worker.run()
+    assert (worker.tries, worker.written) == (1, 0)
+    assert "senders cannot refuse topics that are not allowed: no right" in caplog.text
+
+
+def test_they_are_written_again_when_the_groups_topic_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on senders would take messages for every topic, which go to the quarantine when they are due."""
+    worker = Publishing(monkeypatch, OWN, OWN, None, OWN, OWN)
+    worker.run()
+    assert worker.written == 1
+
+
+def test_a_worker_that_has_published_leaves_the_setting_of_another_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Publishing(monkeypatch, OF_ANOTHER, OWN, OF_ANOTHER, OF_ANOTHER)
+    worker.run()
+    assert worker.written == 1
