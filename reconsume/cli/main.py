@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -230,5 +229,5 @@ def main() -> None:
             give_up_output()
             tell(f"error: the output is not complete: {error.strerror}; free some space, or write elsewhere")
         else:
-            traceback.print_exc()
+            sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(_ERROR)

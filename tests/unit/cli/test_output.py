@@ -54,15 +54,19 @@ def test_json_is_harmless_and_the_same(printer: Callable[[], None], capsys: pyte
     assert json.loads(printed) == [{HOSTILE: HOSTILE}]
 
 
-def test_an_error_of_a_broker_is_harmless(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("error", [KafkaRefused(HOSTILE), ValueError(HOSTILE)], ids=["ours", "unexpected"])
+def test_an_error_that_ends_a_command_is_harmless(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def refuse(**_options: object) -> None:
-        raise KafkaRefused(HOSTILE)
+        raise error
 
     monkeypatch.setattr(main_module, "app", refuse)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr("threading.excepthook", None)
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         main_module.main()
+    assert ended.value.code == 2
     assert_harmless(capsys.readouterr().err, shows=SHOWS)
 
 
