@@ -183,6 +183,34 @@ def test_a_record_that_nests_a_million_times_ends_no_process(registry: Registry,
     assert "RecursionError" in found.note
 
 
+@pytest.mark.parametrize(("number", "shown"), [(258, "2.58"), (-1, "-0.01")])
+@pytest.mark.parametrize("kind", ["bytes", "fixed"])
+def test_a_decimal_is_shown_as_a_number(kind: str, number: int, shown: str) -> None:
+    body = number.to_bytes(2, "big", signed=True)
+    found = decode_payload(confluent(1, (b"\x04" if kind == "bytes" else b"") + body), decimals(kind, 2))
+    assert (found.format, found.note, json.loads(found.text)) == ("avro", "", shown)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "fixed"])
+def test_a_decimal_of_many_bytes_is_not_converted(kind: str) -> None:
+    """Python would take five minutes for a megabyte, and no other thread would run."""
+    length = b"\xc0\x9a\x0c" if kind == "bytes" else b""
+    found = decode_payload(confluent(1, length + b"\x7f" * 100_000), decimals(kind, 100_000))
+    assert "a decimal of 100000 bytes" in found.note
+
+
+@pytest.mark.parametrize("kind", ["string", "long", "int", "bytes", {"type": "array", "items": "int"}])
+def test_a_number_of_many_bytes_is_not_read(kind: Any) -> None:
+    schema = Fixed(RegisteredSchema("AVRO", json.dumps(kind), b""))
+    assert "a number of more than 10 bytes" in decode_payload(confluent(1, b"\xff" * 100_000), schema).note
+
+
+@pytest.mark.parametrize("number", [0, -(2**63), 2**63 - 1])
+def test_a_long_is_shown_whole(number: int) -> None:
+    schema = Fixed(RegisteredSchema("AVRO", '"long"', b""))
+    assert decode_payload(confluent(1, avro("long", number)), schema).text == str(number)
+
+
 class Fixed:
     """One schema under every id."""
 
@@ -191,6 +219,11 @@ class Fixed:
 
     def schema(self, _number: int) -> RegisteredSchema:
         return self._schema
+
+
+def decimals(kind: str, size: int) -> Fixed:
+    schema = {"type": kind, "name": "D", "size": size, "logicalType": "decimal", "precision": 4, "scale": 2}
+    return Fixed(RegisteredSchema("AVRO", json.dumps(schema), b""))
 
 
 JSON = st.recursive(
