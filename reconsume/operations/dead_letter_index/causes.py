@@ -12,7 +12,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 UNKNOWN_CAUSE: Final = "(no cause)"
 _LONGEST: Final = 120
 _READ: Final = 500
-"""The number of characters of a cause that count."""
+"""The number of characters of a class, and of a cause, that count."""
 _LARGEST: Final = 2**31 - 1
 """The largest number in the header of a SQLite file."""
 _PARTS: Final = (
@@ -58,12 +58,12 @@ class CauseLabels:
 
     def label(self, exception_class: str | None, cause: str | None) -> str:
         """Return the label of a cause, at most 120 characters."""
-        text = (cause or "")[:_READ]
-        said = ": ".join(filter(None, (exception_class, text)))
+        kind, text = (exception_class or "")[:_READ], (cause or "")[:_READ]
+        said = ": ".join(filter(None, (kind, text)))
         for pattern, label in self._rules:
             if pattern.search(said):
                 return label[:_LONGEST]
-        name = (exception_class or "").rpartition(".")[2]
+        name = kind.rpartition(".")[2]
         line = text.partition("\n")[0]
         for pattern, stand_in in _PARTS:
             line = pattern.sub(stand_in, line)

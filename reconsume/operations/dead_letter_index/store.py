@@ -7,7 +7,6 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +25,7 @@ from reconsume.operations.dead_letter_index.letters import (
     Progress,
     letter_of_row,
     letter_row,
+    state_row,
 )
 from reconsume.operations.dead_letter_index.queries import (
     ALL_GROUPS,
@@ -203,17 +203,16 @@ class DeadLetterStore:
         states: Mapping[DeadLetterKey, DeadLetterState | None],
         read: Mapping[tuple[str, int], Progress],
     ) -> None:
-        database.executemany(
-            f"INSERT OR IGNORE INTO letters ({LETTER}) VALUES ({', '.join('?' * 15)})",  # noqa: S608
-            map(letter_row, added),
-        )
+        rows = [letter_row(one) for one in added]
+        insert = f"INSERT OR IGNORE INTO letters ({LETTER}) VALUES ({', '.join('?' * 15)})"  # noqa: S608
+        database.executemany(insert, rows)
         database.executemany(
             f"UPDATE letters SET ({STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
             "WHERE topic = ? AND partition = ? AND offset = ? AND stored_ms = ?",
-            (((OPEN, 0, "", "", "", "") if one is None else astuple(one)) + tuple(key) for key, one in states.items()),
+            ((*state_row(one), *key) for key, one in states.items()),
         )
         # The newest dead letter of a message counts, however it was resent.
-        messages = {(one.message_id, one.group) for one in added}
+        messages = {(message_id, group) for _, _, _, _, group, message_id, *_ in rows}
         for key in (key for key, one in states.items() if one is None):
             messages.update(database.execute(MESSAGE, key[:3]))
         database.executemany(SUPERSEDE, ((SUPERSEDED, *message, OPEN) for message in messages))

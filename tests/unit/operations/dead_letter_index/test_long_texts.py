@@ -1,0 +1,62 @@
+"""Texts of foreign records have no limit of their own, so the index and its rules have one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.letters import IndexedLetter, LetterFilter, Progress
+from reconsume.operations.dead_letter_index.pages import indexed_page
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
+
+TOPIC = "reconsume.DLQ.departures"
+LONG = "A" * 900_000
+
+
+def letter(offset: int, message_id: str, **more: object) -> IndexedLetter:
+    key = DeadLetterKey(TOPIC, 0, offset, 1_000 + offset)
+    one = IndexedLetter(key, "departures", message_id, "flights", None, "x", None, None, 1, 0, 300, {})
+    return replace(one, **more)  # type: ignore[arg-type]
+
+
+def test_a_rule_reads_the_beginning_of_a_class() -> None:
+    r"""A harmless rule, such as `\w+TimeoutException`, takes quadratic time, and no other thread runs meanwhile."""
+    labels = CauseLabels({"A{501}": "whole", "A{500}: no": "beginning"})
+    assert labels.label(LONG, "no answer") == "beginning"
+    assert CauseLabels().label(LONG, None) == "A" * 120
+
+
+def test_letters_with_long_texts_fit_into_the_index() -> None:
+    store = DeadLetterStore(None, 16)
+    letters = [
+        letter(at, f"{LONG}{at}", exception_class=LONG, cause=LONG, origin_topic=LONG, record_key=LONG.encode())
+        for at in range(40)
+    ]
+    store.add(letters, {}, {(TOPIC, 0): Progress("id", 40)})
+    page = indexed_page(store, "departures", TOPIC, DeadLetterFilter(), None, 500)
+    assert len(page.records) == 40
+    for one in page.records:
+        shown = one.letter
+        assert {len(shown.exception_class or ""), len(shown.cause or "")} == {2_000}
+        assert {len(shown.origin_message_id), len(shown.origin_topic or "")} == {512}
+
+
+def test_a_state_with_long_texts_fits_into_the_index() -> None:
+    store = DeadLetterStore(None, 16)
+    letters = [letter(at, str(at)) for at in range(40)]
+    store.add(letters, {}, {(TOPIC, 0): Progress("id", 40)})
+    store.add((), {one.key: DeadLetterState("RESOLVED", 5_000, LONG, LONG, LONG, LONG) for one in letters}, {})
+    assert store.count(LetterFilter(state="RESOLVED")) == 40
+
+
+def test_long_ids_and_topics_are_found_and_told_apart() -> None:
+    store = DeadLetterStore()
+    former, other, newer = letter(0, LONG + "a"), letter(1, LONG + "b"), letter(2, LONG + "a", origin_topic=LONG)
+    store.add([former, other, newer], {}, {(TOPIC, 0): Progress("id", 3)})
+    assert [one.key.offset for one in store.find(LetterFilter(message_id=LONG + "a"))] == [2, 0]
+    assert [one.key.offset for one in store.find(LetterFilter(origin_topic=LONG))] == [2]
+    assert [one.key.offset for one in store.find(LetterFilter(state="OPEN"))] == [2, 1]
+    [shown] = store.find(LetterFilter(message_id=LONG + "b"))
+    assert store.find(LetterFilter(message_id=shown.message_id)) == [shown]
