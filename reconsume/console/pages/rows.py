@@ -14,7 +14,8 @@ from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord
 
 _KEY_CHARACTERS: Final = 40
-_CAUSE_CHARACTERS: Final = 160
+CAUSE_CHARACTERS: Final = 160
+"""The maximum of characters of a cause, and of a class, in a table."""
 
 
 def row_of(one: DeadLetterRecord, *, hide: bool) -> dict[str, Any]:
@@ -26,7 +27,8 @@ def row_of(one: DeadLetterRecord, *, hide: bool) -> dict[str, Any]:
         "stored_ms": one.stored_ms,
         "letter": one.letter,
         "state": state_name(one.state),
-        "cause": shorten(one.letter.cause or "", _CAUSE_CHARACTERS),
+        "exception_class": shorten(one.letter.exception_class or "", CAUSE_CHARACTERS),
+        "cause": shorten(one.letter.cause or "", CAUSE_CHARACTERS),
     }
 
 

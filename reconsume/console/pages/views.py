@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.reading.counting import Count, total
 from reconsume.console.pages.bytes_shown import shorten
+from reconsume.console.pages.rows import CAUSE_CHARACTERS
 from reconsume.console.sign_in.access import ConsoleCaller
 from reconsume.console.snapshot import Snapshot
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
@@ -23,7 +24,6 @@ from reconsume.operations.status import GroupStatus, LaneStatus, Status
 SHOWN_GROUPS: Final = 500
 NO_RECORDS: Final = Count(0, exact=True)
 _LONGEST_LADDER: Final = 40
-_CAUSE_CHARACTERS: Final = 160
 _SHORTEST_NEEDLE: Final = 4
 _NUMBERS: Final = re.compile(r"\d+")
 
@@ -178,7 +178,7 @@ class CauseRow(NamedTuple):
     """Dead letters of one cause.
 
     Attributes:
-        exception_class: the class of the newest one.
+        exception_class: the class of the newest one, on one line.
         cause: the cause of the newest one, on one line.
         needle: a text that all of them contain, for a filter; may be empty.
         number: how many there are.
@@ -208,7 +208,9 @@ def causes_of(records: Iterable[DeadLetterRecord]) -> list[CauseRow]:
 def _cause_row(records: Sequence[DeadLetterRecord]) -> CauseRow:
     newest = records[0]
     line = (newest.letter.cause or "").partition("\n")[0].strip()
+    kind = newest.letter.exception_class or ""
     needle = max(_NUMBERS.split(line), key=len).strip()
     if len(needle) < _SHORTEST_NEEDLE:
-        needle = newest.letter.exception_class or ""
-    return CauseRow(newest.letter.exception_class or "", shorten(line, _CAUSE_CHARACTERS), needle, len(records), newest)
+        needle = kind
+    shown, cause = shorten(kind, CAUSE_CHARACTERS), shorten(line, CAUSE_CHARACTERS)
+    return CauseRow(shown, cause, needle[:CAUSE_CHARACTERS], len(records), newest)

@@ -10,6 +10,7 @@ import pytest
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.reading.counting import Count
+from reconsume.console.pages.rows import row_of
 from reconsume.console.pages.views import SHOWN_GROUPS, Overview, causes_of, group_view, ladder, overview_of, visible_to
 from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole, Grant
 from reconsume.console.snapshot import Snapshot, Snapshots
@@ -117,6 +118,17 @@ def test_the_same_cause_with_other_numbers_is_one() -> None:
 
 def test_a_cause_of_numbers_alone_is_found_by_its_class() -> None:
     assert [row.needle for row in causes_of([letter(1, "404")])] == ["builtins.ValueError"]
+
+
+def test_long_classes_and_causes_are_shortened_on_pages() -> None:
+    for one in (
+        letter(1, "404", exception_class="A" * 900_000),
+        letter(1, "b" * 900_000, exception_class="A" * 900_000),
+    ):
+        [row] = causes_of([one])
+        assert max(len(row.exception_class), len(row.cause), len(row.needle)) <= 160
+        assert row.needle in f"{one.letter.exception_class} {one.letter.cause}"
+        assert len(row_of(one, hide=False)["exception_class"]) <= 160
 
 
 def test_an_old_reading_is_shown_where_the_next_one_fails_and_says_so() -> None:
