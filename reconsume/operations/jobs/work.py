@@ -15,6 +15,7 @@ from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import JobProgress
+from reconsume.delay_levels.wire.names import MAX_TOPIC_LENGTH
 from reconsume.delay_levels.wire.resend import REASONS, SEND
 from reconsume.operations.dead_letter_states import state_name, state_record
 from reconsume.operations.dead_letters import DeadLetterRecord
@@ -43,6 +44,7 @@ OUTCOMES: Final = DONE_WITH | LEFT_OUT
 
 
 _REASONS_KEPT: Final = 5
+_REASON_CHARACTERS: Final = 500
 
 
 class LetterOutcome(NamedTuple):
@@ -114,6 +116,8 @@ class Resending(JobWork):
         topic = one.letter.origin_topic
         if topic is None:
             return "no_origin", LEFT_OUT["no_origin"]
+        if len(topic) > MAX_TOPIC_LENGTH:
+            return "no_target", f"topic {topic[:MAX_TOPIC_LENGTH]}… cannot exist, because its name is too long"
         if topic not in self._origins:
             self._origins[topic] = self._origin(topic)
         return self._origins[topic]
@@ -159,10 +163,10 @@ class Resolving(JobWork):
 
 
 def with_outcomes(progress: JobProgress, outcomes: Sequence[LetterOutcome]) -> JobProgress:
-    """Return the progress with these outcomes, and the first reasons of each."""
+    """Return the progress with these outcomes, and the first reasons of each, shortened: its record is one of Kafka."""
     counts, reasons = dict(progress.counts), {name: list(said) for name, said in progress.reasons.items()}
     for one in outcomes:
         counts[one.outcome] = counts.get(one.outcome, 0) + 1
         if one.reason and len(said := reasons.setdefault(one.outcome, [])) < _REASONS_KEPT:
-            said.append(f"{one.place}: {one.reason}")
+            said.append(f"{one.place}: {one.reason[:_REASON_CHARACTERS]}")
     return replace(progress, counts=counts, reasons=reasons)

@@ -19,8 +19,10 @@ from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.console import cluster as cluster_module
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.wire.jobs.job_records import JobProgress, JobSpec, encode_job_progress
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import Quarantined
+from reconsume.delay_levels.wire.resend import SEND
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations import dead_letters, waiting
 from reconsume.operations.dead_letter_index import follower
@@ -28,14 +30,16 @@ from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, read_page, record_of
-from reconsume.operations.jobs import letter_files
+from reconsume.operations.jobs import letter_files, work
 from reconsume.operations.jobs.letter_files import letter_file
+from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.run import JobRun
-from reconsume.operations.jobs.work import LetterOutcome
+from reconsume.operations.jobs.work import LetterOutcome, Resending, with_outcomes
 from reconsume.operations.lives import deliver_now as deliver_module
 from reconsume.operations.quarantine import changes
 from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress
+from reconsume.operations.resend import ResendVerdict
 from reconsume.operations.waiting import WaitingRecord, describe_waiting
 
 MIB = 1024 * 1024
@@ -156,3 +160,20 @@ def test_a_parquet_file_has_groups_of_rows(tmp_path: Path, monkeypatch: pytest.M
     file.close()
     read = parquet.ParquetFile(tmp_path / "letters.parquet").metadata
     assert [read.row_group(number).num_rows for number in range(read.num_row_groups)] == [8, 8, 4]
+
+
+def test_a_long_topic_costs_a_job_neither_its_progress_record_nor_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "read_groups", lambda _cluster: Groups())
+    monkeypatch.setattr(work, "find_lane", lambda _cluster: [(CLUSTER.names.delay(0), 0)])
+    spec = JobSpec("resend", "g", 0, "bob", "", DEAD, "id", {0: (0, 9)}, target="origin")
+    resending = Resending(CLUSTER, Job("j", spec), CLUSTER.names.dead_letter_states)
+    window: Any = SimpleNamespace(verdict=lambda one: ResendVerdict(one, SEND, 0, one.at))
+    headers: list[Header] = [("RETRY_TOPIC", b"A" * MIB)]
+    outcomes = [
+        resending.decide(window, record_of("g", record(offset)._replace(headers=headers))) for offset in range(9)
+    ]
+    progress = with_outcomes(JobProgress(), outcomes)
+    assert progress.counts == {"no_target": 9}
+    assert len(encode_job_progress(progress)) < 4_096
+    refused = LetterOutcome(RecordAddress(0, 0), "id", "too_large", "A" * MIB)
+    assert len(encode_job_progress(with_outcomes(progress, [refused] * 9))) < 8_192
