@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
@@ -63,12 +64,16 @@ class SchemaRegistry:
             ) from None
         conf = {"url": url, "timeout": _SECONDS, "max.retries": 0, "cache.capacity": _MOST_SCHEMAS}
         try:
+            for one in url.split(","):
+                # Else a password with `/`, `?` or `#` would be taken for a port, and quoted when a schema is read.
+                _ = urlsplit(one.strip()).port
             # Two, because the client's cache ignores the format.
             self._texts, self._files = package.SchemaRegistryClient(conf), package.SchemaRegistryClient(conf)
         except (ValueError, TypeError, OSError):
             # The error may contain the URL with its password.
             raise IllegalSetting(
-                "--schema-registry: the URL is not usable; write http://HOST:PORT or https://USER:PASSWORD@HOST"
+                "--schema-registry: the URL is not usable; write http://HOST:PORT or https://USER:PASSWORD@HOST, with "
+                "/, ? and # of the password percent-encoded"
             ) from None
         self._clock = clock
         self._lock = threading.Lock()

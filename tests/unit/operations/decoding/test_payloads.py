@@ -263,7 +263,14 @@ def test_any_bytes_are_shown_in_some_way(body: bytes) -> None:
             assert decode_payload(payload, Fixed(schema)).format
 
 
-@pytest.mark.parametrize("url", ["nowhere", "ftp://a", ""])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("nowhere", "ftp://a", "", "http://a:99999", "http://a,http://me:S3cret/x@b"),
+        *("http://me:S3cret/x@a", "http://me:S3cret?x@a", "http://me:S3cret#x@a"),
+    ],
+)
 def test_a_url_that_is_none_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(IllegalSetting, match="URL"):
+    with pytest.raises(IllegalSetting, match="URL") as refused:
         SchemaRegistry(url)
+    assert "S3cret" not in str(refused.value)
