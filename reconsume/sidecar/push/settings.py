@@ -143,11 +143,16 @@ class PushSettings(BaseModel):
 
     @model_validator(mode="after")
     def _app_can_be_reached(self) -> Self:
-        parts = urlsplit(self.url)
+        # An illegal URL may hold a password, and its error is logged.
+        url = "url, which must not hold a password (use token_file)," if "@" in self.url else f"url {self.url!r}"
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            raise ValueError(f"{url} must be http:// or https:// with a host") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"url {self.url!r} must be http:// or https:// with a host, without query and fragment")
+            raise ValueError(f"{url} must be http:// or https:// with a host, without query and fragment")
         if _port_of(parts) == 0:
-            raise ValueError(f"url {self.url!r}: the port must be a number from 1 to 65535")
+            raise ValueError(f"{url} must have a port from 1 to 65535")
         parts.netloc.encode("idna")  # raises ValueError for an illegal host name
         if parts.username is not None or parts.password is not None:
             raise ValueError("url must not hold a password; use token_file")
