@@ -16,7 +16,15 @@ from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, SUPERSEDED, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import LetterEdit
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
-from reconsume.delay_levels.wire.resend import SEND, History, message_id_of, replayed_of, resend_headers, resend_status
+from reconsume.delay_levels.wire.resend import (
+    SEND,
+    History,
+    message_id_of,
+    replayed_of,
+    resend_headers,
+    resend_status,
+    short_id,
+)
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import DeadLetterRecord, find_partitions, record_of
@@ -114,12 +122,13 @@ class Histories:
     def add(self, one: DeadLetterRecord) -> None:
         """Add the message of a dead letter; add all before the first `read`."""
         self._since_ms = one.stored_ms if self._since_ms is None else min(self._since_ms, one.stored_ms)
-        known = self._found.get(one.letter.origin_message_id, History(one.at))
-        self._found[one.letter.origin_message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
+        message_id = short_id(one.letter.origin_message_id)
+        known = self._found.get(message_id, History(one.at))
+        self._found[message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
 
     def of(self, one: DeadLetterRecord) -> History:
         """Return the history of the message."""
-        return self._found[one.letter.origin_message_id]
+        return self._found[short_id(one.letter.origin_message_id)]
 
     def read(self, alive: Callable[[], None] = lambda: None) -> None:
         """Read to the end of the topics, from the end of the last call.
@@ -143,7 +152,7 @@ class Histories:
     def _take(self, read: ReadRecord) -> None:
         if read.topic != self._cluster.names.delay(0):
             # For most records only this is read: a topic may have a million dead letters of other messages.
-            message_id = message_id_of(Position(*read[:3]), read.headers)
+            message_id = short_id(message_id_of(Position(*read[:3]), read.headers))
             if (known := self._found.get(message_id)) is not None:
                 record = record_of(self._group, read)
                 self._found[message_id] = known.with_dead_letter(record.at, record.letter.replay_times)
@@ -152,7 +161,7 @@ class Histories:
         # A copy on an ordinary topic reaches every group.
         if (
             replayed is not None
-            and (known := self._found.get(replayed.origin_message_id)) is not None
+            and (known := self._found.get(short_id(replayed.origin_message_id))) is not None
             and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX))
         ):
-            self._found[replayed.origin_message_id] = known.with_replay(read.stored_ms, replayed.times)
+            self._found[short_id(replayed.origin_message_id)] = known.with_replay(read.stored_ms, replayed.times)

@@ -6,6 +6,7 @@ module to those that a person picks.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ REASONS: Final = {
 }
 """The reasons to resend a dead letter or not."""
 _MOST: Final = 100_000
+_LONGEST_ID: Final = 512
 _UNCHANGED: Final = LetterEdit()
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
 _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
@@ -126,6 +128,17 @@ def message_id_of(stands: Position, headers: Headers) -> str:
     with suppress(MalformedProperty):
         return text_property(headers, ORIGIN_MESSAGE_ID) or str(stands)
     return str(stands)
+
+
+def short_id(text: str) -> str:
+    """Return an id to keep and compare, of at most 512 characters; a digest in place of the rest tells ids apart.
+
+    Foreign programs may have written an id, or a topic, as long as a record.
+    """
+    if len(text) <= _LONGEST_ID:
+        return text
+    digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    return text[: _LONGEST_ID - len(digest)] + digest
 
 
 class Replayed(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -11,14 +10,13 @@ from typing import Any, Final, NamedTuple, Self
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.delay_levels.wire.resend import short_id
 
 MOST_OF_KEY: Final = 512
 """The maximum of bytes of a record's key in the index."""
 _MOST_OF_HEADERS: Final = 4_096
 _MOST_OF_TEXT: Final = 2_000
 """The maximum of characters of a class, a cause, and each text of a state."""
-_MOST_OF_ID: Final = 512
-_DIGEST: Final = 64
 _HAS_HEADER: Final = (
     "instr(headers, ?) AND EXISTS (SELECT 1 FROM json_each(headers) WHERE json_each.key = ? AND json_each.value = ?)"
 )
@@ -141,8 +139,8 @@ class LetterFilter:
             '"group" = ?': self.group,
             "state = ?": self.state,
             "label = ?": self.label,
-            "message_id = ?": _short(self.message_id),
-            "origin_topic = ?": _short(self.origin_topic),
+            "message_id = ?": self.message_id and short_id(self.message_id),
+            "origin_topic = ?": self.origin_topic and short_id(self.origin_topic),
             "key = ?": self.key and self.key[:MOST_OF_KEY],
             "stored_ms >= ?": self.since_ms,
             "stored_ms < ?": self.until_ms,
@@ -162,7 +160,7 @@ class LetterFilter:
 def letter_row(one: IndexedLetter) -> tuple[Any, ...]:
     """Return the values of a letter's row, without its state; foreign programs may have written texts of any length."""
     return (
-        *(*one.key, one.group, _short(one.message_id), _short(one.origin_topic)),
+        *(*one.key, one.group, short_id(one.message_id), one.origin_topic and short_id(one.origin_topic)),
         *(one.record_key and one.record_key[:MOST_OF_KEY], one.label),
         *(text and text[:_MOST_OF_TEXT] for text in (one.exception_class, one.cause)),
         *(one.attempt, one.replay_times, one.size, _bounded(one.headers)),
@@ -185,13 +183,6 @@ def letter_of_row(row: Sequence[Any]) -> IndexedLetter:
         state=None if state.state == OPEN else state,
         **found,
     )
-
-
-def _short(text: str | None) -> str | None:
-    """Return at most 512 characters; a digest in place of the rest tells long texts apart."""
-    if text is None or len(text) <= _MOST_OF_ID:
-        return text
-    return text[: _MOST_OF_ID - _DIGEST] + hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def _bounded(headers: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.quarantine import Quarantined
 from reconsume.delay_levels.wire.resend import SEND
 from reconsume.delay_levels.wire.send_back_copy import Position
-from reconsume.operations import dead_letters, waiting
+from reconsume.operations import dead_letters, resend, waiting
 from reconsume.operations.dead_letter_index import follower
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
@@ -177,3 +178,27 @@ def test_a_long_topic_costs_a_job_neither_its_progress_record_nor_memory(monkeyp
     assert len(encode_job_progress(progress)) < 4_096
     refused = LetterOutcome(RecordAddress(0, 0), "id", "too_large", "A" * MIB)
     assert len(encode_job_progress(with_outcomes(progress, [refused] * 9))) < 8_192
+
+
+def test_long_ids_cost_a_job_no_memory_and_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def letter(offset: int) -> ReadRecord:
+        headers: list[Header] = [("ORIGIN_MESSAGE_ID", b"A" * MIB + b"%d" % (offset % 20))]
+        return record(offset)._replace(headers=headers)
+
+    admin = SimpleNamespace(offsets_at=lambda *_, **__: {(DEAD, 0): 0}, end_offsets=lambda *_, **__: {(DEAD, 0): 40})
+    monkeypatch.setitem(CLUSTER.__dict__, "admin", admin)
+    monkeypatch.setattr(resend, "find_partitions", lambda *_: [(DEAD, 0)])
+    monkeypatch.setattr(resend, "find_lane", lambda _cluster: [])
+    monkeypatch.setattr(Reader, "records", lambda *_, **__: map(letter, range(40)))
+    monkeypatch.setattr(resend, "RangeReader", Reader)
+    histories = resend.Histories(CLUSTER, "g", to_the_last=False)
+    tracemalloc.start()
+    try:
+        for offset in range(20):
+            histories.add(record_of("g", letter(offset)))
+        histories.read()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < MIB
+    assert [histories.of(record_of("g", letter(offset))).newest[2] for offset in range(20)] == list(range(20, 40))
