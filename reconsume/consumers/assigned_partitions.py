@@ -63,7 +63,9 @@ class AssignedPartitions:
         self.consumer.owner = self
         self.kept_progress = KeptProgressReader(self._ask_committed)
         retry_topic, consume_from = self.settings.retry_topic, self.settings.consume_from
-        self._offset_reset = OffsetReset(self.consumer, retry_topic, consume_from, self._ask_committed)
+        self._offset_reset = OffsetReset(
+            self.consumer, retry_topic, consume_from, self._ask_committed, self.known.topic_ids
+        )
         self._starts: dict[Partition, tuple[int, float]] = {}
         self._seen: Any = None
 

@@ -131,9 +131,9 @@ class KafkaAdmin(PatientClient):
         told = self._described(list(topics)).items()
         return {(name, one.id) for name, topic in told for one in topic.partitions if getattr(one.leader, "id", -1) < 0}
 
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return Kafka's id of each of these topics that exists."""
-        return {topic: str(one.topic_id) for topic, one in self._described(list(topics)).items()}
+    def topic_ids(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, str]:
+        """Return Kafka's id of each of these topics that exists; `refused` as in `partitions`."""
+        return {topic: str(one.topic_id) for topic, one in self._described(list(topics), refused).items()}
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings in force of each topic, by name."""

@@ -79,7 +79,7 @@ class KnownOffsets:
         steady_ms: float = STEADY_MS,
         clock: Clock = monotonic_ms,
     ) -> None:
-        self._topic_ids = topic_ids
+        self.topic_ids = topic_ids
         self._patience_ms = patience_ms
         self._steady_ms = steady_ms
         self._clock = clock
@@ -94,7 +94,7 @@ class KnownOffsets:
         """Track these topics by their ids; nothing is remembered about others."""
         if new := set(topics) - self._ids.keys():
             try:
-                self._ids.update(self._topic_ids(new))
+                self._ids.update(self.topic_ids(new))
             except ReconsumeError as error:
                 logger.debug("offsets are not tracked: %s", error)
 
@@ -204,7 +204,7 @@ class KnownOffsets:
         Raises:
             ReconsumeError: no broker answers.
         """
-        now = self._topic_ids(topics)
+        now = self.topic_ids(topics)
         made_again = {topic for topic in topics if now.get(topic) != self._ids.get(topic)}
         with self._lock:
             for topic in made_again:

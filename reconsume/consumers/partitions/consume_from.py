@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Self
 
@@ -34,11 +34,13 @@ class ConsumeFrom:
         where: for partitions that existed when the subscription began.
         timestamp_ms: milliseconds since the epoch, only for a start by timestamp.
         known: how many partitions each topic had then; later ones start at their beginning. None: all existed.
+        ids: Kafka's ids of those topics then: a topic that has another one now was recreated. A missing id is unknown.
     """
 
     where: ConsumeFromWhere
     timestamp_ms: int = 0
     known: Mapping[str, int] | None = None
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     def was_there(self, topic: str, partition: int) -> bool:
         """Return whether a partition existed when the subscription began."""

@@ -11,10 +11,11 @@ from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.reading.known_offsets import TopicIds
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
-from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError
+from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 
 logger = SafeLogger(__name__)
@@ -138,15 +139,22 @@ class OffsetReset:
         retry_topic: the topic that always starts at its beginning.
         consume_from: the start of the other topics for a new group.
         committed: returns committed offsets that are still valid.
+        topic_ids: returns Kafka's ids of topics.
     """
 
     def __init__(
-        self, consumer: GroupConsumer, retry_topic: str, consume_from: ConsumeFrom, committed: Committed
+        self,
+        consumer: GroupConsumer,
+        retry_topic: str,
+        consume_from: ConsumeFrom,
+        committed: Committed,
+        topic_ids: TopicIds,
     ) -> None:
         self._consumer = consumer
         self._ask = committed
         self._retry_topic = retry_topic
         self._consume_from = consume_from
+        self._topic_ids = topic_ids
 
     def start_of(self, where: Partition, *, had_none: bool) -> Start:
         """Return the start of a partition without a committed offset, or with one that retention has deleted.
@@ -159,13 +167,16 @@ class OffsetReset:
             ReconsumeError: the cluster refuses the request.
         """
         answer = self._ask([where], _RESET_SECONDS)[where]
-        if isinstance(answer, ReconsumeError):
+        try:
+            if isinstance(answer, ReconsumeError):
+                raise answer
+            committed = answer.offset
+            wanted = self._wanted(where, is_new=committed < 0)
+        except ReconsumeError as error:
             # librdkafka asks again until it gets an answer, and reports if there is no offset. Assuming "none" here
             # could skip records that the group has not consumed.
-            logger.warning("%s", answer)
+            logger.warning("%s", error)
             return Start(COMMITTED)
-        committed = answer.offset
-        wanted = self._wanted(where, is_new=committed < 0)
         try:
             # As numbers: librdkafka 2.16 would resolve logical offsets itself, and read on if the partition is lost
             # before the answer. The end is older than the look-up of a timestamp: a record in between has it.
@@ -182,10 +193,27 @@ class OffsetReset:
         return Start(offset, is_made_again=committed > end)
 
     def _wanted(self, where: Partition, *, is_new: bool) -> ConsumeFromWhere:
-        """Return where a partition starts for a group without any knowledge of it."""
-        if where[0] == self._retry_topic or not is_new or not self._consume_from.was_there(*where):
+        """Return where a partition starts for a group without any knowledge of it.
+
+        Raises:
+            ReconsumeError: it is unknown whether the topic was recreated.
+        """
+        topic, since = where[0], self._consume_from
+        if topic == self._retry_topic or not is_new or not since.was_there(*where) or self._is_recreated(topic):
             return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        return self._consume_from.where
+        return since.where
+
+    def _is_recreated(self, topic: str) -> bool:
+        """Return whether the topic was recreated after the subscription began: all its records are newer."""
+        before = self._consume_from.ids.get(topic)
+        if before is None:
+            return False
+        now = self._topic_ids([topic]).get(topic)
+        if now is None:
+            raise TopicNotReady(f"topic {topic} was deleted; create it again, and it is read from its beginning")
+        if now != before:
+            logger.warning("topic %s was recreated; without a committed offset, it is read from its beginning", topic)
+        return now != before
 
     def _offset(self, where: Partition, wanted: ConsumeFromWhere, first: int, end: int) -> int:
         if wanted is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:

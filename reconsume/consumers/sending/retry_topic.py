@@ -109,11 +109,13 @@ def make_retry_topic(settings: GroupSettings, groups: Groups, stop: threading.Ev
 def with_known_partitions(
     consume_from: ConsumeFrom, settings: GroupSettings, subscriptions: Subscriptions, stop: threading.Event
 ) -> ConsumeFrom:
-    """Return the start with the current number of partitions of each subscribed topic.
+    """Return the start with the current ids and numbers of partitions of the subscribed topics.
 
     This waits for a broker. A topic that this client may not describe counts as missing.
     """
     if consume_from.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return consume_from
     admin = KafkaAdmin(settings.base, settings.client_id, stop=stop)
-    return replace(consume_from, known=wait_for_kafka(lambda: subscriptions.existing(admin, {}), stop))
+    known = wait_for_kafka(lambda: subscriptions.existing(admin, {}), stop)
+    ids = wait_for_kafka(lambda: admin.topic_ids(known or (), {}), stop)
+    return replace(consume_from, known=known, ids=ids or {})

@@ -81,3 +81,28 @@ def test_a_partition_that_is_added_is_read_from_its_beginning_and_the_others_fro
         here.produce(topic, b"new", partition=1)
         wait_until(lambda: (b"new", 0) in listener.seen, 60, "the record of the new partition")
     assert (b"old", 0) not in listener.seen
+
+
+@each_protocol
+def test_a_topic_that_is_made_again_while_the_consumer_runs_is_read_from_its_beginning(
+    here: Installation, protocol: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The brokers delete the group's offset with the topic, and records come before the consumer finds the new one."""
+    caplog.set_level("INFO")
+    topic = here.topic(f"again{len(protocol)}")
+    listener = Deliveries(succeeds)
+    with consumer_of(here, topic, topic, listener, conf=protocol):
+
+        def has_begun() -> bool:
+            here.produce(topic, b"old")
+            return bool(listener.seen)
+
+        wait_until(has_begun, 60, "the consumer has begun")
+        wait_until(lambda: here.committed(topic, topic), 60, "it has committed")
+        here.delete(topic)
+        taken = ("revoked: ", "lost: ")
+        wait_until(lambda: any(one.startswith(taken) and topic in one for one in caplog.messages), 60, "it is revoked")
+        here.admin.create(topic, 1, -1, {})
+        here.produce(topic, b"0", b"1", b"2")
+        wait_until(lambda: (b"2", 0) in listener.seen, 60, "the last record of the new topic")
+    assert [body for body, _ in listener.seen if body != b"old"] == [b"0", b"1", b"2"]

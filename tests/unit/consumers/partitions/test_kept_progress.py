@@ -139,11 +139,11 @@ def test_a_cluster_that_does_not_tell_one_topic_from_another_is_asked_again() ->
     known = bench.loop.partitions.known
     known._ids["flights"] = "1"
     known.note({("flights", 0): Commit(6, "")})
-    known._topic_ids = away
+    known.topic_ids = away
     bench.reads(0, 5, 6)
     bench.turns(2)
     assert bench.begun == []
-    known._topic_ids = lambda topics: dict.fromkeys(topics, "2")
+    known.topic_ids = lambda topics: dict.fromkeys(topics, "2")
     bench.turns(1)
     assert bench.begun == [(0, 5), (0, 6)]
 

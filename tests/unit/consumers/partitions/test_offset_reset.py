@@ -41,15 +41,22 @@ class Asked:
         committed_offset: None if nobody answers.
         end: of the partition; None if nobody answers.
         at_the_moment: the offset that has this timestamp, or how the question failed; None for the timestamp itself.
+        topic_id: of every topic; empty if it does not exist, None if nobody answers.
     """
 
     committed_offset: int | None
     end: int | None = 100
     at_the_moment: int | None = None
+    topic_id: str | None = "present"
 
     def reset(self, consume_from: ConsumeFrom) -> OffsetReset:
         consumer = GroupConsumer({}, lambda _settings: cast("Any", self))
-        return OffsetReset(consumer, RETRY_TOPIC, consume_from, self.told)
+        return OffsetReset(consumer, RETRY_TOPIC, consume_from, self.told, self.topic_ids)
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        if self.topic_id is None:
+            raise KafkaNotReachable("away")
+        return dict.fromkeys(topics, self.topic_id) if self.topic_id else {}
 
     def told(self, partitions: Collection[Partition], _seconds: float) -> dict[Partition, Commit | ReconsumeError]:
         if self.committed_offset is None:
@@ -111,6 +118,27 @@ def test_a_partition_that_is_seen_later_starts_at_its_beginning(consume_from: Co
     assert reset.start_of(("flights", 0), had_none=True).offset == as_configured
     assert reset.start_of(("flights", 1), had_none=True).offset == 3
     assert reset.start_of(("trains", 0), had_none=True).offset == 3
+
+
+@pytest.mark.parametrize(("consume_from", "as_configured"), [(LAST, 100), (MOMENT, 5_000)], ids=["last", "moment"])
+@pytest.mark.parametrize(
+    ("ids", "topic_id", "offset"),
+    [
+        ({"flights": "old"}, "new", 3),
+        ({"flights": "old"}, "old", None),
+        ({}, "new", None),
+        ({"flights": "old"}, "", OFFSET_STORED),
+        ({"flights": "old"}, None, OFFSET_STORED),
+    ],
+    ids=["made again", "the same", "id was not told", "deleted", "nobody answers"],
+)
+def test_a_topic_that_was_made_again_since_the_start_is_read_from_its_beginning(
+    consume_from: ConsumeFrom, as_configured: int, ids: dict[str, str], topic_id: str | None, offset: int | None
+) -> None:
+    """The brokers have deleted the group's offset with the old topic. Without an answer, the question is repeated."""
+    reset = Asked(OFFSET_INVALID, topic_id=topic_id).reset(replace(consume_from, known={"flights": 1}, ids=ids))
+    start = reset.start_of(FLIGHTS, had_none=True)
+    assert (start.offset, start.is_made_again) == (as_configured if offset is None else offset, False)
 
 
 @pytest.mark.parametrize("topic", ["flights", RETRY_TOPIC])

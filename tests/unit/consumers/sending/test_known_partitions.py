@@ -31,6 +31,10 @@ class FakeAdmin:
             raise KafkaNotReachable("away")
         return {topic: 2 for topic in topics if topic == "flights"}
 
+    def topic_ids(self, topics: Iterable[str], refused: dict[str, Any]) -> dict[str, str]:
+        assert refused == {}
+        return {topic: f"id of {topic}" for topic in topics}
+
     def topics(self) -> dict[str, int]:
         return {"flights": 2, "trains": 1, "__consumer_offsets": 50}
 
@@ -54,7 +58,7 @@ def test_the_cluster_is_asked_for_what_is_subscribed_to(
         subscriptions.add(topic, "*")
     settings = PushConsumer("departures")._settings
     found = retry_topic.with_known_partitions(ConsumeFrom(where), settings, subscriptions, threading.Event())
-    assert found == ConsumeFrom(where, known=known)
+    assert found == ConsumeFrom(where, known=known, ids={topic: f"id of {topic}" for topic in known or ()})
 
 
 @pytest.mark.parametrize(
