@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,6 +63,23 @@ def test_a_message_that_was_sent_back_comes_again_under_its_origin_topic(world: 
         consumer.send_message_back(again[0], delay_level=-1, cause="given up")
         (letter,) = world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
         assert (letter.value, letter["RECONSUME_TIME"], letter["__dlq.errors.message"]) == (b"flight", "2", "given up")
+
+
+def test_a_copy_of_a_retry_is_committed_in_the_retry_topic(world: World) -> None:
+    """A program gets copies back from worker processes."""
+    group, topic = world.name("copied"), world.topic("copied")
+    world.produce(topic, b"flight")
+    with world.drop_in(group, {"enable.auto.commit": False}) as consumer:
+        consumer.subscribe([topic])
+        consumer.send_message_back(read(world, consumer, 1)[0])
+        retry = copy.copy(read(world, consumer, 1)[0])
+        consumer.commit(retry, asynchronous=False)
+        consumer.send_message_back(retry, delay_level=-1)
+        (letter,) = world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
+        assert letter["RECONSUME_TIME"] == "2"
+        at = polled_from(retry)
+        assert world.committed(group, consumer.retry_topic, at.partition) == at.offset + 1
+        assert world.committed(group, topic) is None
 
 
 def test_a_seek_in_a_paused_partition_waits_for_its_resumption(world: World) -> None:

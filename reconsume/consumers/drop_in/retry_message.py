@@ -26,6 +26,7 @@ class RetryMessage(KafkaMessage):
 
     Guarantees: an offset that combines a retry's `topic()` with its `offset()` is wrong, and is refused where it would
     skip unread messages. Test: tests/integration/drop_in/test_consumer.py.
+    A copied or pickled retry is the same retry. Test: tests/unit/consumers/drop_in/test_copied_messages.py.
     """
 
     def __init__(self, polled: KafkaMessage, retry_topic: str) -> None:
@@ -45,6 +46,17 @@ class RetryMessage(KafkaMessage):
         )
         self.polled = polled
         self.message = message
+        self._retry_topic = retry_topic
+
+    # Those of confluent-kafka make an ordinary message of the origin topic.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RetryMessage, (self.polled, self._retry_topic), (self.key(), self.value(), self.headers())
+
+    def __setstate__(self, replaceable: tuple[Any, Any, Any]) -> None:
+        key, value, headers = replaceable
+        self.set_key(key)
+        self.set_value(value)
+        self.set_headers(headers)
 
 
 class GivenRetries:
