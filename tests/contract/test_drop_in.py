@@ -82,6 +82,31 @@ def test_a_copy_of_a_retry_is_committed_in_the_retry_topic(world: World) -> None
         assert world.committed(group, topic) is None
 
 
+def test_a_retrys_position_under_its_origin_topic_is_refused_where_it_names_unread_messages(world: World) -> None:
+    group, topic = world.name("mixed-up"), world.topic("mixed-up", 2)
+    world.produce(topic, *[b"%d" % number for number in range(5)], partition=1)
+    with world.drop_in(group) as consumer:
+        consumer.subscribe([topic])
+        consumer.send_message_back(read(world, consumer, 5))
+        retry = read(world, consumer, 5)[-1]
+        assert (retry.topic(), retry.partition()) == (topic, 0), "of the only retry partition, from partition 1"
+        wrong = TopicPartition(topic, 0, retry.offset() or 0)
+        world.produce(topic, b"first", partition=0)
+        read(world, consumer, 1)
+        world.produce(topic, *[b"unread"] * (wrong.offset + 1), partition=0)
+        with pytest.raises(IllegalSetting, match=rf"{wrong.offset} of {topic}-0 belongs to a retry, .* polled_from"):
+            consumer.seek(wrong)
+        with pytest.raises(IllegalSetting, match=rf"{wrong.offset} of {topic}-0 belongs to a retry, .* polled_from"):
+            consumer.send_message_back(wrong)
+        unread = read(world, consumer, wrong.offset + 1)
+        assert [one.offset() for one in unread] == list(range(1, wrong.offset + 2)), "the refused seek changed nothing"
+        consumer.seek(wrong)
+        assert [one.offset() for one in read(world, consumer, 2)] == [wrong.offset, wrong.offset + 1]
+        consumer.seek(polled_from(retry))
+        assert (again := read(world, consumer, 1)[0]).value() == retry.value()
+        assert polled_from(again) == polled_from(retry)
+
+
 def test_a_seek_in_a_paused_partition_waits_for_its_resumption(world: World) -> None:
     topic = world.topic("paused")
     world.produce(topic, b"a", b"b")

@@ -33,7 +33,12 @@ class World(Protocol):
     def topic(self, name: str, partitions: int = 1) -> str: ...
 
     def produce(
-        self, topic: str, *values: bytes | None, key: bytes | None = None, headers: Sequence[Header] = ()
+        self,
+        topic: str,
+        *values: bytes | None,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int = -1,
     ) -> None: ...
 
     def consumer(
@@ -127,9 +132,14 @@ class RealWorld(_Settings):
         return topic
 
     def produce(
-        self, topic: str, *values: bytes | None, key: bytes | None = None, headers: Sequence[Header] = ()
+        self,
+        topic: str,
+        *values: bytes | None,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int = -1,
     ) -> None:
-        self._here.produce(topic, *values, key=key, headers=headers)
+        self._here.produce(topic, *values, key=key, headers=headers, partition=partition)
 
     def read(self, topic: str) -> list[Record]:
         return self._here.read(topic)
@@ -159,10 +169,15 @@ class InMemoryWorld(_Settings):
         return f"orders-{name}"
 
     def produce(
-        self, topic: str, *values: bytes | None, key: bytes | None = None, headers: Sequence[Header] = ()
+        self,
+        topic: str,
+        *values: bytes | None,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int = -1,
     ) -> None:
         for value in values:
-            self._kafka.produce(topic, value, key=key, headers=headers)
+            self._kafka.produce(topic, value, key=key, headers=headers, partition=partition)
 
     def read(self, topic: str) -> list[Record]:
         return [

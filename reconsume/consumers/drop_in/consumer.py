@@ -219,6 +219,7 @@ class Consumer(DerivedConsumer):
 
     def _as_message(self, given: KafkaMessage | TopicPartition) -> Message:
         if isinstance(given, TopicPartition):
+            self._retries.check_record(given, super().position)
             position = Position(given.topic, given.partition, given.offset)
             settings = self._settings
             again = read_again(settings.base, position, settings.group, settings.client_id)
@@ -276,7 +277,12 @@ class Consumer(DerivedConsumer):
         return given
 
     def seek(self, partition: TopicPartition) -> None:
-        """Seek as in `confluent_kafka`."""
+        """Seek as in `confluent_kafka`; to read a retry again, seek to `polled_from(message)`.
+
+        Raises:
+            IllegalSetting: it combines a retry's `topic()` with its `offset()`.
+        """
+        self._retries.check_seek(partition, super().position)
         self._stale_records.trust([partition])
         super().seek(partition)
 

@@ -17,6 +17,9 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 
 _REMEMBERED: Final = 1_000
 
+Positions = Callable[[list[TopicPartition]], list[TopicPartition]]
+"""Returns the read positions of partitions."""
+
 
 class RetryMessage(KafkaMessage):
     """A `confluent_kafka.Message` from the retry topic.
@@ -80,9 +83,7 @@ class GivenRetries:
             del self._offsets[next(iter(self._offsets))]
         self._offsets.setdefault(where, deque(maxlen=_REMEMBERED)).append(message.offset())
 
-    def check(
-        self, offsets: Iterable[TopicPartition], position: Callable[[list[TopicPartition]], list[TopicPartition]]
-    ) -> None:
+    def check(self, offsets: Iterable[TopicPartition], position: Positions) -> None:
         """Refuse a retry's offset under its origin topic, where it would skip unread messages.
 
         Args:
@@ -93,13 +94,41 @@ class GivenRetries:
             IllegalSetting: one of them is such an offset.
         """
         for one in offsets:
-            if one.offset - 1 not in self._offsets.get((one.topic, one.partition), ()):
-                continue
-            if one.offset > position([TopicPartition(one.topic, one.partition)])[0].offset:
-                raise IllegalSetting(
-                    f"offset {one.offset} of {one.topic}-{one.partition} belongs to a retry, which is a record of "
-                    f"{self._retry_topic}; pass message=…, or offsets made with polled_from(message)"
-                )
+            if self._has(one, one.offset - 1) and one.offset > _at(one, position):
+                raise self._mixed_up(one, "pass message=…, or offsets made with polled_from(message)")
+
+    def check_seek(self, to: TopicPartition, position: Positions) -> None:
+        """Refuse a retry's offset under its origin topic, where a seek would skip unread messages.
+
+        Without a read position nothing is refused: a program then restores the offset that it has stored.
+
+        Raises:
+            IllegalSetting: it is such an offset.
+        """
+        if self._has(to, to.offset) and 0 <= _at(to, position) < to.offset:
+            raise self._mixed_up(to, "seek to polled_from(message)")
+
+    def check_record(self, where: TopicPartition, position: Positions) -> None:
+        """Refuse a retry's offset under its origin topic, where it names an unread message.
+
+        Raises:
+            IllegalSetting: it is such an offset.
+        """
+        if self._has(where, where.offset) and where.offset >= _at(where, position):
+            raise self._mixed_up(where, "pass the message, or polled_from(message)")
+
+    def _has(self, where: TopicPartition, offset: int) -> bool:
+        return offset in self._offsets.get((where.topic, where.partition), ())
+
+    def _mixed_up(self, one: TopicPartition, way_out: str) -> IllegalSetting:
+        return IllegalSetting(
+            f"offset {one.offset} of {one.topic}-{one.partition} belongs to a retry, which is a record of "
+            f"{self._retry_topic}; {way_out}"
+        )
+
+
+def _at(where: TopicPartition, position: Positions) -> int:
+    return position([TopicPartition(where.topic, where.partition)])[0].offset
 
 
 def as_polled(message: KafkaMessage) -> KafkaMessage:

@@ -70,9 +70,11 @@ def test_a_record_can_be_sent_back_by_where_it_stands(here: Installation) -> Non
         consumer.send_message_back(polled_from(again))
         third = reading.until(1)[0]
         assert (third.value(), reconsume_times(third), origin(third)) == (b"one", 2, Position(topic, 0, 1))
-        for offset in (2, -1):
+        for offset in (99, -1):
             with pytest.raises(IllegalSetting, match=f"no record at {topic}/0/{offset}"):
                 consumer.send_message_back(TopicPartition(topic, 0, offset))
+        with pytest.raises(IllegalSetting, match="belongs to a retry"):
+            consumer.send_message_back(TopicPartition(topic, 0, third.offset() or 0))
         with pytest.raises(IllegalSetting, match="no record at"):
             # The marker that ends the scheduler's transaction.
             consumer.send_message_back(TopicPartition(consumer.retry_topic, 0, 1))

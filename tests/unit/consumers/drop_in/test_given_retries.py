@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -26,3 +28,13 @@ def test_origin_topics_that_clients_invent_do_not_fill_the_memory() -> None:
     assert len(retries._offsets) == 1_000
     with pytest.raises(IllegalSetting, match="belongs to a retry"):
         retries.check([TopicPartition("invented-2999", 0, 3_000)], at_the_start)
+
+
+@pytest.mark.parametrize(("position", "is_refused"), [(4, True), (5, False), (9, False), (-1_001, False)])
+def test_a_seek_to_the_offset_of_a_retry_is_refused_if_it_skips_messages(position: int, *, is_refused: bool) -> None:
+    """Before the first message of a partition, a program restores the offset that it has stored."""
+    retries = GivenRetries(RETRY_TOPIC)
+    retries.add(retry_of("flights", 5))
+    with pytest.raises(IllegalSetting, match="belongs to a retry") if is_refused else nullcontext():
+        retries.check_seek(TopicPartition("flights", 0, 5), lambda _: [TopicPartition("flights", 0, position)])
+    retries.check_seek(TopicPartition("flights", 0, 6), at_the_start)
