@@ -245,7 +245,9 @@ class PushConsumer:
                 settings, self._registration, self._subscriptions, follower, self._stop, parts, self._dropped
             )
             loop, driver = builder.build(), step_driver_of(settings.conf)
-            self._thread = self._in_a_thread(builder, loop) if driver is None else driver.adopt(loop, self.shutdown)
+            self._thread = (
+                self._in_a_thread(builder, loop) if driver is None else driver.adopt(loop, self._stop, self.shutdown)
+            )
         except BaseException:
             self._closing.close()
             raise
@@ -263,7 +265,7 @@ class PushConsumer:
         if self._process not in (None, os.getpid()):
             return
         self._stop.set()
-        if in_user_code() and step_driver_of(self._settings.conf) is None:
+        if in_user_code():
             return
         with self._changing:
             thread = self._thread

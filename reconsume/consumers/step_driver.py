@@ -5,6 +5,7 @@ The in-memory Kafka (`reconsume.testing`) steps the loop, the listeners and the 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -41,8 +42,8 @@ class StepDriver(Protocol):
     ) -> ListenerPool[T]:
         """Make a pool that does its work in later steps, one call after the other."""
 
-    def adopt(self, loop: ConsumeLoop, shutdown: Callable[[], None]) -> LoopThread:
-        """Run this loop from now on; `shutdown` ends its consumer when the Kafka is closed."""
+    def adopt(self, loop: ConsumeLoop, stop: threading.Event, shutdown: Callable[[], None]) -> LoopThread:
+        """Run this loop until `stop`; `shutdown` then ends its consumer, as it does when the Kafka is closed."""
 
 
 def step_driver_of(settings: Mapping[str, Any]) -> StepDriver | None:

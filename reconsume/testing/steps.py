@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakSet
 
 from confluent_kafka import Consumer
@@ -18,15 +18,17 @@ from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.kafka.clients import Clients
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.user_callbacks import user_code
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.listener import is_async
-from reconsume.consumers.listeners.listener_pool import ListenerPool, survive
+from reconsume.consumers.listeners.listener_pool import ListenerPool
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.testing.admin import InMemoryAdmin
 from reconsume.testing.clock import FakeClock
 from reconsume.testing.cluster import InMemoryCluster
 from reconsume.testing.consumer import InMemoryConsumer
+from reconsume.testing.listener_pools import ListenerEventLoop, SteppedPool
 from reconsume.testing.producer import InMemoryProducer
 
 C = TypeVar("C", bound=Consumer)
@@ -70,6 +72,8 @@ class Steps:
 
     Guarantees: listeners are called between two turns of a loop, never inside one; otherwise an orderly service would
     recurse once for each message. Test: tests/contract/test_in_order.py.
+    A consumer that user code shuts down ends after that call, and the outcome counts, as in `ConsumeLoop.finish`.
+    Test: tests/contract/test_push_consumer.py.
 
     Args:
         cluster: the Kafka in memory.
@@ -85,7 +89,7 @@ class Steps:
         self._followers = followers
         self._loops: list[_SteppedLoop] = []
         self._work: deque[Callable[[], None]] = deque()
-        self._coroutines: _EventLoopThread | None = None
+        self._coroutines: ListenerEventLoop | None = None
         self._interrupt: BaseException | None = None
         self._stepping = False
         self.calls: list[Call] = []
@@ -131,15 +135,15 @@ class Steps:
     ) -> ListenerPool[T]:
         """Make a pool that calls listeners one after the other, `async def` ones in one event loop."""
         if not is_async(listener):
-            return _Pool(self._work, consume)
+            return SteppedPool(self._work, consume)
         if self._coroutines is None:
-            self._coroutines = _EventLoopThread()
+            self._coroutines = ListenerEventLoop()
         run = self._coroutines.run
-        return _Pool(self._work, lambda chunk: run(consume_async(chunk)))
+        return SteppedPool(self._work, lambda chunk: run(consume_async(chunk)))
 
-    def adopt(self, loop: ConsumeLoop, shutdown: Callable[[], None]) -> _SteppedLoop:
+    def adopt(self, loop: ConsumeLoop, stop: threading.Event, shutdown: Callable[[], None]) -> _SteppedLoop:
         """Start the loop and let it take its partitions."""
-        one = _SteppedLoop(loop, shutdown, self._loops)
+        one = _SteppedLoop(loop, stop, shutdown, self._loops)
         loop.begin()
         self._loops.append(one)
         loop.run_once()
@@ -163,7 +167,7 @@ class Steps:
         try:
             for _ in range(_MOST_TURNS):
                 before = self._cluster.turns
-                worked = [self._step(one.loop) for one in list(self._loops)]
+                worked = [self._step(one) for one in list(self._loops) if one.is_alive()]
                 others()
                 self._wait_for_followers()
                 if not any(worked) and self._cluster.turns == before:
@@ -176,26 +180,32 @@ class Steps:
             "whether one produces to its own topic"
         )
 
-    def _step(self, loop: ConsumeLoop) -> bool:
+    def _step(self, one: _SteppedLoop) -> bool:
         """Run one turn of a loop and the resulting listener calls; return whether there were any."""
-        loop.run_once()
+        one.loop.run_once()
         worked = bool(self._work)
         while self._work:
-            self._work.popleft()()
+            with user_code():
+                self._work.popleft()()
             if self._interrupt is not None:
                 interrupt, self._interrupt = self._interrupt, None
                 self._work.clear()
                 raise interrupt
             # Send-backs are then stored in the order of the failures.
-            self._settle(loop)
-        self._settle(loop)
-        # Full partitions have room now; the next turn reads them.
-        loop.partitions.pause_and_resume()
+            self._settle(one)
+        self._settle(one)
+        if one.is_alive():
+            # Full partitions have room now; the next turn reads them.
+            one.loop.partitions.pause_and_resume()
         return worked
 
-    def _settle(self, loop: ConsumeLoop) -> None:
-        if not loop.settle(_PATIENCE_SECONDS):
-            raise TimeoutError(f"a send-back did not finish within {_PATIENCE_SECONDS:.0f} s")
+    def _settle(self, one: _SteppedLoop) -> None:
+        """Store the outcomes of calls, and end the consumers that user code has shut down."""
+        for each in list(self._loops):
+            if (each is one or each.stop.is_set()) and not each.loop.settle(_PATIENCE_SECONDS):
+                raise TimeoutError(f"a send-back did not finish within {_PATIENCE_SECONDS:.0f} s")
+            if each.stop.is_set():
+                each.shutdown()
 
     def _wait_for_followers(self) -> None:
         with self._cluster.changed:
@@ -219,8 +229,11 @@ class Steps:
 class _SteppedLoop:
     """A stepped loop in the place of a PushConsumer's thread."""
 
-    def __init__(self, loop: ConsumeLoop, shutdown: Callable[[], None], running: list[_SteppedLoop]) -> None:
+    def __init__(
+        self, loop: ConsumeLoop, stop: threading.Event, shutdown: Callable[[], None], running: list[_SteppedLoop]
+    ) -> None:
         self.loop = loop
+        self.stop = stop
         self.shutdown = shutdown
         self._running = running
 
@@ -234,69 +247,6 @@ class _SteppedLoop:
         if self in self._running:
             self._running.remove(self)
             self.loop.end()
-
-
-class _Pool(Generic[T]):
-    """Queues calls for later steps."""
-
-    def __init__(self, work: deque[Callable[[], None]], consume: Callable[[T], None]) -> None:
-        self._work = work
-        self._consume = consume
-        self._closed = False
-
-    def submit(self, chunk: T) -> None:
-        """Call the listener in a later step."""
-        self._work.append(lambda: None if self._closed else self._consume(chunk))
-
-    def submit_all(self, chunks: Iterator[T]) -> None:
-        """Call the listener for each in a later step."""
-        for chunk in chunks:
-            self.submit(chunk)
-
-    def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
-        """Return False at once: no listener runs in between."""
-
-    def stop(self) -> None:
-        """Call no more listeners."""
-        self._closed = True
-
-    def is_working(self) -> bool:
-        """Return False: calls end before anything else begins."""
-        return False
-
-    def close(self, seconds: float) -> bool:
-        """Call no more listeners."""
-        del seconds
-        self.stop()
-        return True
-
-
-class _EventLoopThread:
-    """One event loop, in its own thread, for all `async def` listeners, so that the test may have its own loop."""
-
-    def __init__(self) -> None:
-        self._is_over = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="reconsume-listeners", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        survive(self._loop.run_forever, lambda: self._is_over)
-
-    def run(self, coroutine: Awaitable[None]) -> None:
-        """Run a coroutine to its end."""
-        asyncio.run_coroutine_threadsafe(_awaited(coroutine), self._loop).result()
-
-    def close(self) -> None:
-        """End the thread."""
-        self._is_over = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _awaited(one: Awaitable[None]) -> None:
-    await one
 
 
 class InMemoryClients(Clients):

@@ -245,6 +245,37 @@ def test_a_table_of_its_own_holds_though_nobody_has_made_its_delay_topics(world:
     assert [one.value for one in world.read(world.names.delay(delay_ms))] == [b"flight"], "not through the inbox"
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "async", "fails"])
+def test_the_outcome_of_a_listener_that_shuts_its_consumer_down_counts(
+    world: World, kind: str, *, exactly_once: bool
+) -> None:
+    group, topic = world.name(f"last-{kind}-{exactly_once}"), world.topic(f"last-{kind}-{exactly_once}")
+
+    def on_messages(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+        if messages[0].body == b"last":
+            consumer.shutdown()
+            if kind == "fails":
+                raise ValueError("no dep_time")
+        return SUCCESS
+
+    async def on_messages_async(messages: Sequence[Message], context: ConsumeConcurrentlyContext) -> object:
+        return on_messages(messages, context)
+
+    listener = on_messages_async if kind == "async" else on_messages
+    consumer = world.consumer(group, topic, listener, consume_thread_nums=1, exactly_once=exactly_once)
+    world.produce(topic, b"first", b"last")
+    consumer.start()
+    world.until(lambda: not consumer.running, "the consumer has ended")
+    assert world.committed(group, topic) == 2
+    world.produce(topic, b"later")
+    expected = [(b"later", 0)] + ([(b"last", 1)] if kind == "fails" else [])
+    rest = Deliveries(lambda _messages, _context: SUCCESS)
+    with world.consumer(group, topic, rest):
+        world.until(lambda: len(rest.seen) >= len(expected), "the rest")
+    assert sorted(rest.seen) == sorted(expected)
+
+
 def test_starting_twice_is_refused(world: World) -> None:
     consumer = world.consumer(world.name("twice"), world.topic("twice"), Deliveries(fails_once))
     with consumer:

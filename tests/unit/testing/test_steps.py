@@ -14,6 +14,8 @@ from reconsume.bridge.kafka.clients import clients_of
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
+    ConsumeMessageContext,
+    ConsumeMessageHook,
     Consumer,
     DelayProducer,
     Message,
@@ -96,6 +98,58 @@ def test_a_listener_that_makes_itself_work_without_end_is_told_so(monkeypatch: p
         kafka.produce("flights", "UA1545")
         with pytest.raises(IllegalSetting, match="still had work after 50 turns"):
             kafka.settle()
+
+
+class Ending(ConsumeMessageHook):
+    """Shuts a consumer down after the listener got the message `1`."""
+
+    def __init__(self, consumer: PushConsumer) -> None:
+        self._consumer = consumer
+
+    def consume_message_after(self, context: ConsumeMessageContext) -> None:
+        if context.messages[0].body == b"1":
+            self._consumer.shutdown()
+
+
+@pytest.mark.parametrize("is_in_hook", [False, True], ids=["listener", "hook"])
+def test_no_listener_is_called_after_its_consumer_was_shut_down_in_a_call(*, is_in_hook: bool) -> None:
+    with InMemoryKafka() as kafka:
+        consumer = PushConsumer("departures", bootstrap_servers=kafka.bootstrap_servers).subscribe("flights")
+
+        @consumer.listener
+        def end(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
+            if messages[0].body == b"1" and not is_in_hook:
+                consumer.shutdown()
+                assert consumer.running, "the end waits for the listener"
+            return SUCCESS
+
+        if is_in_hook:
+            consumer.register_consume_message_hook(Ending(consumer))
+        consumer.start()
+        for number in range(3):
+            kafka.produce("flights", str(number))
+        assert [call.message.body for call in kafka.settle()] == [b"0", b"1"]
+        assert not consumer.running
+        assert kafka.committed("departures", "flights") == 2
+        consumer.shutdown()
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_listener_may_shut_another_consumer_down(*, is_first: bool) -> None:
+    with InMemoryKafka() as kafka:
+        consumers: list[PushConsumer] = []
+
+        def end_other(_messages: object, _context: object) -> ConsumeConcurrentlyStatus:
+            consumers[is_first].shutdown()
+            return SUCCESS
+
+        for group in ("one", "other"):
+            is_ending = (group == "one") is is_first
+            consumers.append(started(kafka, group, end_other if is_ending else lambda _messages, _context: SUCCESS))
+        kafka.produce("flights", "UA1545")
+        kafka.settle()
+        assert [consumer.running for consumer in consumers] == [is_first, not is_first]
+        assert kafka.committed("one" if is_first else "other", "flights") == 1
 
 
 @pytest.mark.parametrize("threshold", [10, 1_000])
