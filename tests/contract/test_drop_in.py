@@ -138,6 +138,36 @@ def test_of_a_list_what_comes_after_the_ack_index_is_sent_back(
     assert b"".join(waiting) == failed
 
 
+class OwnConstructor(Consumer):
+    """Knows its settings itself, and notes what it was asked for."""
+
+    def __init__(self, address: str, group: str, prefix: str) -> None:
+        self.polls = 0
+        settings = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest"}
+        super().__init__(settings, topic_prefix=prefix)
+
+    def poll(self, timeout: float = -1) -> KafkaMessage | None:
+        self.polls += 1
+        return super().poll(timeout)
+
+
+class MoreOfIt(OwnConstructor):
+    """A subclass of a subclass."""
+
+
+@pytest.mark.parametrize("kind", [OwnConstructor, MoreOfIt])
+def test_a_subclass_may_have_a_constructor_of_its_own(world: World, kind: type[OwnConstructor]) -> None:
+    group, topic = world.name(kind.__name__), world.topic(kind.__name__)
+    world.produce(topic, b"flight")
+    prefix = world.names.delay(1_000).removesuffix("DELAY.1s")
+    with kind(world.client_settings["bootstrap.servers"], group, prefix) as consumer:
+        assert isinstance(consumer, kind)
+        consumer.subscribe([topic])
+        consumer.send_message_back(read(world, consumer, 1)[0])
+        assert reconsume_times(read(world, consumer, 1)[0]) == 1
+        assert consumer.polls >= 2
+
+
 def test_a_position_is_read_again(world: World) -> None:
     group, topic = world.name("position"), world.topic("position")
     world.produce(topic, b"a", b"b")

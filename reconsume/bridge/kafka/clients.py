@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, __version__, libversion
 from confluent_kafka.admin import AdminClient
@@ -76,7 +76,7 @@ class Clients:
         return _made(AdminClient, settings)
 
     def consumer_class(self, derived: type[C]) -> type[C]:
-        """Return the class to instantiate for a class derived from `confluent_kafka.Consumer`."""
+        """Return the class for an object whose class derives from `confluent_kafka.Consumer`."""
         return derived
 
 
@@ -105,16 +105,15 @@ def clock_of(settings: Mapping[str, Any]) -> Clock:
 
 
 class DerivedConsumer(Consumer):
-    """A `confluent_kafka.Consumer` to derive from; its first argument, or its keywords, are the settings.
+    """A `confluent_kafka.Consumer` to derive from, also with other constructors.
 
-    If the address is served in memory, the object belongs to a class that derives from the in-memory consumer instead
-    of librdkafka's, so `super()` calls that one.
+    If the address is served in memory, the object changes to a class that derives from the in-memory consumer instead
+    of librdkafka's, so `super()` calls that one from then on.
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make an object of this class, or of its in-memory variant."""
-        settings = dict(args[0]) if args and isinstance(args[0], Mapping) else {}
-        return super().__new__(clients_of(settings | kwargs).consumer_class(cls))
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.__class__ = clients_of(settings).consumer_class(type(self))
+        super().__init__(with_catchable(settings))
 
 
 def client_versions() -> dict[str, str]:

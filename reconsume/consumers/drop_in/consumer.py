@@ -14,7 +14,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.clients import DerivedConsumer
-from reconsume.bridge.librdkafka.callback_errors import catchable, with_catchable
+from reconsume.bridge.librdkafka.callback_errors import catchable
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
@@ -72,7 +72,7 @@ class Consumer(DerivedConsumer):
         **kwargs: Any,
     ) -> None:
         settings = DropInSettings.of(args, kwargs, locals())
-        super().__init__(with_catchable(settings.conf))
+        super().__init__(settings.conf)
         self._settings = settings
         self._retry_topic = settings.retry_topic
         self._client = SendBackClient(settings)
