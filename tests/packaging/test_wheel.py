@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -41,14 +42,30 @@ def test_the_wheel_has_types_and_the_demos_rows_and_no_tests(wheel: Path) -> Non
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 
 
+def installed(folder: Path, *packages: str) -> Path:
+    """Return the programs of an environment that has nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+    subprocess.run([str(folder / "bin" / "python"), *install], check=True)
+    return folder / "bin"
+
+
+def test_the_command_line_works_with_the_oldest_packages_that_it_allows(wheel: Path, tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["cli"]]
+    oldest = [one.replace(">=", "==") for one in wanted if not one.startswith("pyyaml")]  # its oldest has no wheel
+    programs = installed(tmp_path / "venv", f"{wheel}[cli]", *oldest)
+    for words in (["--help"], ["dlq", "list", "--help"], ["config", "check"]):
+        run = subprocess.run([programs / "reconsume", *words], capture_output=True, text=True, check=False)
+        assert (run.returncode, "Traceback" in run.stderr) == (0, False), run.stderr
+
+
 def test_it_works_without_extras_and_leaves_logging_alone(wheel: Path, tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
-    subprocess.run(install, check=True)
+    programs = installed(tmp_path / "venv", str(wheel))
+    python = programs / "python"
     look = subprocess.run([str(python), "-c", _LOOK], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (look.stdout.strip(), look.stderr) == ("PushConsumer RECONSUME_LATER", "")
-    command = [str(tmp_path / "venv" / "bin" / "reconsume"), "--help"]
+    command = [str(programs / "reconsume"), "--help"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "pip install '.[cli]' in the checkout" in refused.stderr
