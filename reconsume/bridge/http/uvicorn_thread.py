@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -20,6 +21,7 @@ from reconsume.bridge.process.event_loops import takes_turns
 _IDLE_SECONDS: Final = 75
 _START_SECONDS: Final = 30.0
 _NO_HEAD: Final = -(1 << 62)
+_OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
 _NO_HTTP: Final = 400
 _TOO_SLOW: Final = 408
 _TOO_LARGE: Final = 431
@@ -143,8 +145,13 @@ class _LimitedProtocol(HttpToolsProtocol):
     uvicorn (0.54) limits only the time between two requests: a connection that never sends one, or sends it byte by
     byte, or does not read its answer, stays forever; and its parser keeps a head of any size.
 
+    httptools (0.9) takes what follows a head with `Upgrade` for another protocol, and uvicorn drops it: a request of
+    a client that offers HTTP/2, as Java's HttpClient does, loses its body (uvicorn #2722, httptools #124). Here such a
+    request is parsed again without the offer, which RFC 9110 (7.8) lets a server ignore.
+
     Tests: tests/unit/bridge/http/test_uvicorn_thread.py, tests/integration/sidecar/test_guard.py.
-    Remove when: uvicorn limits the size of a head, and the time for a request and for reading its answer.
+    Remove when: uvicorn limits the size of a head, and the time for a request and for reading its answer; the part
+    for upgrades when uvicorn passes on the body of a request whose upgrade it ignores.
     """
 
     def __init__(
@@ -153,6 +160,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().__init__(**kwargs)
         self._limits, self._refusals, self._open = limits, refusals, connections
         self._of_this_head = 0
+        self._fed = self._unparsed = b""
         self._refusal = _NO_HTTP
         self._stage = self._timed = _Stage.IDLE
         self._timer: asyncio.TimerHandle | None = None
@@ -183,7 +191,10 @@ class _LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Count bytes until the headers are complete."""
         self._of_this_head += len(data)
-        super().data_received(data)
+        self._unparsed = data
+        while self._unparsed:  # no recursion: each request of a pipeline may offer an upgrade
+            self._fed, self._unparsed = self._unparsed, b""
+            super().data_received(self._fed)
         if self._of_this_head > self._limits.header_bytes and not self.transport.is_closing():
             self._refuse(_TOO_LARGE)
         self._set_timer()
@@ -195,6 +206,8 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the size of complete headers."""
+        if self._offers_upgrade:
+            return
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > self._limits.header_bytes:
             self._refusal = _TOO_LARGE
             raise ValueError  # the parser stops, and the base class answers by `send_400_response`
@@ -203,6 +216,8 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Allow the next request on this connection."""
+        if self._offers_upgrade:
+            return
         self._of_this_head = 0
         super().on_message_complete()
         if not self.cycle.response_complete:
@@ -230,6 +245,22 @@ class _LimitedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the base class has it
         """Answer bytes that are not an HTTP request; the application cannot."""
         self._refuse(self._refusal)
+
+    @property
+    def _offers_upgrade(self) -> bool:
+        """Return whether the parser stops after this head for an upgrade; CONNECT has no request after it."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Let the head be parsed again without its offer to upgrade, and with its body."""
+        if not self._offers_upgrade:
+            super()._unsupported_upgrade_warning()
+            return
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % one for one in self.headers if one[0] not in _OFFER]
+        stop: Any = sys.exception()  # the parser's, which the base class handles: it names the end of the head
+        self._unparsed = b"\r\n".join(lines) + b"\r\n\r\n" + self._fed[stop.args[0] :]
 
     def _refuse(self, status: int) -> None:
         """Close the connection, with an answer if clients cannot take it for that of another request."""

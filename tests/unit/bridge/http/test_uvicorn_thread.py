@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ REFUSALS = {status: raw_answer(status, "text/plain", b"no") for status in (400, 
 PATIENT = ConnectionLimits(connections=512, idle_seconds=600, head_seconds=600, body_seconds=600, write_seconds=600)
 HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 BODY = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1"
+UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQ\r\n"
 _SECONDS = 60.0
 
 
@@ -31,9 +33,10 @@ class App:
     def __init__(self, large: int = 0) -> None:
         self.large = large
         self.go_on = threading.Event()
-        self.begun = threading.Semaphore(0)
+        self.called, self.begun = threading.Semaphore(0), threading.Semaphore(0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.called.release()
         size, more = 0, True
         while more:
             message = await receive()
@@ -192,9 +195,46 @@ def test_requests_in_a_pipeline_and_in_pieces_are_answered(loop: str) -> None:
         assert answer_of(connection).count(b"HTTP/1.1 200 ") == 3
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        (b"content-length: 10", b"0123456789"),
+        (b"transfer-encoding: chunked", b"a\r\n0123456789\r\n0\r\n\r\n"),
+        (b"expect: 100-continue\r\ncontent-length: 10", b"0123456789"),
+    ],
+)
+def test_a_request_that_offers_an_upgrade_keeps_its_body(
+    loop: str, framing: bytes, body: bytes, is_whole: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App()
+    head = b"POST http://x/a HTTP/1.1\r\nhost: x\r\n" + UPGRADE + framing + b"\r\n\r\n"
+    with serving(app, loop=loop) as address, closing(connect(address)) as connection:
+        if is_whole:
+            connection.sendall(head + body)
+        else:
+            connection.sendall(head[:40])
+            connection.sendall(head[40:])
+            assert app.called.acquire(timeout=_SECONDS)
+            connection.sendall(body[:4])
+            connection.sendall(body[4:])
+        connection.sendall(HEAD + b"connection: close\r\n\r\n")
+        answers = answer_of(connection).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"200", b"200"]
+    assert re.findall(rb"\r\n\r\n(\d+)", answers) == [b"10", b"0"]
+    assert caplog.text == ""
+
+
+def test_requests_in_a_pipeline_may_all_offer_an_upgrade(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(App(), loop=loop) as address:
+        sent = (HEAD + UPGRADE + b"\r\n") * 2_000 + HEAD + b"connection: close\r\n\r\n"
+        assert answer_of(connect(address, sent)).count(b"HTTP/1.1 200 ") == 2_001
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize(
     ("sent", "status"), [(HEAD + b"x: " + b"y" * 5_000, 431), (HEAD + b"x: " + b"y" * 5_000 + b"\r\n\r\n", 431),
-                         (b"\x16\x03\x01\x02\x00", 400)]
+                         (HEAD + UPGRADE + b"x: " + b"y" * 5_000 + b"\r\n\r\n", 431), (b"\x16\x03\x01\x02\x00", 400)]
 )  # fmt: skip
 def test_what_is_no_request_is_refused(loop: str, sent: bytes, status: int) -> None:
     with serving(App(), loop=loop) as address:
