@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from reconsume.bridge.http.listening import listening_sockets, shown_address
 from reconsume.bridge.http.open_connections import ConnectionLimits, OpenConnections
+from reconsume.bridge.http.unread_bodies import UnreadBodies
 from reconsume.bridge.process.event_loops import takes_turns
 
 _IDLE_SECONDS: Final = 75
@@ -74,7 +75,7 @@ class UvicornThread:
     ) -> None:
         open_connections = OpenConnections(limits.connections, name)
         self._config = uvicorn.Config(
-            app,
+            UnreadBodies(app),
             http=partial(_LimitedProtocol, limits, refusals, open_connections),  # type: ignore[arg-type]  # it is called
             ws="none",
             lifespan="off",

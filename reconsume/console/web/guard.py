@@ -21,7 +21,6 @@ from reconsume.console.web.checks import host_is_allowed, is_from_another_site
 from reconsume.console.web.faults import Refusal
 
 BODY_BYTES: Final = 262_144
-_DROPPED_BYTES: Final = 8 * BODY_BYTES
 _OPEN_PATHS: Final = frozenset({"/style.css", "/icon.svg", "/htmx.js", SIGNED_OUT}) | OPEN_PATHS
 """Paths that people need to sign in."""
 API: Final = "/api/"
@@ -157,14 +156,12 @@ class _Limited:
         self._read = 0
 
     async def receive(self) -> Message:
-        """Raise `Refusal` beyond the limit, after reading and dropping the rest: a sending browser shows no answer."""
-        while True:
-            message = await self._receive()
-            self._read += len(message.get("body", b""))
-            if self._read <= BODY_BYTES:
-                return message
-            if not message.get("more_body", False) or self._read > _DROPPED_BYTES:
-                raise Refusal(413, f"the form has more than {BODY_BYTES:,} bytes: choose fewer dead letters")
+        """Raise `Refusal` beyond the limit."""
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        if self._read > BODY_BYTES:
+            raise Refusal(413, f"the form has more than {BODY_BYTES:,} bytes: choose fewer dead letters")
+        return message
 
 
 def caller_of(request: Request) -> ConsoleCaller:

@@ -116,7 +116,7 @@ class ApiGuard:
             await self._serve(scope, receive, counted, declared)
         except _Refused as refused:
             response = problem_response(refused.problem)
-            response.headers["connection"] = "close"  # the rest of the body is not read
+            response.headers["connection"] = "close"  # a client that asked first sends no body
             await response(scope, receive, counted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
@@ -126,7 +126,7 @@ class ApiGuard:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, declared: int) -> None:
         held = Held(self._memory, _owner(scope))
         try:
-            await self._app(scope, await self._limited(receive, held, declared), send)
+            await self._app(scope, self._limited(receive, held, declared), send)
         finally:
             held.give_back()
 
@@ -151,13 +151,9 @@ class ApiGuard:
         self._check_size(declared)
         return declared
 
-    async def _limited(self, receive: Receive, held: Held, declared: int) -> Receive:
+    def _limited(self, receive: Receive, held: Held, declared: int) -> Receive:
         """Return a receiver that limits the body's size and its share of memory."""
         if not held.take(BODY_TIMES * declared):
-            # If a connection is closed while they send, clients read no answer. So the rest of the body is read and
-            # dropped.
-            while (await receive()).get("more_body", False):
-                """It is not kept."""
             raise _Refused(no_room(held.owner))
         read = 0
 

@@ -146,7 +146,7 @@ def test_a_token_opens_views_of_its_groups_and_messages_to_its_topics_alone(
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_that_is_too_large(limited: Running, chunked: bool) -> None:
-    body: Any = b'{"topic": "' + b"x" * 20_000
+    body: Any = b'{"topic": "' + b"x" * 20_000_000
     connection = http.client.HTTPConnection(limited.api, timeout=60)
     content = iter([body[:5_000], body[5_000:]]) if chunked else body
     headers = {"content-type": "application/json"} | ({"transfer-encoding": "chunked"} if chunked else {})

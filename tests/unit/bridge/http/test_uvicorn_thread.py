@@ -267,7 +267,7 @@ def test_a_body_that_turns_bad_after_the_answer_began_gets_no_second_answer(loop
 
     app = Hasty()
     with serving(app, loop=loop) as address:
-        connection = connect(address, b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        connection = connect(address, b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n")
         assert app.begun.acquire(timeout=_SECONDS)
         connection.sendall(b"no number\r\n")
         answered = answer_of(connection)

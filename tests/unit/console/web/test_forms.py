@@ -105,6 +105,11 @@ def test_a_form_that_is_too_large(browser: Browser, chunked: bool) -> None:
     assert (answer.status, "Select fewer" in text) == (413, True)
 
 
+def test_a_form_of_another_site_is_refused_whatever_its_size(browser: Browser) -> None:
+    refused = browser.post("/groups/departures/job", [("text", "x" * 20_000_000)], sec_fetch_site="cross-site")
+    assert (refused.status, "a page of another site" in refused.text) == (403, True)
+
+
 def test_a_read_only_console_sends_nothing(cluster: FakeCluster) -> None:
     with running_over(cluster, read_only=True) as browser:
         for path in (LETTERS, LETTERS + "/0/1"):
