@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 _Message = MutableMapping[str, Any]
@@ -15,7 +17,7 @@ class UnreadBodies:
 
     If a connection is closed while its client sends, the kernel resets it, and the client reads no answer. A client
     with `Expect: 100-continue` that was not told to send gets its answer at once. The server's time for a body bounds
-    the rest.
+    the rest, and a cancelled request receives no more of it.
 
     Args:
         app: the application.
@@ -35,8 +37,15 @@ class UnreadBodies:
             return message
 
         async def answer(message: _Message) -> None:
-            while is_coming and message["type"] == "http.response.start":
-                await received()
+            if message["type"] == "http.response.start":
+                with suppress(asyncio.CancelledError):  # the server ends: it is time for the answer
+                    while is_coming and not _is_cancelled():
+                        await received()
             await send(message)
 
         await self._app(scope, received, answer)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
@@ -18,6 +19,10 @@ from reconsume.sidecar.problems import PROBLEM_JSON, Problem
 _GROUPS: Final = "/v1/groups/"
 _SLASH: Final = "\ud800"
 """Stands in a path for a slash that was `%2F` in the request; half of a surrogate pair, which no request can have."""
+
+_ENDING: Final = Problem(
+    "kafka-away", "the sidecar ends before Kafka has answered, and may still store the record; make the same call again"
+)
 
 
 def marking_slashes(scope: Scope) -> Scope:
@@ -70,7 +75,7 @@ class Rate:
 
 
 class ApiGuard:
-    """Answers 401, 413 and 429, and 503 if memory is short, before the body is parsed.
+    """Answers 401, 413 and 429, and 503 if memory is short, before the body is parsed; 503 to calls cut off at the end.
 
     Args:
         app: the guarded application.
@@ -104,7 +109,8 @@ class ApiGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         scope = marking_slashes(scope)
-        begun, status = time.monotonic(), 500
+        begun = time.monotonic()
+        status: int | None = None
 
         async def counted(message: Message) -> None:
             nonlocal status
@@ -118,9 +124,16 @@ class ApiGuard:
             response = problem_response(refused.problem)
             response.headers["connection"] = "close"  # a client that asked first sends no body
             await response(scope, receive, counted)
+        except asyncio.CancelledError:
+            if status is not None:
+                raise
+            # The process ends, and the server waits no longer.
+            response = problem_response(_ENDING)
+            response.headers["connection"] = "close"
+            await response(scope, receive, counted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.requests.labels(route, str(status)).inc()
+            self._metrics.requests.labels(route, str(status or 500)).inc()
             self._metrics.seconds.labels(route).observe(time.monotonic() - begun)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, declared: int) -> None:

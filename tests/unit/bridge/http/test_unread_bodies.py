@@ -71,3 +71,16 @@ def test_a_client_that_asked_and_was_told_to_go_on_reads_its_refusal() -> None:
     ):
         client.request("POST", "/", b"x" * MANY, {"expect": "100-continue"})
         assert client.getresponse().status == 413
+
+
+def test_a_client_that_still_sends_when_the_server_ends_is_answered() -> None:
+    with closing(socket.socket()) as client:
+        with serving(App(1), "asyncio") as address:
+            host, _, port = address.rpartition(":")
+            client.settimeout(_SECONDS)
+            client.connect((host, int(port)))
+            client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n")
+            assert client.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            client.sendall(b"x")
+        answered = b"".join(iter(lambda: client.recv(65_536), b""))
+    assert answered.startswith(b"HTTP/1.1 413 ")

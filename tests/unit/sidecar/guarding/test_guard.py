@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import threading
 from collections.abc import MutableMapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -162,6 +163,46 @@ def test_who_sends_a_large_body_reads_why_it_is_refused(token: str, status: int,
         answer = client.getresponse()
         assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
     server.end(1, 60)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("sent", [2, 1], ids=["whole", "half of a body"])
+def test_a_call_that_waits_when_the_sidecar_ends_is_to_be_made_again(
+    loop: str, sent: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = threading.Event()
+
+    class Endless(App):
+        async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+            begun.set()
+            await super().__call__(scope, receive, send)
+
+    server = UvicornThread(
+        guarded(Endless(), Shares(1_000_000)), "sidecar.listen", "127.0.0.1", 0, "guarded", loop=loop
+    )
+    server.start()
+    with closing(http.client.HTTPConnection(server.address, timeout=60)) as client:
+        client.request("POST", PATH, b"x" * sent, {"content-length": "2"})
+        assert begun.wait(60)
+        server.end(1, 30)
+        answer = client.getresponse()
+        problem = json.loads(answer.read())
+    assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
+    assert (answer.headers["retry-after"], answer.headers["connection"]) == ("5", "close")
+    assert "make the same call again" in problem["detail"]
+    assert "Traceback" not in caplog.text
+
+
+def test_an_answer_that_has_begun_is_not_followed_by_another_at_the_end() -> None:
+    async def app(scope: Message, receive: Any, send: Any) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise asyncio.CancelledError
+
+    asked = Asked([b"{}"], declared=True)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(guarded(app, Shares(1_000_000))(asked.scope, asked.receive, asked.send))  # type: ignore[arg-type]
+    assert [one["type"] for one in asked.sent] == ["http.response.start"]
 
 
 @pytest.mark.parametrize("name", [b"a%FF", b"a%2F%FF", b"%ED%A0%80"])
