@@ -10,8 +10,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
@@ -43,7 +46,12 @@ public class SendBack {
             sendBack(url, record, error);
           }
         }
-        consumer.commitSync();
+        try {
+          consumer.commitSync();
+        } catch (CommitFailedException | RebalanceInProgressException | TimeoutException error) {
+          // Another consumer may own the partitions: the next commit covers the records, or its owner reads them again.
+          System.err.println(error);
+        }
       }
     }
   }

@@ -7,7 +7,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, KafkaException, Message
 
 
 def handle(message: Message) -> None:
@@ -58,7 +58,11 @@ def main(bootstrap_servers: str, sidecar: str, group: str, topic: str) -> None:
             handle(message)
         except ValueError as error:
             send_back(url, message, error)
-        consumer.commit(message=message, asynchronous=False)
+        try:
+            consumer.commit(message=message, asynchronous=False)
+        except KafkaException as error:
+            # The next commit covers the record, or the next owner of its partition reads it again.
+            print(error, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
