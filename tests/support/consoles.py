@@ -25,12 +25,17 @@ _SECONDS = 60.0
 
 
 class Form(NamedTuple):
-    """A form of a page: where it goes, and the fields that a browser sends if nothing is changed."""
+    """A form of a page: where it goes, and the fields that a browser sends if nothing is changed.
+
+    Attributes:
+        targets: where each button sends it; Enter in a field presses the first one.
+    """
 
     action: str
     method: str
     fields: list[tuple[str, str]]
     buttons: list[str]
+    targets: list[str]
 
 
 class Seen(HTMLParser):
@@ -58,7 +63,7 @@ class Seen(HTMLParser):
         self.tags.append(tag)
         self.attributes.extend(given)
         if tag == "form":
-            self.forms.append(Form(given["action"] or "", given["method"] or "", [], []))
+            self.forms.append(Form(given["action"] or "", given["method"] or "", [], [], []))
         elif tag == "input" and given.get("type") == "checkbox":
             self.places.append(given["value"] or "")
         elif tag == "input" and self.forms:
@@ -67,6 +72,7 @@ class Seen(HTMLParser):
             self._area = [given["name"] or ""]
         elif tag == "button" and self.forms:
             self.forms[-1].buttons.append(given.get("name") or "")
+            self.forms[-1].targets.append(given.get("formaction") or self.forms[-1].action)
         elif tag == "a":
             self.links.append(given["href"] or "")
 

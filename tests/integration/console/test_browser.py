@@ -169,6 +169,20 @@ def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage])
     assert len(here.retries(group)) <= 1
 
 
+def test_enter_in_the_field_for_a_reason_resolves(parts: tuple[Installation, Browser, ChromiumPage]) -> None:
+    here, browser, page = parts
+    group = here.unique("g")
+    put_in(here, group, "first")
+    shown(browser, group, 1)
+    page.resize(1_200)
+    page.go(f"http://{browser.address}/groups/{group}/dead-letters?lang=en")
+    page.evaluate("document.querySelector('input[name=place]').click()")
+    page.fill("why", "sent by hand")
+    page.press("Enter")
+    page.wait_for_text("1 of 1 changed.")
+    assert here.retries(group) == []
+
+
 def reach(page: ChromiumPage, selector: str) -> None:
     """Press Tab until the element has the focus."""
     for _ in range(60):

@@ -126,6 +126,7 @@ def test_the_quarantine_is_released_by_admins_alone(tmp_path: Path) -> None:
         seen = vera.get("/quarantine")
         assert ("&lt;script&gt;" in seen.text, seen.seen.tags.count("script"), seen.seen.places) == (True, 1, [])
         form = olga.get("/quarantine").seen.form("/release")
+        assert form.targets[0] == "/quarantine/resolve", "Enter in the field of the reason releases nothing"
         assert vera.post(form.action, [("form_token", "x"), ("place", "0/1")]).status == 403
         done = olga.send(form, ("place", "0/1"))
         assert "1 released." in done.seen.words

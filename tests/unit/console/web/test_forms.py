@@ -167,6 +167,14 @@ def test_resolving_needs_a_reason_and_leaves_alone_what_is_not_open(browser: Bro
     assert (refused.status, "started again since" in refused.text) == (403, True)
 
 
+def test_enter_in_a_field_for_a_reason_sends_the_reason(browser: Browser, cluster: FakeCluster) -> None:
+    pages = [browser.get(path).seen for path in (LETTERS, LETTERS + "/0/1", "/groups/departures/job?kind=resolve")]
+    forms = [form for page in pages for form in page.forms if "why" in dict(form.fields)]
+    assert [form.targets[0].rpartition("/")[2] for form in forms] == ["resolve", "resolve", "jobs"]
+    done = browser.post(forms[0].targets[0], [*forms[0].fields, ("place", "0/1"), ("why", "known")])
+    assert ("1 of 1 changed." in done.seen.words, cluster.jobs) == (True, {})
+
+
 def test_the_list_filters_by_state(browser: Browser) -> None:
     browser.send(browser.get(LETTERS + "/0/1").seen.form("/resolve"), ("why", "x"))
     assert browser.get(LETTERS + "?state=RESOLVED").seen.places == ["0/1"]
