@@ -31,7 +31,7 @@ from reconsume.console.sign_in.sign_in import BEGIN, END, SIGNED_OUT, SignIn
 from reconsume.console.web.assets import htmx, icon, style
 from reconsume.console.web.faults import Refusal, status_of
 from reconsume.console.web.guard import API, ConsoleGuard
-from reconsume.console.web.rendering import Renderer
+from reconsume.console.web.rendering import LIVE, RELOAD, Renderer
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed
 
 _TOLD: Final = frozenset({400, 401, 403, 404, 405, 413, 421, 500, 503})
@@ -128,10 +128,14 @@ def _error_page(renderer: Renderer, request: Request, error: Exception) -> Respo
     if request.scope["path"].startswith(API):
         return fault_of(request, error)
     status, detail, headers = _told(error)
+    is_form = request.method == "POST"
     content = {"status": status, "text": _text(error, status, request.method, request.url.path), "detail": detail}
-    here = "/" if request.method == "POST" else None
-    response = renderer.page(request, "error.html", content, status, here)
+    content["again_seconds"] = _AGAIN_SECONDS if status == _NOT_NOW and not is_form else None
+    response = renderer.page(request, "error.html", content, status, "/" if is_form else None)
     response.headers.update(headers)
+    if request.headers.get("hx-target") == LIVE:
+        # Without it the old figures would stay: htmx drops errors. Other parts of a page offer a link.
+        response.headers.update(RELOAD)
     return response
 
 

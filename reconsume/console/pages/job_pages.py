@@ -156,7 +156,7 @@ class JobPages:
         """Show the jobs of the groups that a person may see, newest first."""
         caller, snapshot = caller_of(request), self._cluster.latest()
         if snapshot is None:
-            return self._renderer.page(request, "pending.html", {"left": self._cluster.left_to_index()})
+            return self._renderer.pending(request, self._cluster.left_to_index())
         found = [one for one in snapshot.jobs if caller.role_for(one.spec.group) is not None]
         rows = [(one, one.status(snapshot.now_ms)) for one in found[:_SHOWN_JOBS]]
         content = {"snapshot": snapshot, "rows": rows, "all_jobs": len(found)}

@@ -63,7 +63,7 @@ class Pages:
         wanted = request.query_params.get("q", "").strip()
         snapshot = self._cluster.latest()
         if snapshot is None:
-            return self._pending(request)
+            return self._renderer.pending(request, self._cluster.left_to_index())
         content = {
             "found": overview_of(visible_to(caller_of(request), snapshot), wanted),
             "snapshot": snapshot,
@@ -78,7 +78,7 @@ class Pages:
         group = group_of(request)
         seen = self._seen(request, group)
         if seen is None:
-            return self._pending(request)
+            return self._renderer.pending(request, self._cluster.left_to_index())
         snapshot, view = seen
         topics = [
             (RETRY_PREFIX + group, self._names.retry(group)),
@@ -120,20 +120,16 @@ class Pages:
         group = group_of(request)
         seen = self._seen(request, group)
         if seen is None:
-            return self._pending(request)
+            return self._renderer.pending(request, self._cluster.left_to_index())
         return self._renderer.page(request, "waits.html", {"view": seen[1], "waits": self._cluster.waits(group)})
 
     def hours(self, request: Request) -> Response:
         """Show the delivered retries in each hour; reads Kafka."""
         group = group_of(request)
         if self._seen(request, group) is None:
-            return self._pending(request)
+            return self._renderer.pending(request, self._cluster.left_to_index())
         content = {"group": group, "retries": self._cluster.retry_hours(group)}
         return self._renderer.page(request, "hours.html", content)
-
-    def _pending(self, request: Request) -> Response:
-        """Show a page that reloads: the first reading has not ended."""
-        return self._renderer.page(request, "pending.html", {"left": self._cluster.left_to_index()})
 
     def _newest(self, group: str) -> Page | None:
         """Return the newest dead letters; None if the group has none yet."""

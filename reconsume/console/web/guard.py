@@ -19,6 +19,7 @@ from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole
 from reconsume.console.sign_in.sign_in import BEGIN, END, OPEN_PATHS, SIGNED_OUT, SignIn
 from reconsume.console.web.checks import host_is_allowed, is_from_another_site
 from reconsume.console.web.faults import Refusal
+from reconsume.console.web.rendering import RELOAD
 
 BODY_BYTES: Final = 262_144
 _OPEN_PATHS: Final = frozenset({"/style.css", "/icon.svg", "/htmx.js", SIGNED_OUT}) | OPEN_PATHS
@@ -32,8 +33,7 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_CHALLENGE: Final = "www-authenticate", 'Basic realm="reconsume console", charset="UTF-8"'
-_RELOAD: Final = "hx-refresh", "true"
+_CHALLENGE: Final = {"www-authenticate": 'Basic realm="reconsume console", charset="UTF-8"'}
 _UPDATE: Final = "hx-request"
 """The header of requests of htmx, for a part of a page."""
 _UNAUTHORIZED: Final = 401
@@ -96,8 +96,7 @@ class ConsoleGuard:
                 response = self._refuse(request, refusal)
                 if refusal.status == _UNAUTHORIZED:
                     # A page that updates itself reloads, and the browser begins a sign-in.
-                    name, value = _RELOAD if self._sign_in.has_sessions else _CHALLENGE
-                    response.headers[name] = value
+                    response.headers.update(RELOAD if self._sign_in.has_sessions else _CHALLENGE)
                 response.headers["connection"] = "close"
                 await response(scope, receive, with_headers)
         except asyncio.CancelledError:

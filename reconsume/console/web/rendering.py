@@ -25,6 +25,10 @@ from reconsume.console.sign_in.sign_in import SignIn
 from reconsume.console.web.texts import LANGUAGES, NAMES_OF_LANGUAGES, WORDS
 from reconsume.delay_levels.human_text import visible
 
+LIVE: Final = "live"
+"""The id of the part of a page that updates itself."""
+RELOAD: Final = {"hx-refresh": "true"}
+"""The header that makes htmx reload the whole page, in place of an update of a part."""
 _PACKAGE: Final = "reconsume.console"
 _COOKIE: Final = "lang"
 _REFRESH_SECONDS: Final = range(2, 3_601)
@@ -207,6 +211,18 @@ class Renderer:
         response = HTMLResponse(text, status)
         if asked in LANGUAGES:
             response.set_cookie(_COOKIE, language, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
+        return response
+
+    def pending(self, request: Request, left: int | None) -> HTMLResponse:
+        """Render a page that reloads: the first reading of the installation has not ended.
+
+        Args:
+            request: the request.
+            left: records that the index has still to read.
+        """
+        response = self.page(request, "pending.html", {"left": left})
+        # It has no part that htmx could put in the place of the old figures.
+        response.headers.update(RELOAD)
         return response
 
     def _may(self, caller: ConsoleCaller | None, role: str, group: str | None = None) -> bool:

@@ -325,6 +325,42 @@ def test_what_does_not_work_is_told_on_a_page(
     assert ("retry-after" in page.headers) == (status == 503)
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(KafkaNotReachable("away"), 503), (KafkaRefused("no right"), 403), (SubscriptionGroupNotExist("deleted"), 404)],
+)
+@pytest.mark.parametrize("path", ["/", "/groups/departures"])
+def test_an_update_of_a_page_that_fails_reloads_it_and_the_error_reloads_until_kafka_answers(
+    browser: Browser, cluster: FakeCluster, path: str, error: Exception, status: int
+) -> None:
+    cluster.error = error
+    update = browser.get(path, hx_request="true", hx_target="live")
+    assert (update.status, update.headers.get("hx-refresh")) == (status, "true")
+    part = browser.get("/groups/departures/hours", hx_request="true", hx_target="hours")
+    assert (part.status, "hx-refresh" in part.headers) == (status, False), "its link stays on the page"
+    page = browser.get(path)
+    assert (page.status, "hx-refresh" in page.headers) == (status, False)
+    assert ('http-equiv="refresh" content="5"' in page.text) == (status == 503)
+
+
+def test_an_error_reloads_as_often_as_the_address_asks_and_sends_no_form_again(
+    browser: Browser, cluster: FakeCluster
+) -> None:
+    form = browser.get(LETTERS).seen.form("/job")
+    cluster.error = KafkaNotReachable("away")
+    assert browser.get("/?refresh=30").text.count('http-equiv="refresh" content="30"') == 1
+    assert 'http-equiv="refresh"' not in browser.send(form, ("place", "0/1")).text
+
+
+@pytest.mark.parametrize("path", ["/", "/groups/departures", "/jobs"])
+def test_an_update_of_a_page_reloads_it_where_a_new_console_has_read_nothing_yet(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(cluster, "latest", lambda: None)
+    update = browser.get(path, hx_request="true", hx_target="live")
+    assert (update.status, update.headers.get("hx-refresh")) == (200, "true"), "nothing takes the place of the figures"
+
+
 def test_an_error_that_nobody_has_thought_of_shows_no_traceback(
     browser: Browser, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
