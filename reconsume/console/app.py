@@ -129,7 +129,8 @@ def _error_page(renderer: Renderer, request: Request, error: Exception) -> Respo
         return fault_of(request, error)
     status, detail, headers = _told(error)
     is_form = request.method == "POST"
-    content = {"status": status, "text": _text(error, status, request.method, request.url.path), "detail": detail}
+    text = _text(error, status, request.method, request.url.path)
+    content = {"status": status, "text": text, "detail": detail, "is_form": is_form}
     content["again_seconds"] = _AGAIN_SECONDS if status == _NOT_NOW and not is_form else None
     response = renderer.page(request, "error.html", content, status, "/" if is_form else None)
     response.headers.update(headers)

@@ -37,6 +37,12 @@ _CHALLENGE: Final = {"www-authenticate": 'Basic realm="reconsume console", chars
 _UPDATE: Final = "hx-request"
 """The header of requests of htmx, for a part of a page."""
 _UNAUTHORIZED: Final = 401
+_NO_SIGN_IN: Final = (
+    "no token, proxy or session tells who asks: the token is the password of any user name, or a bearer token"
+)
+_SESSION_ENDED: Final = (
+    "the session has ended: sign in in another tab, then reload this page, and the browser sends the form again"
+)
 _ONLY_LOOK: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -119,11 +125,7 @@ class ConsoleGuard:
             return None
         caller = self._sign_in.caller_of(request)
         if caller is None:
-            return Refusal(
-                _UNAUTHORIZED,
-                "no token, proxy or session tells who asks: the token is the password of any user name, or a bearer "
-                "token",
-            )
+            return Refusal(_UNAUTHORIZED, _SESSION_ENDED if self._is_of_browser(request, "POST") else _NO_SIGN_IN)
         request.scope["caller"] = caller
         if caller.highest_role is None and request.scope["path"] != END:
             return Refusal(403, f"{caller.name} has no role in this console: see the setting console.access")
@@ -131,8 +133,12 @@ class ConsoleGuard:
 
     def _can_sign_in(self, request: Request) -> bool:
         """Return whether a browser can be redirected to a provider; an update of a part of a page cannot."""
-        is_page = request.method == "GET" and not request.scope["path"].startswith(API)
-        return self._sign_in.has_sessions and is_page and not {"authorization", _UPDATE} & set(request.headers)
+        return self._is_of_browser(request, "GET") and _UPDATE not in request.headers
+
+    def _is_of_browser(self, request: Request, method: str) -> bool:
+        """Return whether a browser asks for a page, or sends a form, and may sign in at a provider."""
+        is_page = request.method == method and not request.scope["path"].startswith(API)
+        return self._sign_in.has_sessions and is_page and "authorization" not in request.headers
 
     def _refusal_of_form(self, request: Request) -> Refusal | None:
         headers = request.headers

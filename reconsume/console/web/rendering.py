@@ -196,6 +196,7 @@ class Renderer:
         text = self._environment.get_template(template).render(
             content,
             caller=caller,
+            has_sessions=self._sign_in.has_sessions,
             can_sign_out=self._sign_in.has_sessions and caller is not None,
             token_of_forms="" if caller is None else self._sign_in.token_of_forms(caller),
             may=partial(self._may, caller),

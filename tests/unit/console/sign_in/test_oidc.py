@@ -172,6 +172,24 @@ def test_an_update_of_a_page_begins_no_sign_in_but_reloads_the_page(issuer: str)
         assert (update.status, update.headers.get("hx-refresh"), "set-cookie" in update.headers) == (401, "true", False)
 
 
+@pytest.mark.parametrize("typed", ["x", "\u6c49" * 10_000])
+def test_a_form_whose_session_has_ended_is_sent_again_after_a_sign_in_in_another_tab(issuer: str, typed: str) -> None:
+    cluster = FakeCluster(letters={"departures": [letter(1)]})
+    with console(issuer, cluster) as browser:
+        cookie = cookie_of(signed_in(browser, "1"), "session")
+        form = browser.get(LETTERS + "/0/1/edit", cookie=cookie).seen.form("/job")
+        fields = [(name, typed if name == "value" else text) for name, text in form.fields]
+        refused = browser.post(form.action, fields)
+        assert (refused.status, "reload this page" in refused.seen.words) == (401, True), refused.seen.words
+        assert "password of any user name" not in refused.text
+        assert "/sign-in" in refused.seen.links
+        again = browser.post(form.action, fields, cookie=cookie_of(signed_in(browser, "1"), "session"))
+        assert (again.status, typed in again.text) == (200, True)
+        for other in (browser.ask("POST", "/api/v1/jobs"), browser.post(form.action, fields, authorization="Bearer x")):
+            assert (other.status, "bearer token" in other.text) == (401, True), "a program has no other tab"
+        assert "/sign-in" not in browser.get("/sign-in/callback").seen.links
+
+
 def test_a_provider_that_does_not_answer_is_named() -> None:
     with console("http://127.0.0.1:9", FakeCluster()) as browser:
         page = browser.get("/sign-in")
