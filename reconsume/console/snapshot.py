@@ -85,13 +85,14 @@ class Snapshots:
             self._look()
 
     def fresh(self) -> Snapshot | None:
-        """Return a reading that began at most two seconds ago, for recent changes.
+        """Return a reading that began at most two seconds before the call, for recent changes.
 
         Raises:
             ReconsumeError: no reading has succeeded.
         """
+        asked_at = self._clock()
         with self._reading:
-            if self._clock() - self._looked_at > _EVERY_SECONDS:
+            if asked_at - self._looked_at > _EVERY_SECONDS:
                 self._look()
         return self.latest()
 

@@ -24,6 +24,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.operations.dead_letter_index.letters import OpenLetters
 from reconsume.operations.resend import new_replay_id
 from reconsume.operations.status import Status
+from tests.support.waiting import wait_until
 from tests.unit.console.fake_cluster import NOW, letter, status_of_groups
 
 NAMES = TopicNames()
@@ -164,6 +165,40 @@ def test_what_the_last_reading_did_not_have_is_read_at_once_but_not_again_and_ag
     for now[0] in (0.0, 1.0, 2.0, 2.5, 3.0):
         snapshots.fresh()
     assert read == [0.0, 2.5]
+
+
+def test_requests_that_wait_for_a_reading_share_the_next_one() -> None:
+    now, read = [0.0], list[float]()
+    waiting, may_end = threading.Semaphore(0), threading.Event()
+
+    class Reading:
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            waiting.release()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    def look() -> Snapshot:
+        read.append(now[0])
+        assert may_end.wait(60)
+        now[0] += 10.0
+        return Snapshot(status_of_groups(), Groups())
+
+    snapshots = Snapshots(look, lambda: now[0])
+    snapshots._reading = Reading()  # type: ignore[assignment]
+    threads = [threading.Thread(target=snapshots.look), *(threading.Thread(target=snapshots.fresh) for _ in range(5))]
+    for one in threads:
+        one.start()
+        assert waiting.acquire(timeout=60)
+        wait_until(lambda: read, 60, "the first reading has begun")
+        now[0] = 3.0
+    may_end.set()
+    for one in threads:
+        one.join(60)
+    assert read == [0.0, 13.0]
 
 
 def test_an_installation_is_read_less_often_while_nobody_looks() -> None:
