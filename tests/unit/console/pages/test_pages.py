@@ -6,7 +6,7 @@ import re
 import socket
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -198,6 +198,15 @@ def test_a_filter_is_an_address(browser: Browser, cluster: FakeCluster) -> None:
     assert browser.get(LETTERS + "?origin_topic=gates").seen.places == []
     wrong = browser.get(LETTERS + "?since=yesterday")
     assert (wrong.status, "write a time such as" in wrong.text) == (400, True)
+
+
+def test_fields_of_a_filter_hold_what_was_typed_exactly(browser: Browser) -> None:
+    typed = {name: f"\x1b[31m{name}\u202e" for name in ("text", "key", "message_id", "origin_topic", "label")}
+    typed["with_header"] = "tenant=\x1b[31m"
+    page = browser.get(f"{LETTERS}?{urlencode(typed)}").seen
+    assert typed.items() <= dict(page.forms[0].fields).items()
+    page = browser.get("/?" + urlencode({"q": typed["label"]})).seen
+    assert ("q", typed["label"]) in page.forms[0].fields
 
 
 def test_older_ones_are_a_link_away_with_the_same_filter(browser: Browser, cluster: FakeCluster) -> None:
