@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,6 +35,14 @@ from reconsume.console.web.guard import API, ConsoleGuard
 from reconsume.console.web.rendering import LIVE, RELOAD, Renderer
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, SendBackFailed
 
+
+class _Digits(StringConvertor):
+    """Digits in a path, as text: starlette's own `int` raises `ValueError` beyond 4,300 of them."""
+
+    regex = "[0-9]+"
+
+
+register_url_convertor("digits", _Digits())
 _TOLD: Final = frozenset({400, 401, 403, 404, 405, 413, 421, 500, 503})
 """Statuses with their own text."""
 _NOT_NOW: Final = 503
@@ -82,7 +91,7 @@ def make_app(
 
 def _routes(pages: Pages, actions: Actions, edits: EditPages) -> list[Route]:
     group = "/groups/{group}"
-    letter = group + "/dead-letters/{partition:int}/{offset:int}"
+    letter = group + "/dead-letters/{partition:digits}/{offset:digits}"
     return [
         Route("/", pages.overview),
         Route("/style.css", style),

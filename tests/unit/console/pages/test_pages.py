@@ -242,6 +242,11 @@ def test_a_record_that_is_not_there(browser: Browser, path: str) -> None:
 def test_places_that_kafka_cannot_have(browser: Browser) -> None:
     assert browser.get(f"{LETTERS}/0/{2**70}").status == 400
     assert browser.get(f"{LETTERS}/x/1").status == 404
+    long = "9" * 5_000  # Python converts at most 4,300 digits
+    for path in (f"0/{long}", f"{long}/0", f"0/{long}/life", f"0/{long}/edit"):
+        refused = browser.get(f"{LETTERS}/{path}")
+        assert (refused.status, "write PARTITION/OFFSET" in refused.seen.words) == (400, True), path
+        assert browser.get(f"/api/v1{LETTERS}/{path.removesuffix('/edit')}").status == 400, path
 
 
 @pytest.mark.parametrize("name", ["path", "self", "group", "here"])
