@@ -82,7 +82,7 @@ def make_api(
     schemas: SchemaRegistry | None,
 ) -> FastAPI:
     """Return the application below `/api/v1`."""
-    api = FastAPI(
+    api = _ConsoleApi(
         title="reconsume console",
         version=__version__,
         description=_ABOUT,
@@ -101,6 +101,17 @@ def make_api(
     _add_quarantine(api, cluster, changes)
     add_job_routes(api, cluster, changes, clock, settings.console)
     return api
+
+
+class _ConsoleApi(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Return the document; FastAPI adds 422 to it, and `fault_of` answers 400."""
+        document = super().openapi()
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        return document
 
 
 def fault_of(_request: Request, error: Exception) -> JSONResponse:

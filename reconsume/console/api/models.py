@@ -92,6 +92,9 @@ class ShownOverview(ShownModel):
     """How long the most overdue record has been due."""
     delay_topics: list[ShownLane]
     quarantined: ShownCount
+    all_groups: int
+    found_groups: int
+    """The number of groups whose names contain `q`; `groups` has the first 500."""
     groups: list[ShownGroup]
     """Those that need attention first."""
 
@@ -217,10 +220,9 @@ class ShownRecord(ShownLetter):
 
 
 class ShownWaits(ShownModel):
-    """The waiting records of a group."""
+    """The waiting records of a group, by delay topic."""
 
     by_topic: dict[str, int]
-    """By delay topic."""
     read: int
     """The number of waiting records of all groups that were read."""
     is_whole: bool

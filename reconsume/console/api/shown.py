@@ -44,6 +44,8 @@ def shown_overview(found: Overview, snapshot: Snapshot, left: int | None, index_
             "late_ms": found.late_ms,
             "delay_topics": found.lanes,
             "quarantined": found.quarantined,
+            "all_groups": found.all_groups,
+            "found_groups": found.found_groups,
             "groups": [_group(one, found) for one in found.groups],
         }
     )

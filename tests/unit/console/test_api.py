@@ -28,6 +28,7 @@ def test_what_the_pages_show_is_there_as_json(browser: Browser, cluster: FakeClu
     cluster.report = status_of_groups(departures=2, billing=0, **{"a/b": 1})
     overview = json.loads(browser.get("/api/v1/overview?q=DEP").text)
     assert [one["group"] for one in overview["groups"]] == ["departures"]
+    assert (overview["found_groups"], overview["all_groups"]) == (1, 3)
     assert overview["groups"][0]["dead_letters"] == {"number": 2, "exact": True}
     assert overview["delay_topics"][0]["topic"] == "reconsume.DELAY.10s"
     assert (overview["leaderless"], overview["index_trouble"]) == (0, "")
@@ -191,6 +192,18 @@ def test_the_document_of_the_api_needs_sign_in_and_names_every_address(browser: 
     assert document == json.loads(Path("docs/openapi-console.json").read_text("utf-8"))
     assert document["servers"] == [{"url": "/api/v1"}]
     assert {"/overview", "/groups/{group}", "/jobs/{name}/wish", "/quarantine/release"} <= set(document["paths"])
+    statuses = {status for path in document["paths"].values() for one in path.values() for status in one["responses"]}
+    assert ("400" in statuses, "422" in statuses, "ValidationError" in document["components"]["schemas"]) == (
+        True,
+        False,
+        False,
+    )
+
+
+def test_an_overview_says_how_many_groups_it_leaves_out(browser: Browser, cluster: FakeCluster) -> None:
+    cluster.report = status_of_groups(**{f"g{number}": 1 for number in range(501)}, other=1)
+    overview = json.loads(browser.get("/api/v1/overview?q=g").text)
+    assert (len(overview["groups"]), overview["found_groups"], overview["all_groups"]) == (500, 501, 502)
 
 
 def test_now_is_the_time_of_the_console(browser: Browser) -> None:
