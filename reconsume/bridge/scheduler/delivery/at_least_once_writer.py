@@ -37,6 +37,8 @@ logger = SafeLogger(__name__)
 
 _SERVE_EVERY: Final = 500
 """Records between two polls for delivery reports, so that the report queue stays short."""
+_FLUSHES: Final = 100
+"""The wait for acknowledgements is cut into this many parts, because a flush waits for all records in flight."""
 _LAST_SECONDS: Final = 10.0
 """Wait for records in flight at the end."""
 
@@ -101,7 +103,7 @@ class AtLeastOnceWriter:
         """Produce all records that are not stored yet, wait for the acknowledgements, and commit."""
         with _breaking():
             self._produce(batch)
-            self._producer.flush(PATIENCE_SECONDS)
+            self._wait_for_answers(batch)
         self._require_stored(batch)
         commits = batch.commits()
         if consumer.commit(commits, wait=True):
@@ -118,6 +120,18 @@ class AtLeastOnceWriter:
         if self._positions is not None:
             self._produce_positions(self._positions.records(commits))
 
+    def _wait_for_answers(self, batch: DueBatch) -> None:
+        """Wait for the batch's records; others without an answer, for example for lack of a leader, stay in flight."""
+        for _ in range(_FLUSHES):
+            self._producer.flush(PATIENCE_SECONDS / _FLUSHES)
+            if not (len(self._producer) and self._missing(batch)):
+                return
+
+    def _missing(self, batch: DueBatch) -> int:
+        """Return how many records of the batch have no answer yet."""
+        sources = islice(batch.sources(), len(batch.deliveries))
+        return sum(offset in self._unanswered.get(queue, ()) for queue, offset in sources)
+
     def _require_stored(self, batch: DueBatch) -> None:
         """Raise `BatchAborted` for a record that was refused, or that has no answer: it stays in the producer."""
         refusals, self._refused = self._refused, {}
@@ -126,7 +140,7 @@ class AtLeastOnceWriter:
         sources = list(islice(batch.sources(), len(batch.deliveries)))
         if (refused := next(filter(None, map(refusals.get, sources)), None)) is not None:
             raise BatchAborted(translate(refused, DELIVERING), passing=not is_refusal(refused))
-        if missing := sum(offset in self._unanswered.get(queue, ()) for queue, offset in sources):
+        if missing := self._missing(batch):
             raise BatchAborted(_no_answer(f"{missing} records are not acknowledged"), passing=True)
 
     def _produce(self, batch: DueBatch) -> None:

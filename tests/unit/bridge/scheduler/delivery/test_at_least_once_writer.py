@@ -37,6 +37,7 @@ class Producer:
         unknown: values whose partition it does not know yet.
         made: the settings that it was made with, each time; it stands for all producers.
         told: statistics that its next poll reports.
+        waited: the seconds of flushes that left records without an answer.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class Producer:
         self.made: list[dict[str, Any]] = []
         self.told: list[str] = []
         self.room = 1_000
+        self.waited = 0.0
         self.refused: dict[bytes, KafkaError] = {}
         self.stored: list[bytes] = []
         self._sent: list[tuple[bytes, str, Callable[[KafkaError | None, Message], None]]] = []
@@ -70,6 +72,7 @@ class Producer:
     def flush(self, seconds: float) -> None:
         assert seconds <= 5, "a worker that waits for longer is put out of its group"
         if self.is_away:
+            self.waited += seconds
             return
         sent = self._sent
         self._sent = [one for one in sent if one[0] in self.away]
@@ -80,6 +83,7 @@ class Producer:
             if error is None:
                 self.stored.append(value)
             on_delivery(error, Message(topic=topic))
+        self.waited += seconds if self._sent else 0
 
     def purge(self) -> None:
         purged, self._sent = self._sent, []
@@ -195,6 +199,17 @@ def test_a_partition_that_the_producer_does_not_know_yet_concerns_one_record(pro
     assert write(writer, batch_of(queue), member) is None
     assert Counter(producer.stored) == Counter([b"a", b"b", b"c"])
     assert member.committed == {(TOPIC, 0): Commit(3, "")}
+
+
+def test_a_record_without_an_answer_costs_later_batches_no_wait(producer: Producer) -> None:
+    """It stays in the producer, and its partition is held."""
+    writer, member = AtLeastOnceWriter({}, "w"), Member()
+    producer.away = {b"away"}
+    assert write(writer, batch_of(queue_of(b"a", b"away")), member) is not None
+    assert producer.waited == pytest.approx(5)
+    for partition in range(1, 11):
+        assert write(writer, batch_of(queue_of(b"b", partition=partition)), member) is None
+    assert producer.waited <= 6
 
 
 def test_a_late_refusal_blames_no_record_of_the_next_batch(producer: Producer) -> None:
