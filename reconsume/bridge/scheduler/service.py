@@ -21,6 +21,7 @@ from reconsume.bridge.process.identity import stable_identity
 from reconsume.bridge.process.ports import SCHEDULER_MANAGEMENT
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.scheduler.deleted_unread import DeletedUnread
 from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.delivery.delivered_parked import DeliveredParked
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import OrphanedTransactions, end_transactions
@@ -129,6 +130,7 @@ class SchedulerService:
         self._orphans = OrphanedTransactions(self._other_workers, self._end_transactions)
         self._was_shut_out = False
         self._stalls = StallWatch()
+        self._deleted_unread = DeletedUnread()
         self._deletions = DeletedTopics()
         self._listed = ListedTopics()
         self._delivered_parked = DeliveredParked(self._admin, settings.names, self._retention_ms, self._clock)
@@ -293,6 +295,9 @@ class SchedulerService:
         self._delivered_parked.delete(head.where for head in heads)
         if worker is not None:
             worker.saw_ids(self._admin.topic_ids({head.where[0] for head in heads}))
+        firsts = self._admin.end_offsets([head.where for head in heads], earliest=True)
+        for line in self._deleted_unread.look(heads, firsts, ends):
+            logger.error("%s", line)
 
     def _retention_ms(self) -> float:
         topics = self._groups().system.topic_settings or self._settings.topics

@@ -55,19 +55,23 @@ class TopicChecks:
     def refused(self, topic: str) -> str | None:
         """Return why a delay topic is refused: with producers' timestamps it would deliver early, late or out of order.
 
+        A retention time that is shorter than the delay is only logged: what it has not deleted yet is delivered.
+
         Test: tests/integration/scheduler/test_delivery.py.
         """
         try:
             if monotonic_ms() < self._asked_again_at:
                 # A rebalance may bring a hundred topics; waiting for each would cost the membership.
                 raise KafkaNotReachable("no answer for another topic a moment ago")
-            kind = self._look_up.settings([topic])[topic].get("message.timestamp.type")
+            found = self._look_up.settings([topic])[topic]
         except ReconsumeError as error:
             # Without the right to describe it, the topic is trusted; each record shows the kind of its timestamp.
             logger.warning("settings of %s not checked: %s", topic, error)
             if isinstance(error, KafkaNotReachable):
                 self._asked_again_at = monotonic_ms() + _UNANSWERED_MS
             return None
+        self._warn_of_retention(topic, int(found.get("retention.ms", -1)))
+        kind = found.get("message.timestamp.type")
         if kind == "LogAppendTime":
             return None
         wrong = TopicDifference(topic, "message.timestamp.type", str(kind), "LogAppendTime", breaks=True)
@@ -75,3 +79,12 @@ class TopicChecks:
             f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
             f"fix it: {wrong.remedy(self._settings.bootstrap_servers)}, then restart the scheduler workers"
         )
+
+    def _warn_of_retention(self, topic: str, retention_ms: int) -> None:
+        """Log that Kafka deletes records of a delay topic before they are due."""
+        delay_ms = 0 if self._settings.names.is_parked(topic) else self._settings.names.delay_ms(topic)
+        if 0 <= retention_ms < delay_ms:
+            logger.error(
+                "topic %s keeps records for %d ms and delays them by %d ms; raise retention.ms",
+                *(topic, retention_ms, delay_ms),
+            )

@@ -222,3 +222,29 @@ def test_at_least_once_mode_goes_on_after_a_fatal_error_of_its_producer(
         )
     assert Failing.made == 2
     assert "restarting the consumer: delivering a batch" in caplog.text
+
+
+def test_records_that_were_deleted_while_no_worker_ran_are_told_once(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Installation(settings_for(bootstrap_servers))
+    one.make_topics()
+    one.write_groups()
+    group, topic = one.name("deleted"), one.settings.names.send_back
+    with scheduler(one.settings):
+        one.produce(topic, b"0", headers=inbox(group))
+        arrived(one, group, 1)
+    one.produce(topic, *(b"%d" % number for number in range(1, 6)), headers=inbox(group))
+    ((partition, committed),) = [
+        (where[1], offset)
+        for where, offset in one.all_committed(one.settings.names.scheduler_group).items()
+        if where[0] == topic
+    ]
+    end = one.admin.end_offsets([(topic, partition)])[topic, partition]
+    one.admin.delete_before({(topic, partition): end - 1})
+    told = f"{topic}-{partition}: up to {end - 1 - committed} offsets were deleted before they were read"
+    with caplog.at_level(logging.ERROR), scheduler(one.settings):
+        arrived(one, group, 2)
+        wait_until(lambda: told in caplog.text, 60, "the deletion is told")
+    assert [record.value for record in one.retries(group)] == [b"0", b"5"]
+    assert caplog.text.count(told) == 1

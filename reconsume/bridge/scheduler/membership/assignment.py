@@ -158,7 +158,7 @@ class Assignment:
         if restored:
             self._restore(restored)
         for where, one in left.items():
-            self._read_ahead.learn(where, one.done)
+            self._read_ahead.learn(where, one.offset, one.done)
             self._done_before[where] = one.offset
         decided = [where for where in partitions - undecided if where in self._waiting]
         for where in decided:

@@ -29,6 +29,7 @@ class PartitionHead(NamedTuple):
         head_due_ms: when the first is due; None if none is in memory.
         read_to: the next offset to read; None before the first record or end.
         paused: whether reading is paused until records have left the memory.
+        start: where the partition continued at its assignment; None if the group had no offset, or if it is unknown.
     """
 
     where: Partition
@@ -38,6 +39,7 @@ class PartitionHead(NamedTuple):
     head_due_ms: float | None
     read_to: int | None
     paused: bool = False
+    start: int | None = None
 
 
 class WorkerBacklog:

@@ -37,12 +37,13 @@ class PartitionQueue:
 
     Attributes:
         is_at_end: whether it was read to its end and is not paused, so that the next record is a new one.
+        start: where it continued at its assignment; None if the group had no offset, or if it is unknown.
         least_room: it may hold this many records, even if the setting is lower.
     """
 
     __slots__ = (
         *("__weakref__", "_clock", "_done", "_end", "_next", "_paused", "_records", "bytes", "delay_ms"),
-        *("held_until_ms", "is_at_end", "partition", "topic"),
+        *("held_until_ms", "is_at_end", "partition", "start", "topic"),
     )
 
     least_room = 0
@@ -52,6 +53,7 @@ class PartitionQueue:
         self.partition = partition
         self.delay_ms = delay_ms
         self.is_at_end = False
+        self.start: int | None = None
         self._clock = clock
         self._paused = False
         self.held_until_ms = 0.0
@@ -117,7 +119,9 @@ class PartitionQueue:
         head_due_ms = records[0][0] if records else None
         due = bisect_right(records, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
         where = self.topic, self.partition
-        return PartitionHead(where, self.delay_ms, len(records), due, head_due_ms, self._read_to(), self.paused)
+        return PartitionHead(
+            where, self.delay_ms, len(records), due, head_due_ms, self._read_to(), self.paused, self.start
+        )
 
     def _read_to(self) -> int | None:
         """Return the later of the two: behind the last record, or the end."""
@@ -200,9 +204,9 @@ class ParkedQueue(PartitionQueue):
         """Describe the waiting records."""
         where, count, waits = (self.topic, self.partition), len(self), self._waits()
         if waits or not count:
-            return PartitionHead(where, None if waits else 0, count, 0, None, self._read_to(), self.paused)
+            return PartitionHead(where, None if waits else 0, count, 0, None, self._read_to(), self.paused, self.start)
         head_due_ms = max(self._records[0][0], self._lifted_ms)
-        return PartitionHead(where, 0, count, count, head_due_ms, self._read_to(), self.paused)
+        return PartitionHead(where, 0, count, count, head_due_ms, self._read_to(), self.paused, self.start)
 
     @property
     def blocked(self) -> bool:
@@ -281,7 +285,7 @@ class TimerQueue(PartitionQueue):
         head_due_ms = self._held[0][0] if self._held else None
         due = bisect_right(self._held, now_ms, key=_due)  # type: ignore[arg-type]  # no tuple of a fixed length
         where = self.topic, self.partition
-        return PartitionHead(where, None, len(self), due, head_due_ms, self._read_to(), self.paused)
+        return PartitionHead(where, None, len(self), due, head_due_ms, self._read_to(), self.paused, self.start)
 
     @property
     def blocked(self) -> bool:

@@ -150,10 +150,11 @@ class ReadAhead:
                 )
             queue.extend(messages)
 
-    def learn(self, partition: Partition, done: Iterable[int]) -> None:
-        """Note records that a partition's earlier owner has delivered out of order."""
+    def learn(self, partition: Partition, start: int, done: Iterable[int]) -> None:
+        """Note where a partition continues, and the records that its earlier owner has delivered out of order."""
         queue = self._queues.get(partition)
         if queue is not None:
+            queue.start = start
             queue.learn(done)
 
     def reached_end(self, partition: Partition, offset: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.bridge.scheduler import service as module
 from reconsume.bridge.scheduler.queues.backlog import PartitionHead
@@ -82,11 +83,25 @@ def test_a_deleted_topic_that_only_other_workers_wrote_to_is_not_created_again_a
     service._deletions.missed("reconsume.RETRY.new")
 
 
-def test_a_worker_is_told_the_present_ids_of_its_topics() -> None:
+def test_a_worker_is_told_the_present_ids_of_its_topics_and_the_log_what_was_deleted_unread(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     service, told = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9")), list[dict[str, str]]()
-    service._admin = cast("Any", SimpleNamespace(topic_ids=lambda topics: dict.fromkeys(topics, "2")))
+    first = {("reconsume.DELAY.10s", 1): 9}
+
+    def end_offsets(partitions: list[Partition], *, earliest: bool) -> dict[Partition, int]:
+        assert earliest
+        return {where: first.get(where, 5) for where in partitions}
+
+    ids = SimpleNamespace(topic_ids=lambda topics: dict.fromkeys(topics, "2"), end_offsets=end_offsets)
+    service._admin = cast("Any", ids)
     service._delivered_parked = cast("Any", SimpleNamespace(delete=lambda _wheres: None))
     service._at_work = cast("Any", SimpleNamespace(saw_ids=told.append))
     topic = "reconsume.DELAY.10s"
-    service._look_at_partitions([PartitionHead((topic, one), 10_000, 0, 0, None, 5) for one in (0, 1)], {})
-    assert told == [{topic: "2"}]
+    heads = [PartitionHead((topic, one), 10_000, 0, 0, None, 5) for one in (0, 1)]
+    for _ in range(2):
+        service._look_at_partitions(heads, {head.where: 20 for head in heads})
+    assert told == [{topic: "2"}] * 2
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == [
+        f"{topic}-1: up to 4 offsets were deleted before they were read; raise retention.ms of topic {topic}"
+    ]

@@ -460,6 +460,17 @@ def test_what_an_earlier_assignment_left_is_not_delivered_again() -> None:
     assert bench.consumer.restored == []
 
 
+def test_where_a_partition_continued_is_known_to_the_watch_for_deleted_records() -> None:
+    """Its first records may be committed before the first look."""
+    bench = Bench(FakeWriter())
+    bench.consumer.at = 2
+    bench.feed_from(40, b"a")
+    bench.now = 2_000
+    bench.turn(2)
+    heads = [queue.look(0) for queue in bench.worker._read_ahead]
+    assert [(one.start, one.read_to) for one in heads] == [(2, 41), (None, None)]
+
+
 def test_what_the_coordinator_has_lost_is_neither_delivered_again_nor_lost_to_the_next_owner() -> None:
     bench = Bench(FakeWriter())
     there = [(TOPIC, 0)]
