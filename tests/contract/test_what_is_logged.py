@@ -31,10 +31,12 @@ def test_of_a_listener_that_fails(world: World, exactly_once: bool, caplog: pyte
     world.produce(topic, b"flight")
     with world.consumer(group, topic, fails, max_reconsume_times=1, exactly_once=exactly_once):
         world.until(lambda: world.read(world.names.dead_letter(group)), "the dead letter")
-        world.until(lambda: len(lines(caplog)) == 2, "both are told")
+        world.until(lambda: len(lines(caplog)) == 4, "both are told")
     first, last = f"<Message {topic}-0@0>", f"<Message {world.names.retry(group)}-0@0>"
     assert lines(caplog) == [
+        ("WARNING", f"the listener failed for ({first},)"),
         ("WARNING", f"{first} of group {group}: sent back, attempt 1 of 1, due in 1 s"),
+        ("WARNING", f"the listener failed for ({last},)"),
         ("WARNING", f"{last} of group {group}: dead letter after 1 of 1 retries"),
     ]
 

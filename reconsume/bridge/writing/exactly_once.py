@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.clients import clients_of, clock_of
 from reconsume.bridge.kafka.errors import is_passing, is_rebalance, translate, translated
 from reconsume.bridge.kafka.group_consumer import Answer
 from reconsume.bridge.process.identity import Identity, stable_identity
-from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.process.safe_logger import LimitedLogger, SafeLogger
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
@@ -123,6 +123,7 @@ class ExactlyOnceWriter:
         self._existing = ExistingTopics(self._admin)
         self._lanes = LanePartitions(groups)
         self.limit = WaitingLimit(base, names, groups, transactional_id)
+        self._inbox_logger = LimitedLogger(__name__)
         self._doing = f"sending back for group {group}"
 
     def register(self, stop: threading.Event, seconds: float = START_SECONDS) -> None:
@@ -176,7 +177,7 @@ class ExactlyOnceWriter:
                 self._write(self._inbox(failed), offsets, group_metadata)
             except _BY_THE_INBOX as second:
                 raise SendBackFailed(f"{first}; then {second}") from second
-            logger.warning("%s; sent through %s instead", first, self._names.send_back)
+            self._inbox_logger.warning("%s; sent through %s instead", first, self._names.send_back)
 
     def close(self) -> None:
         """Release the producer at once; no transaction is open."""

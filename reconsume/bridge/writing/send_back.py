@@ -16,7 +16,7 @@ from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.clients import clock_of
 from reconsume.bridge.kafka.lasting_producer import LastingProducer, ProducedRecord
 from reconsume.bridge.kafka.partitioning import choose_partition
-from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.process.safe_logger import LimitedLogger, SafeLogger
 from reconsume.bridge.topics.existing_topics import ExistingTopics
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.waiting_limit import OnDone, WaitingLimit
@@ -91,7 +91,7 @@ class _SendBack(ProducedRecord):
         self.writer.limit.sent(self.request.group, self.copy.topic)
         self.on_written(self.copy, stored_ms)
         if self.first is not None:
-            logger.warning("%s; sent through %s instead", self.first, self.copy.topic)
+            self.writer.inbox_logger.warning("%s; sent through %s instead", self.first, self.copy.topic)
         self.on_done(None)
 
     def refused(self, error: ReconsumeError) -> None:
@@ -151,6 +151,7 @@ class SendBackWriter:
 
     Attributes:
         limit: the limit of the groups' waiting messages.
+        inbox_logger: logs send-backs that took the inbox.
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class SendBackWriter:
         self._existing = ExistingTopics(KafkaAdmin(base, client_id, stop=self._stop))
         self._lanes = LanePartitions(groups)
         self.limit = WaitingLimit(base, names, groups, client_id)
+        self.inbox_logger = LimitedLogger(__name__)
         self._producer = LastingProducer(producer_settings(base, client_id))
         self._waiting: dict[str, deque[_SendBack]] = {}
         self._changed = threading.Condition()
@@ -213,8 +215,7 @@ class SendBackWriter:
 
     def close(self) -> None:
         """Stop; unacknowledged records are given up, and their `on_done` gets an error."""
-        # First, so that records given up are not tried again through the inbox.
-        self._stop.set()
+        self._stop.set()  # first, so that records given up are not tried again through the inbox
         self.limit.close()
         with self._changed:
             self._changed.notify_all()

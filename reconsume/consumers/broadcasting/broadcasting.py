@@ -158,7 +158,7 @@ class BroadcastSender(Sender):
     def write(self, failed: FailedMessage) -> None:
         """Drop the message: every other member has it too, and a retry would reach only one of them."""
         self.dropped.count += 1
-        logger.warning("broadcasting: %r failed and is dropped (%d so far)", failed.message, self.dropped.count)
+        self.log.dropped(failed.message, self.dropped.count)
         failed.done(None)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:

@@ -96,7 +96,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
                 # Compared by identity: a listener may set anything here, and may delete it.
                 is_done = status is _SUCCESS and context.ack_index is ALL
             except BaseException as error:  # noqa: BLE001 - RocketMQ: CC-01
-                self._settle(chunk, context, called_with(error, chunk, None))
+                self._settle(chunk, context, called_with(error, None))
             else:
                 if is_done:
                     queue.succeed(chunk)
@@ -118,7 +118,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             self._room.settle(chunk, failed=True)
             cause = Cause(f"consume timeout: the listener ran for over {timeout_ms / 1000:.0f} s")
             for message in chunk:
-                logger.warning("%r: its listener has run for over %.0f s; sending it back", message, timeout_ms / 1000)
+                self.sender.log.timed_out(message, timeout_ms / 1000)
                 self._send_back(queue, message, TIMEOUT_LEVEL, cause)
 
     def _begin(self, chunk: Chunk) -> ConsumeConcurrentlyContext | None:
@@ -134,6 +134,8 @@ class ConcurrentlyService(ListenerService[Chunk]):
 
         An internal error sends the batch back too; otherwise its messages would stay in progress forever.
         """
+        if called.error is not None:
+            self.sender.log.listener_failed(chunk, called.error)
         try:
             self._settle_judged(chunk, context, called)
         except BaseException as error:
@@ -148,7 +150,9 @@ class ConcurrentlyService(ListenerService[Chunk]):
         if isinstance(called.outcome, NotNow):
             self._hold(chunk, called, called.outcome)
             return
-        succeeded, level, cause, one_by_one = judged(context, called, size, self.dead_letter_on)
+        succeeded, level, cause, one_by_one, slips = judged(context, called, size, self.dead_letter_on)
+        if slips:
+            self.sender.log.listener_slipped(slips)
         _tell(called, succeeded, cause)
         # For the circuit breaker, a listener works if it has judged its messages.
         is_judged = level < 0 or one_by_one
@@ -195,7 +199,7 @@ class ConcurrentlyService(ListenerService[Chunk]):
             queue.finish(message)
         elif not queue.dropped:
             self._room.wait([Chunk(queue, (message.failed_again_locally(),))], REFUSED_MS)
-            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+            self.sender.log.not_sent_back(message, error)
 
 
 def _tell(called: Called, succeeded: int, cause: Cause | None) -> None:

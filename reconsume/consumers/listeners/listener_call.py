@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar, cast
 
-from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.listener import (
     ALL,
     ConsumeConcurrentlyContext,
@@ -32,8 +31,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import shown, type_name, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Cause
 
-logger = SafeLogger(__name__)
-
 C = TypeVar("C", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
 
 
@@ -45,7 +42,7 @@ class Called(NamedTuple):
         cause: the exception as a cause.
         call: the call whose end the hooks must still be told.
         outcome: the exception of an internal listener that says more than a status.
-        error: the exception itself, for `dead_letter_on`.
+        error: the exception itself, for the log and `dead_letter_on`.
     """
 
     status: object
@@ -63,12 +60,14 @@ class Judged(NamedTuple):
         level: the requested level of the others.
         cause: why they failed.
         one_by_one: repeat the others, each alone: only one that fails alone is a dead letter.
+        slips: invalid values that the listener returned or set.
     """
 
     acknowledged: int
     level: int
     cause: Cause | None
     one_by_one: bool = False
+    slips: Sequence[str] = ()
 
 
 class JudgedInOrder(NamedTuple):
@@ -80,6 +79,7 @@ class JudgedInOrder(NamedTuple):
         wait_ms: the wait before the next try.
         cause: why it failed.
         is_dead: send the batch to the dead-letter topic instead of trying again.
+        slips: invalid values that the listener returned or set.
     """
 
     status: ConsumeOrderlyStatus
@@ -87,6 +87,7 @@ class JudgedInOrder(NamedTuple):
     wait_ms: int
     cause: Cause | None
     is_dead: bool = False
+    slips: Sequence[str] = ()
 
     def acknowledged(self, size: int) -> int:
         """Return how many messages of a batch of this size succeeded."""
@@ -105,7 +106,7 @@ def call_listener(
     try:
         return Called(listener(messages, context), None, call)
     except BaseException as error:  # noqa: BLE001 - see above
-        return called_with(error, messages, call)
+        return called_with(error, call)
 
 
 async def call_listener_async(
@@ -128,19 +129,18 @@ async def call_listener_async(
             if call is not None:
                 call.cut_off()
             raise
-        return called_with(error, messages, call)
+        return called_with(error, call)
     except BaseException as error:  # noqa: BLE001 - see above
-        return called_with(error, messages, call)
+        return called_with(error, call)
 
 
-def called_with(error: BaseException, messages: Sequence[Message], call: ConsumeCall | None) -> Called:
+def called_with(error: BaseException, call: ConsumeCall | None) -> Called:
     """Return the verdict for an exception of a listener."""
     # isinstance would read the error's `__class__`.
     if issubclass(type(error), NotNow):
         return Called(None, None, call, cast("NotNow", error))
     if issubclass(type(error), SendBack):
         return Called(None, cast("SendBack", error).cause, call, cast("SendBack", error))
-    logger.warning("the listener failed for %r", messages, exc_info=error)
     return Called(None, Cause.of(error), call, error=error)
 
 
@@ -168,8 +168,10 @@ def judged(
             slips.append(str(error))
     cause = _with_slips(called.cause, slips)
     if level != 0 or not is_listed(called.error, dead_letter_on):
-        return Judged(acknowledged, level, cause)
-    return Judged(0, 0, cause, one_by_one=True) if size > 1 else Judged(0, DEAD_LETTER_LEVEL, cause)
+        return Judged(acknowledged, level, cause, slips=slips)
+    if size > 1:
+        return Judged(0, 0, cause, one_by_one=True, slips=slips)
+    return Judged(0, DEAD_LETTER_LEVEL, cause, slips=slips)
 
 
 def judged_in_order(
@@ -190,7 +192,7 @@ def judged_in_order(
     except IllegalSetting as error:
         told, auto_commit, slips = again, True, [f"{error}; the batch is given again"]
     is_dead = not slips and asked == -1 and is_listed(called.error, dead_letter_on)
-    return JudgedInOrder(told, auto_commit, wait_ms, _with_slips(called.cause, slips), is_dead)
+    return JudgedInOrder(told, auto_commit, wait_ms, _with_slips(called.cause, slips), is_dead, slips)
 
 
 def _orderly_status(status: object) -> ConsumeOrderlyStatus:
@@ -217,7 +219,5 @@ def _with_slips(cause: Cause | None, slips: Sequence[str]) -> Cause | None:
     """Return the cause with the listener's further mistakes appended; its exception stays."""
     if not slips:
         return cause
-    for slip in slips:
-        logger.error("%s", slip)
     said = "; ".join(slips)
     return Cause(said) if cause is None else replace(cause, message=f"{cause.message}; {said}")

@@ -182,6 +182,8 @@ class OrderlyService(ListenerService[Lane]):
 
         A success counts after a drop too: the partition is kept until the listener has returned.
         """
+        if called.error is not None:
+            self.sender.log.listener_failed(batch, called.error)
         try:
             if called.outcome is not None:
                 self._settle_outcome(lane, batch, called.outcome, called.call)
@@ -195,6 +197,8 @@ class OrderlyService(ListenerService[Lane]):
         self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called
     ) -> None:
         told = judged_in_order(context, called, self.dead_letter_on)
+        if told.slips:
+            self.sender.log.listener_slipped(told.slips)
         if called.call is not None:
             raised = called.error is not None
             called.call.end(called.status, _SUSPEND, told.acknowledged(len(batch)), told.cause, raised=raised)
@@ -280,7 +284,7 @@ class OrderlyService(ListenerService[Lane]):
             if not lane.queued:  # under the same lock, or new messages may start the lane first
                 self._end(lane)
         if error is not None:
-            logger.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+            self.sender.log.not_sent_back(message, error)
 
     def _count(self, lane: Lane, message: Message) -> Message:
         lane.queue.failed(message)

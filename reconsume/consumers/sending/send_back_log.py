@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.process.safe_logger import LimitedLogger
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import SendBackTarget
-from reconsume.delay_levels.errors import SubscriptionGroupNotExist
+from reconsume.delay_levels.errors import SendBackFailed, SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.rules.send_back import Delayed, decide_send_back
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
 
-logger = SafeLogger(__name__)
-
 UNLIMITED: Final = 2**31 - 1
 """The maximum of an orderly listener without one (RocketMQ: OR-03)."""
-_LINES_A_SECOND: Final = 10
 
 
 class Way(NamedTuple):
@@ -109,9 +106,10 @@ def _spaced(milliseconds: int) -> str:
 
 
 class SendBackLog:
-    """Logs the outcome of each failed message of a group. Safe to use from several threads.
+    """Logs what happens to the failed messages of a group. Safe to use from several threads.
 
-    It logs at most 10 lines a second, and another 10 about messages that never return; further lines are DEBUG.
+    It logs at most 10 lines of each kind a second; further lines are DEBUG. Lines about messages that never return are
+    a kind of their own.
 
     Args:
         group: the consumer group.
@@ -120,36 +118,33 @@ class SendBackLog:
 
     def __init__(self, group: str, clock: Clock = monotonic_ms) -> None:
         self.group = group
-        self._limits = {is_final: _Limit(clock) for is_final in (False, True)}
+        self._fates = {is_final: LimitedLogger(__name__, clock) for is_final in (False, True)}
+        self._failures, self._slips, self._timeouts, self._refusals, self._drops = (
+            LimitedLogger(__name__, clock) for _ in range(5)
+        )
 
     def tell(self, message: Message, fate: Fate, *, is_failure: bool) -> None:
         """Log a fate, as a warning if it is final or follows an error, else at INFO."""
         level = logging.WARNING if fate.is_final or is_failure else logging.INFO
-        if not logger.isEnabledFor(level):
-            return
-        unsaid = self._limits[fate.is_final].admit()
-        more = f"; {unsaid} more such lines were left out" if unsaid else ""
-        admitted = logging.DEBUG if unsaid is None else level
-        logger.log(admitted, "%r of group %s: %s%s", message, self.group, fate.text, more)
+        self._fates[fate.is_final].log(level, "%r of group %s: %s", message, self.group, fate.text)
 
+    def listener_failed(self, messages: Sequence[Message], error: BaseException) -> None:
+        """Log the exception of a listener."""
+        self._failures.warning("the listener failed for %r", messages, exc_info=error)
 
-class _Limit:
-    """Admits a limited number of lines each second."""
+    def listener_slipped(self, slips: Iterable[str]) -> None:
+        """Log invalid values that a listener returned or set."""
+        for slip in slips:
+            self._slips.error("%s", slip)
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._second, self._said, self._unsaid = -1, 0, 0
+    def timed_out(self, message: Message, seconds: float) -> None:
+        """Log that the listener has exceeded the consume timeout."""
+        self._timeouts.warning("%r: its listener has run for over %.0f s; sending it back", message, seconds)
 
-    def admit(self) -> int | None:
-        """Return None if the line exceeds the limit, else the number of suppressed lines before it."""
-        second = int(self._clock() // 1_000)
-        with self._lock:
-            if second != self._second:
-                self._second, self._said = second, 0
-            self._said += 1
-            if self._said > _LINES_A_SECOND:
-                self._unsaid += 1
-                return None
-            unsaid, self._unsaid = self._unsaid, 0
-            return unsaid
+    def not_sent_back(self, message: Message, error: SendBackFailed) -> None:
+        """Log a send-back that failed."""
+        self._refusals.warning("%r was not sent back, its listener is called again in 5 s: %s", message, error)
+
+    def dropped(self, message: Message, count: int) -> None:
+        """Log a message that a broadcasting consumer drops."""
+        self._drops.warning("broadcasting: %r failed and is dropped (%d so far)", message, count)

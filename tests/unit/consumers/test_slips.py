@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -234,7 +235,7 @@ def log_handlers_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(*_: object, **__: object) -> None:
         raise SystemExit(6)
 
-    monkeypatch.setattr("reconsume.consumers.listeners.listener_call.logger.logger.handle", cannot)
+    monkeypatch.setattr(logging.getLogger("reconsume.consumers.sending.send_back_log"), "handle", cannot)
 
 
 @pytest.mark.usefixtures("log_handlers_raise")

@@ -15,6 +15,7 @@ from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, Failed
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import Undone
+from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.rules import lane_budgets
 from reconsume.delay_levels.rules.lane_budgets import BURST
 from reconsume.delay_levels.wire.names import TopicNames
@@ -50,3 +51,24 @@ def test_bulk_partitions_that_the_producer_does_not_know_yet_send_nothing_to_the
     writer.close()
     assert {one.topic for one in written} == {NAMES.delay(10_000)}
     assert [one.partition for one in written] == [ANY_PARTITION] * (BURST + 100), "by key, as without bulk partitions"
+
+
+def test_while_a_delay_topic_refuses_everything_the_log_says_so_ten_times_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def exists(topic: str) -> int:
+        if topic != NAMES.send_back:
+            raise TopicNotReady("no such topic")
+        return 4
+
+    monkeypatch.setattr(exactly_once, "Transactions", OfOldMetadata)
+    writer = ExactlyOnceWriter({"bootstrap.servers": "127.0.0.1:9"}, NAMES, Groups, "departures", "under-test")
+    monkeypatch.setattr(writer._existing, "require", exists)
+    now = [0.0]
+    monkeypatch.setattr(writer._inbox_logger, "_clock", lambda: now[0])
+    for second in [0] * 100 + [1]:
+        now[0] = second * 1_000
+        writer.send_back([Failed(REQUEST, b"key", b"value")], {("flights", 3): Commit(43, "")}, "member")
+    writer.close()
+    text = f"no such topic; sent through {NAMES.send_back} instead"
+    assert caplog.messages == [text] * 10 + [f"{text}; 90 more such lines were left out"]

@@ -11,10 +11,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
-from reconsume.bridge.writing.send_back import SendBackWriter
-from reconsume.delay_levels.errors import KafkaNotReachable, SendBackFailed
+from reconsume.bridge.writing.send_back import SendBackWriter, _SendBack
+from reconsume.delay_levels.errors import KafkaNotReachable, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.rules import lane_budgets
 from reconsume.delay_levels.rules.lane_budgets import BURST
+from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.support.waiting import wait_until
@@ -306,3 +307,25 @@ def test_a_record_that_confluent_kafka_does_not_take_fails_alone(
     assert [str(one) for one in outcomes] == [refused, "None"]
     assert writer._lookups.is_alive()
     writer.close()
+
+
+def test_while_a_delay_topic_refuses_everything_the_log_says_so_ten_times_a_second(
+    writer: SendBackWriter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(writer.inbox_logger, "_clock", lambda: now[0])
+    outcomes: list[SendBackFailed | None] = []
+
+    def refused_then_written() -> None:
+        one = _SendBack(writer, REQUEST, b"key", b"value", outcomes.append, lambda *_: None)
+        one.copy, one.first = inbox_copy(REQUEST, NAMES, 0), RecordTooLarge("no room")
+        one.written(0, 0, 0)
+
+    for _ in range(100):
+        refused_then_written()
+    now[0] += 1_000
+    refused_then_written()
+    said = [one.getMessage() for one in caplog.records]
+    assert said[:10] == [f"no room; sent through {NAMES.send_back} instead"] * 10
+    assert said[10:] == [f"no room; sent through {NAMES.send_back} instead; 90 more such lines were left out"]
+    assert outcomes == [None] * 101

@@ -132,7 +132,7 @@ def test_a_log_handler_that_raises_costs_no_message(monkeypatch: pytest.MonkeyPa
     def raises(*_: object) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr(f"{LOGGER}.logger.logger.handle", raises)
+    monkeypatch.setattr(logging.getLogger(LOGGER), "handle", raises)
     send_back(RecordingWriter(answers=[None]), request(16))
     world = World(lambda _batch, _context: SUSPEND).read(*flights(0)).run()
     assert world.after(1_000).counts == [[0], [1]]
