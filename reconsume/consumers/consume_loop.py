@@ -98,6 +98,8 @@ class ConsumeLoop:
         self.partitions.restart()
         self._begin_fresh()
         self._service.tick()
+        if not queues:
+            self._service.idle()
         self._sender.serve()
         now = self._clock()
         if now >= self._expire_at:
@@ -217,6 +219,7 @@ class ConsumeLoop:
         with ExitStack() as closing:
             closing.callback(self._consumer.close)
             closing.callback(self._sender.close)
+            closing.callback(self._service.end)
             if not self._service.pool.close(left):
                 logger.warning("some listeners still run; their messages will be delivered again")
             for queue in self.partitions.queues.values():

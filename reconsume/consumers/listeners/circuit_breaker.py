@@ -34,7 +34,8 @@ class CircuitChange:
     Attributes:
         group: the consumer group.
         state: the new state.
-        calls: the calls that led to it, in the window or as probes; 0 initially and for HALF_OPEN.
+        calls: the calls that led to it, in the window or as probes; 0 initially, for HALF_OPEN, and for CLOSED if the
+            consumer has no partitions any more or ends.
         failures: how many of them failed.
         open_seconds: for OPEN, the length of the pause; otherwise how long the circuit was not closed so far.
     """
@@ -188,6 +189,12 @@ class Circuit:
         elif self._fails(self._failures, self._settings.probes):
             self._open(timedelta(milliseconds=self._pause_ms * 2), now)
         elif not self._fails(self._settings.probes - self._calls + self._failures, self._settings.probes):
+            self._enter(CircuitState.CLOSED, now)
+
+    def close(self, now: float) -> None:
+        """Close the circuit without a verdict, because there is nothing to probe."""
+        if self.state is not CircuitState.CLOSED:
+            self._calls = self._failures = 0
             self._enter(CircuitState.CLOSED, now)
 
     def _fails(self, failures: int, calls: int) -> bool:

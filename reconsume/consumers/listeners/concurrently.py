@@ -57,6 +57,14 @@ class ConcurrentlyService(ListenerService[Chunk]):
         for chunk in self._room.due():
             self.pool.submit(chunk)
 
+    def idle(self) -> None:
+        """Close the circuit, which has nothing to probe, after its pause."""
+        self._room.end(after_pause=True)
+
+    def end(self) -> None:
+        """Close the circuit."""
+        self._room.end()
+
     def next_due_ms(self) -> float | None:
         """Return when the first message is due again."""
         return self._room.next_due_ms()

@@ -65,6 +65,12 @@ class ListenerService(ABC, Generic[T]):
     def tick(self) -> None:
         """Call the listener again for messages that are due."""
 
+    def idle(self) -> None:
+        """Note that the consumer has no partitions; called at every turn of the polling thread while this is so."""
+
+    def end(self) -> None:
+        """Note that the consumer ends."""
+
     @abstractmethod
     def next_due_ms(self) -> float | None:
         """Return the earliest moment at which `tick` has something to do; None if nothing waits."""

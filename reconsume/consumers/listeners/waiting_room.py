@@ -54,7 +54,9 @@ class WaitingRoom:
         4. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
            messages that can never succeed do not keep the circuit open while others wait behind them.
         5. A dropped partition's calls count no more, so one that hangs as a probe does not keep the circuit half-open.
-    Tests: tests/unit/consumers/listeners/test_not_now.py, tests/unit/consumers/listeners/test_waiting_room.py.
+        6. The last change that is reported is CLOSED: a gauge does not stay above 0 when nothing is left to probe.
+    Tests: tests/unit/consumers/listeners/test_not_now.py, tests/unit/consumers/listeners/test_waiting_room.py,
+    tests/unit/consumers/observing/test_circuit_metrics.py.
 
     Args:
         clock: returns milliseconds.
@@ -191,6 +193,22 @@ class WaitingRoom:
             for chunk in [one for one in self._admitted if one.queue in gone]:
                 self._give_back(chunk)
 
+    def end(self, *, after_pause: bool = False) -> None:
+        """Close the circuit of a consumer without partitions, and report it. Only for the polling thread.
+
+        Args:
+            after_pause: leave an open circuit until its pause is over. A rebalance may take all partitions and return
+                some, whose calls would cost attempts.
+        """
+        if (circuit := self._circuit) is None:
+            return
+        with self._lock:
+            if not (after_pause and circuit.state is CircuitState.OPEN):
+                circuit.close(self._clock())
+            changes, circuit.changes = circuit.changes, []
+        for change in changes:
+            self._tell(change, 0)
+
     def _let_go_on(self, chunk: Chunk) -> None:
         """Release the partition's chunks after the tried one."""
         if not self.held:
@@ -252,6 +270,10 @@ class WaitingRoom:
             )
         elif change.state is CircuitState.HALF_OPEN:
             logger.info("group %s: probing the listener, %.1f s after the first pause began", self._group, seconds)
+        elif not change.calls:
+            logger.info(
+                "group %s: the circuit closes after %.1f s: no partitions are left to probe", self._group, seconds
+            )
         else:
             logger.warning(
                 "group %s: the listener works again (%d of %d probes failed) after %.1f s; kept batches continue: %d",
