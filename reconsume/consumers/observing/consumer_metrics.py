@@ -21,7 +21,7 @@ _MOST_LABELS: Final = 200
 
 
 class Labels:
-    """Label values that clients name; after the first 200, new ones share `(other)`, so they never fill the memory."""
+    """Label values that come from outside; after 200, new ones share `(other)`, so they never fill the memory."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -46,7 +46,7 @@ class ConsumerMetrics(ConsumeMessageHook):
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._topics = Labels()
+        self._topics, self._physical = Labels(), Labels()
         self._ok = metric("reconsume_consumer_ok").counter(registry)
         self._failed = metric("reconsume_consumer_failed").counter(registry)
         self._rt = metric("reconsume_consumer_rt_seconds").histogram(registry)
@@ -93,4 +93,6 @@ class ConsumerMetrics(ConsumeMessageHook):
         return Tally(self._labels(group, message) for message in messages)
 
     def _labels(self, group: str, message: Message) -> tuple[str, str, str]:
-        return group, self._topics.of(message.topic), message.kafka.topic
+        physical = message.kafka.topic
+        # A group has one retry topic, which the recording rules look for by its name.
+        return group, self._topics.of(message.topic), physical if message.is_retry else self._physical.of(physical)

@@ -116,6 +116,17 @@ def test_what_headers_say_of_their_origin_cannot_fill_the_memory() -> None:
     assert counted.value("ok_total", topic=OTHERS, physical_topic=RETRY_TOPIC) == 100
 
 
+def test_neither_can_topics_that_a_pattern_matches() -> None:
+    counted = Counted()
+    for number in range(300):
+        counted.consume(chunk_with(message_at(0, topic=f"tenant-{number}")))
+    assert counted.value("ok_total", topic="tenant-0", physical_topic="tenant-0") == 1
+    assert counted.value("ok_total", topic=OTHERS, physical_topic="tenant-299") is None
+    assert counted.value("ok_total", topic=OTHERS, physical_topic=OTHERS) == 100
+    counted.consume(retry_chunk())
+    assert counted.value("ok_total", topic=OTHERS, physical_topic=RETRY_TOPIC) == 1, "one for each group"
+
+
 @pytest.mark.rule("ST-01")
 def test_help_texts_name_rocketmqs_statistics() -> None:
     registry = CollectorRegistry()
