@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_NOT_SUMMED: Final = ("", "0, 1, 2", "ratio", "seconds")
+"""Units of gauges without a sum: the largest value of all processes counts."""
 
 
 class MetricKind(Enum):
@@ -51,8 +55,14 @@ class MetricSpec:
         return Counter(self.name, self.help, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """Make and register the metric."""
-        return Gauge(self.name, self.help, self.labels, registry=registry)
+        """Make and register the metric; in Prometheus' multiprocess mode it covers the live processes alone."""
+        return Gauge(
+            self.name,
+            self.help,
+            self.labels,
+            registry=registry,
+            multiprocess_mode="livemax" if self.unit in _NOT_SUMMED else "livesum",
+        )
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
         """Make and register the metric."""

@@ -47,6 +47,7 @@ class ConsumerMetrics(ConsumeMessageHook):
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._topics, self._physical = Labels(), Labels()
+        self._limited: set[str] = set()
         self._ok = metric("reconsume_consumer_ok").counter(registry)
         self._failed = metric("reconsume_consumer_failed").counter(registry)
         self._rt = metric("reconsume_consumer_rt_seconds").histogram(registry)
@@ -78,8 +79,11 @@ class ConsumerMetrics(ConsumeMessageHook):
     def send_message_back_after(self, context: SendMessageBackContext) -> None:
         """Count a send-back."""
         labels = self._labels(context.group, context.message)
-        if context.waiting_share() > 0:
-            self._waiting.labels(context.group).set_function(context.waiting_share)
+        if (share := context.waiting_share()) > 0 or context.group in self._limited:
+            self._limited.add(context.group)
+            waiting = self._waiting.labels(context.group)
+            waiting.set_function(context.waiting_share)
+            waiting.set(share)  # the files of Prometheus' multiprocess mode hold values, not functions
         if context.error is not None:
             self._refused.labels(*labels).inc()
             return
