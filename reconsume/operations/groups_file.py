@@ -24,7 +24,6 @@ from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.process.settings import TopicSettings
 from reconsume.bridge.topics.topics import make_parked_topics
 from reconsume.bridge.writing.exclusive_writer import write_exclusively
-from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import SYSTEM_KEY
@@ -163,7 +162,7 @@ def change_groups(cluster: Cluster, decide: Callable[[Groups], Values]) -> None:
 
     def records() -> Iterator[NewRecord]:
         for key, value in decide(read_groups(cluster, to_the_last=True)).items():
-            yield NewRecord(topic, None if value is None else value.encode(), key.encode(), ANY_PARTITION)
+            yield NewRecord(topic, None if value is None else value.encode(), key.encode(), 0)
 
     write_exclusively(cluster, f"{cluster.names.prefix}groups", "changing groups", records)
 

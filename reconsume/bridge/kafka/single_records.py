@@ -24,11 +24,15 @@ class WrittenRecord(NamedTuple):
 def write_records(cluster: Cluster, topic: str, records: Iterable[tuple[str, str | None]]) -> None:
     """Write keys and values, None to remove a key, and wait for the acknowledgements.
 
+    All go to partition 0. By key, a topic that gets more partitions would keep the former record of a key in another
+    one, and compaction never removes that.
+
     Raises:
         TopicNotReady: the topic does not exist.
         ReconsumeError: the brokers refuse a record, or do not answer.
     """
-    write_at_once(cluster, topic, cluster.require(topic), [{"key": key, "value": value} for key, value in records])
+    found = [{"key": key, "value": value, "partition": 0} for key, value in records]
+    write_at_once(cluster, topic, cluster.require(topic), found)
 
 
 def write_at_once(

@@ -42,7 +42,7 @@ def read_states(source: TopicSource) -> DataFrame:
 
 
 def state_records(sent: DataFrame, plan_id: str, at_ms: int) -> DataFrame:
-    """Return keys and values of the records that mark dead letters as resent.
+    """Return the records that mark dead letters as resent, for the only partition that `reconsume dlq` reads.
 
     Args:
         sent: rows of a plan.
@@ -52,4 +52,4 @@ def state_records(sent: DataFrame, plan_id: str, at_ms: int) -> DataFrame:
     key = F.concat_ws("/", "kafka_topic", "partition", "offset", F.unix_millis("appended"))
     state = {"state": F.lit(RESENT), "at": F.lit(at_ms), "by": F.lit("replay"), "job": F.lit(plan_id)}
     value = F.to_json(F.struct(*(column.alias(name) for name, column in state.items())))
-    return sent.select(key.alias("key"), value.alias("value"))
+    return sent.select(key.alias("key"), value.alias("value"), F.lit(0).alias("partition"))

@@ -1,11 +1,13 @@
-"""The GROUPS topic is deleted and made again under processes that follow it."""
+"""The GROUPS topic is deleted and made again under processes that follow it, or gets more partitions."""
 
 from __future__ import annotations
 
 import pytest
 
-from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.operations.groups_file import change_group, remove_group
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
@@ -37,3 +39,17 @@ def test_a_process_that_has_run_for_long_knows_what_a_new_one_knows(here: Instal
         wait_until(lambda: set(follower.groups.by_name) == wanted, 120, "only the groups of the new topic are known")
     finally:
         follower.close()
+
+
+def test_a_group_has_one_record_when_the_topic_got_more_partitions(here: Installation) -> None:
+    names, groups = here.settings.names, [f"g{number}" for number in range(10)]
+    here.write_groups([SubscriptionGroupConfig(group_name=group) for group in groups])
+    here.admin.add_partitions(names.groups, 3)
+    for group in groups:
+        change_group(here.cluster, group, {"maxWaiting": 7})
+    remove_group(here.cluster, "g9", read_groups(here.cluster))
+    here.write_groups()
+    assert set(here.admin.end_offsets([(names.groups, 1), (names.groups, 2)]).values()) == {0}
+    assert {name: one.max_waiting for name, one in read_groups(here.cluster).by_name.items()} == dict.fromkeys(
+        groups[:9], 7
+    )

@@ -12,10 +12,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.kafka.client_settings import transactional_settings
+from reconsume.bridge.kafka.single_records import write_records
 from reconsume.cli.commands.positions import reset, show
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.position_list import list_positions, parse_partition
+from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
+from reconsume.operations.position_list import list_positions, parse_partition, reset_positions
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
@@ -114,6 +116,16 @@ def move_back(here: Installation) -> None:
     consumer = Consumer(here.settings.client_settings() | {"group.id": group})
     consumer.commit(offsets=[TopicPartition(lane(here), 0, 0)], asynchronous=False)
     consumer.close()
+
+
+def test_a_reset_counts_when_the_topic_got_more_partitions(here: Installation) -> None:
+    names, topic_id = here.settings.names, here.admin.topic_ids([lane(here)])[lane(here)]
+    value = encode_position(StoredPosition(7, "", topic_id, here.name("worker")))
+    wheres = [(lane(here), number) for number in range(here.admin.partitions([lane(here)])[lane(here)])]
+    write_records(here.cluster, names.positions, [(position_key(*where), value) for where in wheres])
+    here.admin.add_partitions(names.positions, 3)
+    assert [(one.topic, one.partition) for one in reset_positions(here.cluster, None)] == wheres
+    assert list_positions(here.cluster) == []
 
 
 def test_what_is_no_partition_is_refused_with_what_to_write(here: Installation) -> None:

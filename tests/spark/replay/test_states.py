@@ -82,6 +82,16 @@ def test_what_the_lane_forgets_while_a_run_lasts_is_marked_as_sent(
     assert again.counts == {"replayed": 20}
 
 
+def test_commands_see_what_was_sent_when_the_topic_of_states_got_more_partitions(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 6)
+    one.admin.add_partitions(one.settings.names.dead_letter_states, 3)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    assert run_replay(spark, bootstrap_servers, plan).sent == 6
+    assert states(one) == {"RESENT": 6}
+
+
 def test_a_plan_does_not_go_on_if_nothing_tells_what_its_first_run_has_sent(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:

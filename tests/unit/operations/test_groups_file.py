@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig, parse_group_config
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.process.yaml_text import parse_yaml
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.groups_file import Change, parse_groups_file, plan_groups
+from reconsume.operations import groups_file
+from reconsume.operations.groups_file import Change, change_groups, parse_groups_file, plan_groups
 
 FILE = """
 system: {messageDelayLevel: 1s 5s}
@@ -83,3 +88,18 @@ def test_a_group_that_is_removed_wants_no_topics() -> None:
 def test_a_wrong_file_is_refused_with_the_place(value: Any, said: str) -> None:
     with pytest.raises(IllegalSetting, match=said):
         parse_groups_file(value)
+
+
+def test_a_change_replaces_the_former_record_when_the_topic_got_more_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[NewRecord] = []
+
+    def write(_cluster: Cluster, _id: str, _doing: str, decide: Callable[[], Iterable[NewRecord]]) -> None:
+        written.extend(decide())
+
+    monkeypatch.setattr(Cluster, "require", lambda _self, topic: topic)
+    monkeypatch.setattr(groups_file, "read_groups", lambda _cluster, **_: Groups())
+    monkeypatch.setattr(groups_file, "write_exclusively", write)
+    change_groups(Cluster(Settings(bootstrap_servers="127.0.0.1:9")), lambda _groups: {"g": "{}", "removed": None})
+    assert [(one.key, one.value, one.partition) for one in written] == [(b"g", b"{}", 0), (b"removed", None, 0)]
