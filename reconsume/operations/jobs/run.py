@@ -76,7 +76,7 @@ class JobRun:
     Args:
         cluster: the installation.
         view: the jobs; used by this run only.
-        name: the name of the job.
+        job: the job, as it was found free.
         runner: the unique name of this process.
         lease_ms: a runner that has written nothing for this time counts as dead.
         told: called with committed outcomes.
@@ -86,17 +86,17 @@ class JobRun:
         self,
         cluster: Cluster,
         view: JobsView,
-        name: str,
+        job: Job,
         runner: str,
         *,
         lease_ms: int = LEASE_MS,
         told: Told = lambda _outcomes: None,
     ) -> None:
-        self._cluster, self._view, self._name, self._runner = cluster, view, name, runner
+        self._cluster, self._view, self._name, self._runner = cluster, view, job.name, runner
         self._lease_ms, self._told = lease_ms, told
-        self._job = view.find(name)
+        self._found_ms, self._job = job.beat_ms, view.find(job.name)
         self._spec, self._handled = self._job.spec, self._job.handled
-        self._writer = ExclusiveWriter(cluster, resend_id(cluster, self._spec.group), f"job {name}")
+        self._writer = ExclusiveWriter(cluster, resend_id(cluster, self._spec.group), f"job {job.name}")
         self._progress = JobProgress()
         self._size = BatchSize(_TOGETHER, _BYTES)
         self._stop = threading.Event()
@@ -153,7 +153,7 @@ class JobRun:
         return True
 
     def _is_of_another(self, job: Job) -> bool:
-        is_alive = job.status(self._cluster.clock(), self._lease_ms) == RUNNING
+        is_alive = job.status(self._cluster.clock(), self._lease_ms) == RUNNING and job.beat_ms != self._found_ms
         return is_alive and job.progress.runner != self._runner
 
     def _work(self) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.operations.jobs.records import LEASE_MS, RUNNING, Job, JobsView
@@ -34,6 +36,7 @@ class JobRunner:
         cluster: the installation.
         lease_ms: after this time without progress a runner counts as dead.
         told: called with the outcomes of `run`, once they are committed.
+        monotonic: monotonic milliseconds.
 
     Attributes:
         name: the unique name of this runner.
@@ -45,10 +48,12 @@ class JobRunner:
         *,
         lease_ms: int = LEASE_MS,
         told: Told = lambda _outcomes: None,
+        monotonic: Clock = monotonic_ms,
     ) -> None:
-        self._cluster, self._lease_ms, self._told = cluster, lease_ms, told
+        self._cluster, self._lease_ms, self._told, self._monotonic = cluster, lease_ms, told, monotonic
         self.name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
         self._said = ""
+        self._beats: dict[str, tuple[int, float]] = {}
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run jobs until stopped.
@@ -105,7 +110,7 @@ class JobRunner:
                 if first is not None and not is_mine:
                     behind(first)
                 if first is not None and self._is_free(first):
-                    self._run_one(first.name, stop, told if is_mine else lambda _outcomes: None)
+                    self._run_one(first, stop, told if is_mine else lambda _outcomes: None)
                     stop.wait(_AGAIN_SECONDS)
                 else:
                     stop.wait(_LOOK_SECONDS)
@@ -117,7 +122,7 @@ class JobRunner:
         queues = self._queues(view)
         for group, queue in (queues or {}).items():
             if group not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
-                at_work[group] = self._start(queue[0].name, stop)
+                at_work[group] = self._start(queue[0], stop)
         return queues is not None and not queues and not at_work
 
     def _queues(self, view: JobsView) -> dict[str, list[Job]] | None:
@@ -133,19 +138,29 @@ class JobRunner:
         return view.queues()
 
     def _is_free(self, job: Job) -> bool:
-        return job.status(self._cluster.clock(), self._lease_ms) != RUNNING or job.progress.runner == self.name
+        """Return whether no other runner runs the job.
 
-    def _start(self, name: str, stop: threading.Event) -> threading.Thread:
-        thread = threading.Thread(target=self._run_one, args=(name, stop, self._told), name=JOB_THREAD + name)
+        The brokers' clock dates progress and may be ahead of this machine's, so unchanged progress counts too.
+        """
+        now = self._monotonic()
+        beat_ms, since = self._beats.get(job.name, (None, now))
+        if beat_ms != job.beat_ms:
+            since = now
+            self._beats[job.name] = job.beat_ms, now
+        is_running = now - since < self._lease_ms and job.status(self._cluster.clock(), self._lease_ms) == RUNNING
+        return not is_running or job.progress.runner == self.name
+
+    def _start(self, job: Job, stop: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._run_one, args=(job, stop, self._told), name=JOB_THREAD + job.name)
         thread.start()
         return thread
 
-    def _run_one(self, name: str, stop: threading.Event, told: Told) -> None:
+    def _run_one(self, job: Job, stop: threading.Event, told: Told) -> None:
         try:
             with JobsView(self._cluster) as view:
                 view.look()
-                JobRun(self._cluster, view, name, self.name, lease_ms=self._lease_ms, told=told).run(stop)
+                JobRun(self._cluster, view, job, self.name, lease_ms=self._lease_ms, told=told).run(stop)
         except ReconsumeError as error:
-            logger.warning("job waits for its next runner job=%s: %s", name, error)
+            logger.warning("job waits for its next runner job=%s: %s", job.name, error)
         except Exception:
-            logger.exception("job waits for its next runner job=%s", name)
+            logger.exception("job waits for its next runner job=%s", job.name)

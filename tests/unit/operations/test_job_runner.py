@@ -12,6 +12,7 @@ import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.delay_levels.errors import KafkaRefused, WriterReplaced
 from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobProgress, JobSpec
 from reconsume.operations.jobs import run, runner
@@ -20,6 +21,8 @@ from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.runner import JobRunner
 
 JOB = Job("j", JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9)}))
+AHEAD = replace(JOB, progress=JobProgress("another"), beat_ms=3_600_000)
+"""Another runner's, by brokers whose clock is an hour ahead of this machine's."""
 
 
 class _View(JobsView):
@@ -27,12 +30,13 @@ class _View(JobsView):
 
     failures = 2
     looks = 0
+    job = JOB
 
     def look(self, **_: bool) -> dict[str, Job]:
         type(self).looks += 1
         if self.looks <= self.failures:
             raise OSError("too many open files")
-        self.jobs = {JOB.name: JOB}
+        self.jobs = {JOB.name: self.job}
         return self.jobs
 
 
@@ -67,8 +71,8 @@ def test_a_thread_that_cannot_be_started_is_logged_once(
 ) -> None:
     stop, starts = threading.Event(), list[str]()
 
-    def start(name: str, _stop: threading.Event) -> threading.Thread:
-        starts.append(name)
+    def start(job: Job, _stop: threading.Event) -> threading.Thread:
+        starts.append(job.name)
         if len(starts) == 3:
             stop.set()
         raise RuntimeError("can't start new thread")
@@ -96,7 +100,7 @@ def test_a_job_is_paused_without_the_right_to_the_transactional_id(
     monkeypatch.setattr(JobRun, "_release", lambda _self: None)
     monkeypatch.setattr(run, "add_wish", refuse)
     monkeypatch.setattr(run, "write_wish", lambda _cluster, _job, event: written.append(event))
-    jobs._run_one(JOB.name, threading.Event(), lambda _outcomes: None)
+    jobs._run_one(JOB, threading.Event(), lambda _outcomes: None)
     assert [(one.wish, one.why) for one in written] == [("pause", "no right to use the transactional id")]
 
 
@@ -121,5 +125,34 @@ def test_runners_that_fence_each_other_wait_longer_and_longer(jobs: JobRunner, m
     monkeypatch.setattr(JobRun, "_claim", claim)
     with _View(jobs._cluster) as view:
         view.look()
-        JobRun(jobs._cluster, view, JOB.name, jobs.name).run(stop)
+        JobRun(jobs._cluster, view, JOB, jobs.name).run(stop)
     assert longest == [2.0, 4.0, 8.0, 16.0, 20.0, 20.0, 2.0, 4.0]
+
+
+def test_a_runner_that_writes_nothing_for_its_lease_is_dead_whatever_the_brokers_clock_shows(jobs: JobRunner) -> None:
+    now = [0.0]
+    runner = JobRunner(jobs._cluster, monotonic=lambda: now[0])
+    for at_ms, is_free in ((0, False), (14_999, False), (15_000, True), (16_000, True)):
+        now[0] = at_ms
+        assert runner._is_free(AHEAD) == is_free, at_ms
+
+
+def test_a_runner_that_goes_on_writing_keeps_its_job(jobs: JobRunner) -> None:
+    now = [0.0]
+    runner = JobRunner(jobs._cluster, monotonic=lambda: now[0])
+    for at_ms in range(0, 60_000, 10_000):
+        now[0] = at_ms
+        assert not runner._is_free(replace(AHEAD, beat_ms=AHEAD.beat_ms + at_ms))
+
+
+@pytest.mark.parametrize(("writes_ms", "is_claimed"), [(0, True), (1, False)], ids=["is silent", "has written since"])
+def test_a_job_that_was_found_free_is_claimed_unless_its_runner_writes_again(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, writes_ms: int, is_claimed: bool
+) -> None:
+    monkeypatch.setattr(_View, "failures", 0)
+    monkeypatch.setattr(_View, "job", replace(AHEAD, beat_ms=AHEAD.beat_ms + writes_ms))
+    monkeypatch.setattr(ExclusiveWriter, "take_over", lambda _self: None)
+    monkeypatch.setattr(ExclusiveWriter, "write_records", lambda *_: None)
+    with _View(jobs._cluster) as view:
+        view.look()
+        assert JobRun(jobs._cluster, view, AHEAD, jobs.name)._claim() == is_claimed
