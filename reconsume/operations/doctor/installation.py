@@ -73,7 +73,8 @@ def _check_state(
         possible = str(max(1, state.replicas - 1))
         report.problem(
             "topics",
-            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so writes fail",
+            f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so brokers "
+            "before Kafka 3.7 refuse all writes, and later ones while any replica is away",
             TopicDifference(name, "min.insync.replicas", str(needed), possible, breaks=True).remedy(servers),
         )
     elif needed > state.in_sync:

@@ -232,7 +232,7 @@ PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
     "no room for headers": (no_room_for_headers, "max.message.bytes is 100000", "--add-config max.message.bytes=1114"),
     "too many replicas": (
         too_many_replicas_wanted,
-        "min.insync.replicas is 2, it has 1 replicas",
+        "min.insync.replicas is 2, it has 1 replicas, so brokers before Kafka 3.7 refuse all writes",
         "SEND_BACK --add-config min.insync.replicas=1",
     ),
     "few partitions": (
