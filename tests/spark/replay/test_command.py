@@ -177,6 +177,11 @@ def test_a_stream_that_cannot_go_on_names_the_way_out(
     prefix, batch = one.settings.topic_prefix, tmp_path / "plans" / "0"
     plan_replay(spark, bootstrap_servers, str(batch), plan_id="nightly-0", topic_prefix=prefix)
     interrupt(batch, time.time_ns() // 1_000_000 - 10 * 86_400_000)
+    begun = tmp_path / "checkpoint" / "offsets" / "0"  # Spark writes it before a batch begins
+    begun.parent.mkdir(parents=True)
+    topic = one.settings.names.dead_letter(GROUP)
+    ends = json.dumps({topic: {str(number): 1 - number for number in range(one.admin.topics()[topic])}})
+    begun.write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n' + ends)
     arguments = ["--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix, "--plan", str(tmp_path)]
     why = "the stream nightly stopped: plan nightly-0 was interrupted over 6 days ago"
     with pytest.raises(IllegalSetting, match=rf"{why}.* new folder.*{re.escape(str(batch))}/records") as raised:
