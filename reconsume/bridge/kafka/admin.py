@@ -78,13 +78,12 @@ class KafkaAdmin(PatientClient):
             topics: the topics to look for.
             refused: collects refusals by topic; without it the first refusal is raised.
         """
-        return {topic: len(one.partitions) for topic, one in self.described(list(topics), refused).items()}
+        return {topic: len(one.partitions) for topic, one in self._described(list(topics), refused).items()}
 
     @patiently
-    def described(self, topics: Collection[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, Any]:
-        """Return the brokers' description of each of these topics that exists; `refused` as in `partitions`."""
+    def _described(self, topics: list[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for topic, told in self._describe(list(topics)):
+        for topic, told in self._describe(topics):
             if not isinstance(told, KafkaException):
                 found[topic] = told
                 continue
@@ -129,12 +128,12 @@ class KafkaAdmin(PatientClient):
 
     def leaderless(self, topics: Iterable[str]) -> set[Partition]:
         """Return the partitions of these topics without a leader; a request for offsets of one fails for all others."""
-        told = self.described(list(topics)).items()
+        told = self._described(list(topics)).items()
         return {(name, one.id) for name, topic in told for one in topic.partitions if getattr(one.leader, "id", -1) < 0}
 
     def topic_ids(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, str]:
         """Return Kafka's id of each of these topics that exists; `refused` as in `partitions`."""
-        return {topic: str(one.topic_id) for topic, one in self.described(list(topics), refused).items()}
+        return {topic: str(one.topic_id) for topic, one in self._described(list(topics), refused).items()}
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings in force of each topic, by name."""

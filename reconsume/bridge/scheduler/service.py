@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -28,7 +27,6 @@ from reconsume.bridge.scheduler.delivery.orphaned_transactions import OrphanedTr
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
 from reconsume.bridge.scheduler.delivery.trials import OF_TRIALS
-from reconsume.bridge.scheduler.delivery.unavailable_targets import UnavailableTargets, unavailable_partitions
 from reconsume.bridge.scheduler.delivery.writers import BatchWriter, TransactionalWriter, WriterBroken
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -258,8 +256,7 @@ class SchedulerService:
             consumer,
             writer,
             router=router,
-            refusals=Refusals(router, trials, admin.unwritable, compresses=compresses(self._base)),
-            unavailable=UnavailableTargets(partial(unavailable_partitions, admin)),
+            refusals=Refusals(router, trials, self._look_up_admin.unwritable, compresses=compresses(self._base)),
             names=names,
             read_ahead=ReadAhead(
                 scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, self._clock, self._clock.saw

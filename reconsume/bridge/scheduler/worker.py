@@ -18,7 +18,6 @@ from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS, Abo
 from reconsume.bridge.scheduler.delivery.batch_routing import BatchRouting
 from reconsume.bridge.scheduler.delivery.due_batch import commits_of, size_of
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
-from reconsume.bridge.scheduler.delivery.unavailable_targets import UnavailableTargets
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter
 from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, PositionReader
@@ -50,7 +49,6 @@ class Worker:
         1. A record leaves its queue only after its delivery and its offset are committed together.
         2. No record is delivered before its append time plus the delay of its topic, nor before its own due moment.
         3. A refused record goes to the quarantine, and delays records for other targets by at most a second.
-           A target that accepts no records for now delays them once, by one aborted batch.
         4. The worker never waits with an open transaction.
         5. Records of the same group and partition are delivered in the order of their append times.
     Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/scheduler/test_faults.py.
@@ -61,10 +59,6 @@ class Worker:
         clock: the brokers' clock, which may be set back; for moments.
         elapsed: monotonic milliseconds; for durations.
     """
-
-    _given_up: str | None = None
-    _unknown_outcome: UnknownOutcome | None = None
-    _nothing_before_ms = 0.0
 
     def __init__(
         self,
@@ -85,7 +79,6 @@ class Worker:
         membership: Membership | None = None,
         member: GroupMember | None = None,
         refusals: Refusals | None = None,
-        unavailable: UnavailableTargets | None = None,
     ) -> None:
         self._consumer = consumer
         self._writer = writer
@@ -101,11 +94,12 @@ class Worker:
         self._elapsed = elapsed
         self._is_time_in_doubt = is_time_in_doubt
         self._refusals = refusals if refusals is not None else Refusals(router)
-        self._unavailable = unavailable if unavailable is not None else UnavailableTargets()
-        barred = self._refusals, self._unavailable
-        self._routing = BatchRouting(router, *barred, observer.aborted, clock, elapsed)
-        self._aborted = AbortedBatches(router, *barred, self._size, clock, elapsed)
+        self._routing = BatchRouting(router, self._refusals, observer.aborted, clock, elapsed)
+        self._aborted = AbortedBatches(router, self._refusals, self._size, clock, elapsed)
+        self._given_up: str | None = None
         self._ids: Mapping[str, str] = {}
+        self._unknown_outcome: UnknownOutcome | None = None
+        self._nothing_before_ms = 0.0
         self._owners = EarlierOwners(consumer, positions, self._is_stopping, elapsed)
         self._assignment = Assignment(
             *(consumer, read_ahead, self._owners),
@@ -146,7 +140,6 @@ class Worker:
         delivered = self._resolve_doubt()
         if self._may_deliver():
             self._refusals.step(self._elapsed())
-            self._unavailable.step(self._elapsed())
             due = self._read_ahead.take_due(self._clock(), self._size.records, self._size.bytes)
             delivered += self._deliver(due) if due else 0
         self._observer.look(self._read_ahead)

@@ -42,7 +42,7 @@ class Calls:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     counted, distance = Calls(), threading.Event()
-    describe, create = KafkaAdmin.described, KafkaAdmin._create_others
+    describe, create = KafkaAdmin._described, KafkaAdmin._create_others
 
     def counting_describe(self: KafkaAdmin, topics: list[str], *more: Any) -> Any:
         if any(".RETRY." in topic for topic in topics):
@@ -56,7 +56,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         distance.wait(counted.seconds)
         return create(self, topics, *more)
 
-    monkeypatch.setattr(KafkaAdmin, "described", counting_describe)
+    monkeypatch.setattr(KafkaAdmin, "_described", counting_describe)
     monkeypatch.setattr(KafkaAdmin, "_create_others", counting_create)
     return counted
 

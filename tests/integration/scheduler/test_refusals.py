@@ -17,7 +17,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka import local_kafka
 from tests.support.waiting import wait_until
@@ -36,18 +35,14 @@ MOST_ABORTS = 6
 
 
 class Busy:
-    """Two groups whose records share a lane's only partition; those of the one are refused, all or in part.
-
-    Attributes:
-        healthy_lane: where the healthy group's records wait.
-    """
+    """Two groups whose records share a lane's only partition; those of the one are refused, all or in part."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.one = Installation(settings_for(bootstrap_servers))
         self.one.make_topics()
         self.one.write_groups()
         self.names = self.one.settings.names
-        self.lane = self.healthy_lane = self.names.delay(DELAY_MS)
+        self.lane = self.names.delay(DELAY_MS)
         self.sent = 0
         self.bad, self.healthy = self.one.name("bad"), self.one.name("healthy")
 
@@ -74,8 +69,7 @@ class Busy:
             group = self.bad if is_bad else self.healthy
             value = bad[sent[group]] if is_bad else b"%d" % (self.sent - sent[group])
             sent[group] += 1
-            lane = self.lane if is_bad else self.healthy_lane
-            producer.produce(lane, value, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
+            producer.produce(self.lane, value, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
             while producer.poll(0) or time.monotonic() - began < seconds * number / total:
                 producer.poll(0.001)
         assert producer.flush(30) == 0
@@ -173,30 +167,3 @@ def test_a_target_without_the_right_to_write_delays_no_other_groups_records(
             return bool(busy.one.retries(busy.bad))
 
         wait_until(is_written, 60, "it is written again")
-
-
-def test_a_target_without_a_leader_delays_no_other_groups_records(caplog: pytest.LogCaptureFixture) -> None:
-    """Its records share no partition with the healthy group's, and are delivered once when the leader is back."""
-    values = [b"%d" % number for number in range(20)]
-    with ChaosCluster(3) as cluster:
-        busy = Busy(cluster.direct)
-        busy.healthy_lane = busy.names.delay(2 * DELAY_MS)
-        busy.make_retry_topic(busy.healthy)
-        topic = busy.names.retry(busy.bad)
-        busy.one.admin.create(topic, 1, 1, {"message.timestamp.type": "LogAppendTime"})
-        lost = cluster.brokers[busy.one.admin.described([topic])[topic].partitions[0].leader.id - 1]
-        with caplog.at_level(logging.INFO), scheduler(busy.one.settings):
-            busy.send(values[:1], 1, 0)
-            wait_until(lambda: busy.one.retries(busy.bad) and busy.one.retries(busy.healthy), 60, "both are written to")
-            lost.kafka.kill()
-            busy.send(values[1:10], 1, 0)
-            wait_until(lambda: f"{topic}-0 accepts no records now: it has no leader" in caplog.text, 120, "it is found")
-            busy.send(values[10:], 200, 20)
-            wait_until(lambda: len(busy.one.retries(busy.healthy)) == 202, 60, "the healthy group's records are out")
-            lost.start()
-            wait_until(lambda: len(busy.one.retries(busy.bad)) == len(values), 120, "the others follow")
-        assert [one.value for one in busy.one.retries(busy.bad)] == values
-        appended = {one.value: one.timestamp for one in busy.one.read(busy.healthy_lane)}
-        late = [one.timestamp - appended[one.value] - 2 * DELAY_MS for one in busy.one.retries(busy.healthy)[2:]]
-        assert max(late) <= SLACK * PROMISED_MS
-    assert "quarantined" not in caplog.text

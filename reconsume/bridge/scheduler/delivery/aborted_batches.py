@@ -8,12 +8,11 @@ from typing import Final
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
-from reconsume.bridge.scheduler.delivery.unavailable_targets import UnavailableTargets
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted
 from reconsume.bridge.scheduler.queues.read_ahead import LONGEST_HOLD_MS, DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.writing.batch_size import BatchSize
-from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
+from reconsume.delay_levels.errors import TopicNotReady
 
 logger = SafeLogger(__name__)
 
@@ -22,31 +21,21 @@ BACK_OFF_MS: Final = 500
 
 
 class AbortedBatches:
-    """Learns from aborted batches: wait, find the unavailable target or the refused record, halve, or blame one record.
+    """Learns from aborted batches: wait, find the refused record, halve the batch, or single out its one record.
 
     Tests: tests/unit/bridge/scheduler/test_worker.py, tests/integration/scheduler/test_refusals.py.
 
     Args:
         router: forgets targets that may have been deleted.
         refusals: finds the refused record.
-        unavailable: finds targets that accept no records for now.
         size: the batch size, which is halved.
         clock: returns milliseconds, for the moments at which records are due.
         elapsed: monotonic milliseconds.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        refusals: Refusals,
-        unavailable: UnavailableTargets,
-        size: BatchSize,
-        clock: Clock,
-        elapsed: Clock,
-    ) -> None:
+    def __init__(self, router: Router, refusals: Refusals, size: BatchSize, clock: Clock, elapsed: Clock) -> None:
         self._router = router
         self._refusals = refusals
-        self._unavailable = unavailable
         self._size = size
         self._clock = clock
         self._elapsed = elapsed
@@ -57,8 +46,6 @@ class AbortedBatches:
         if aborted.passing or is_gone:
             # librdkafka reports a deleted target late and with other errors too, so the targets are looked up again.
             self._router.forget()
-        if isinstance(aborted.error, KafkaNotReachable) and self._unavailable.learn(batch, now):
-            return
         if aborted.passing or (is_gone and len(batch) == 1 and batch[0].outcome != "quarantined"):
             # The next look-up of a missing target gives the verdict: the topic may be created again.
             hold(runs, self._clock() + BACK_OFF_MS)

@@ -10,7 +10,6 @@ from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch, first_part
 from reconsume.bridge.scheduler.delivery.refusals import Refusals
-from reconsume.bridge.scheduler.delivery.unavailable_targets import UnavailableTargets
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.look_ups import LookUpsSpent
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
@@ -30,7 +29,6 @@ class BatchRouting:
     Args:
         router: decides where each record goes.
         refusals: records that brokers refused; they overrule the router.
-        unavailable: targets that accept no records for now.
         unanswered: called with the error when no broker answered.
         clock: returns milliseconds, for the moments at which records are due.
         elapsed: monotonic milliseconds.
@@ -40,14 +38,12 @@ class BatchRouting:
         self,
         router: Router,
         refusals: Refusals,
-        unavailable: UnavailableTargets,
         unanswered: Callable[[str], None],
         clock: Clock,
         elapsed: Clock,
     ) -> None:
         self._router = router
         self._refusals = refusals
-        self._unavailable = unavailable
         self._unanswered = unanswered
         self._clock = clock
         self._elapsed = elapsed
@@ -55,7 +51,7 @@ class BatchRouting:
 
     def begin(self, due: Sequence[DueRun]) -> DueBatch:
         """Decide about the first part of a batch, or about all of it if it may have records that need a lookup."""
-        first = due if self._refusals or self._unavailable or self._whole_batches else first_part(due)
+        first = due if self._refusals or self._whole_batches else first_part(due)
         runs, deliveries = self._route(first)
         is_whole = len(deliveries) == sum(len(run.records) for run in first)
         return DueBatch(due if is_whole else runs, deliveries, self._router)
@@ -67,7 +63,7 @@ class BatchRouting:
     def _route(self, due: Sequence[DueRun]) -> tuple[list[DueRun], list[Delivery]]:
         """Return the records to write.
 
-        A run ends before a record that may be withdrawn, or whose target is unknown or unavailable. Other runs go
+        A run ends before a record that may be withdrawn or whose target is unknown. Other runs go
         on, because the number of lookups is bounded.
         """
         runs: list[DueRun] = []
@@ -89,8 +85,4 @@ class BatchRouting:
         self._router.meet(tuple)  # otherwise the records would stay in memory until the next batch
         if unanswered:
             self._unanswered(unanswered)
-        if self._refusals:
-            runs, batch = self._refusals.overrule(runs, batch, self._elapsed())
-        if self._unavailable:
-            runs, batch = self._unavailable.hold(runs, batch, self._clock() + BACK_OFF_MS)
-        return runs, batch
+        return self._refusals.overrule(runs, batch, self._elapsed()) if self._refusals else (runs, batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -23,7 +23,6 @@ from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.refusals import _Refused
-from reconsume.bridge.scheduler.delivery.unavailable_targets import UnavailableTargets
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.pace import TransactionPace
@@ -168,12 +167,7 @@ class FakeRouter:
 class Bench:
     """A worker with two partitions and a clock that is set by hand."""
 
-    def __init__(
-        self,
-        writer: FakeWriter,
-        pace: TransactionPace | None = None,
-        unavailable: UnavailableTargets | None = None,
-    ) -> None:
+    def __init__(self, writer: FakeWriter, pace: TransactionPace | None = None) -> None:
         self.now = self.set_back = 0.0
         self.is_time_in_doubt = False
         self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
@@ -192,7 +186,6 @@ class Bench:
             elapsed=lambda: self.now,
             is_time_in_doubt=lambda: self.is_time_in_doubt,
             positions=self.positions,
-            unavailable=unavailable,
         )
         self.worker._assigned([(TOPIC, 0), (TOPIC, 1)])
 
@@ -364,61 +357,6 @@ def test_a_record_that_not_even_the_quarantine_takes_holds_up_only_its_partition
     assert bench.values() == [b"a", b"b", b"c"]
     assert bench.writer.committed == {(TOPIC, 1): 3}
     assert "is stuck: too large" in caplog.text
-
-
-def test_a_target_that_accepts_no_records_for_now_costs_others_one_batch_and_only_its_partition_waits(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Such a record is retried until the transaction times out, and librdkafka does not say which one it was."""
-    away, asked = {("away", 0): "it has no leader"}, list[set[str]]()
-
-    def look_up(topics: Collection[str]) -> dict[tuple[str, int], str]:
-        asked.append(set(topics))
-        return {where: why for where, why in away.items() if where[0] in topics}
-
-    def refuse(batch: Sequence[Delivery]) -> Exception | None:
-        if not away or all(one.topic != "away" for one in batch):
-            return None
-        bench.now += 10_000
-        return BatchAborted(KafkaNotReachable("_INCONSISTENT: 1 message(s) failed"), passing=len(batch) == 1)
-
-    def decide(message: Message) -> Delivery:
-        topic = "away" if (message.value() or b"").startswith(b"away") else "retry"
-        return FakeRouter().decide(message)._replace(topic=topic)
-
-    bench = Bench(FakeWriter(refuse=refuse), unavailable=UnavailableTargets(look_up))
-    bench.router.decide = decide  # type: ignore[method-assign]
-    bench.feed(b"a", b"away", b"behind", b"away too")
-    bench.feed(b"x", b"y", partition=1)
-    bench.now = 1_000
-    assert bench.turn() == 0
-    assert (bench.turn(2), set(bench.values())) == (3, {b"a", b"x", b"y"})
-    for offset in range(2, 22):
-        bench.now += 1_000
-        bench.feed_from(offset, b"new", partition=1)
-        assert bench.turn() == 1, "in the turn in which it is due"
-    assert sum(bench.writer.batches[1:]) == 3 + 20, "one batch was aborted"
-    assert asked == [{"away", "retry"}, *[{"away"}] * 4]
-    away.clear()
-    bench.now += 5_000
-    bench.turn(2)
-    assert bench.values()[-3:] == [b"away", b"behind", b"away too"]
-    assert bench.values("quarantined") == []
-    assert [one.getMessage() for one in caplog.records if "accepts no" in one.getMessage()] == [
-        "away-0 accepts no records now: it has no leader; its records wait"
-    ]
-
-
-def test_a_target_of_a_single_record_that_accepts_none_is_found_too() -> None:
-    def refuse(batch: Sequence[Delivery]) -> Exception | None:
-        bench.now += 10_000
-        return BatchAborted(KafkaNotReachable("timed out"), passing=len(batch) == 1)
-
-    bench = Bench(FakeWriter(refuse=refuse), unavailable=UnavailableTargets(lambda _topics: {("retry", 0): "away"}))
-    bench.feed(b"a")
-    for bench.now in range(1_000, 60_000, 600):
-        bench.turn()
-    assert bench.writer.batches == [1]
 
 
 @pytest.mark.rule("T-29")
