@@ -123,8 +123,9 @@ class Worker:
         while not stop.is_set():
             if self._given_up is not None:
                 raise ReadingStopped(self._given_up)
-            ids, self._ids = self._ids, {}
-            self._assignment.check_ids(ids)
+            if ids := self._ids:
+                self._ids = {}
+                self._assignment.check_ids(ids)
             if self._membership is not None:
                 self._membership.check(has_partitions=len(self._read_ahead) > 0)
             self._observer.alive()
