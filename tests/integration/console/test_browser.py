@@ -149,13 +149,19 @@ def test_a_dead_letter_is_edited_with_the_keyboard_and_sent(
     assert (retry["trace"], retry["fixed-by"], retry["REPLAY_EDITED"]) == (XSS, "anna", "value,headers")
 
 
-def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage]) -> None:
-    here, browser, page = parts
+def list_of_one(here: Installation, browser: Browser, page: ChromiumPage) -> str:
+    """Open the list of a group with one dead letter; return the group."""
     group = here.unique("g")
     put_in(here, group, "first")
     shown(browser, group, 1)
     page.resize(1_200)
     page.go(f"http://{browser.address}/groups/{group}/dead-letters?lang=en")
+    return group
+
+
+def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage]) -> None:
+    here, browser, page = parts
+    group = list_of_one(here, browser, page)
     page.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     reach(page, "input[name=place]")
@@ -171,11 +177,7 @@ def test_a_keyboard_is_enough(parts: tuple[Installation, Browser, ChromiumPage])
 
 def test_enter_in_the_field_for_a_reason_resolves(parts: tuple[Installation, Browser, ChromiumPage]) -> None:
     here, browser, page = parts
-    group = here.unique("g")
-    put_in(here, group, "first")
-    shown(browser, group, 1)
-    page.resize(1_200)
-    page.go(f"http://{browser.address}/groups/{group}/dead-letters?lang=en")
+    group = list_of_one(here, browser, page)
     page.evaluate("document.querySelector('input[name=place]').click()")
     page.fill("why", "sent by hand")
     page.press("Enter")
