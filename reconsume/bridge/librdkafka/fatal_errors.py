@@ -23,6 +23,8 @@ _POLL_SECONDS: Final = 0.05
 def wait_for_reports(producer: Producer, seconds: float) -> int:
     """Wait until all records are acknowledged or given up; return how many are not. Unlike `flush`, records linger.
 
+    The number includes events that wait for the next `poll`, such as a refused connection.
+
     Raises:
         KafkaException: the producer has a fatal error. The reports of its records arrive with the next call.
     """
