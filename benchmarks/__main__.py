@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 # Importing a module registers its measurements.
-from benchmarks import consumers, send_backs, sidecar, spark  # noqa: F401
+from benchmarks import consumers, operating, send_backs, sidecar, spark  # noqa: F401
 from benchmarks.harness.compare import regressions, unknown
 from benchmarks.harness.plots import plots
 from benchmarks.harness.registry import MEASUREMENTS, Measurement, Place
@@ -76,7 +76,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="measurements; without one all of the kind")
     parser.add_argument("--quick", action="store_true", help="small sizes, compared with the recorded ratios")
     parser.add_argument("--peers", action="store_true", help="other products, and what they are compared with")
-    parser.add_argument("--large", action="store_true", help="10,000,000 waiting records too (8 GB of disk)")
+    parser.add_argument(
+        "--large", action="store_true", help="10,000,000 waiting records and 1,000,000 dead letters too (8 GB of disk)"
+    )
     parser.add_argument("--rounds", type=int, default=0, help="in place of each measurement's own number")
     parser.add_argument("--record", action="store_true", help=f"write the figures to {RECORDED.name} beside the code")
     parser.add_argument("--out", type=Path, default=Path("dist/benchmarks"), help="folder (dist/benchmarks)")

@@ -141,10 +141,16 @@ def fill(
 
 
 def produce_one(
-    producer: Producer, topic: str, number: int, payload: bytes = PAYLOAD, group: str = "bench", partition: int = -1
+    producer: Producer,
+    topic: str,
+    number: int,
+    payload: bytes = PAYLOAD,
+    group: str = "bench",
+    partition: int = -1,
+    more: Sequence[tuple[str, str | bytes | None]] = (),
 ) -> None:
-    """Produce a waiting record; while the queue is full, serve and try again."""
-    headers = waiting_headers("bench", number, group)
+    """Produce a waiting record, with `more` headers; while the queue is full, serve and try again."""
+    headers = [*waiting_headers("bench", number, group), *more]
     while True:
         try:
             producer.produce(topic, payload, b"k%d" % number, partition, headers=headers)
