@@ -38,7 +38,7 @@ _ERROR: Final = 2
 """The exit code of a command that could not run, the same as for wrong options."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True)
 
 
 class _LaterGroup(TyperGroup):
@@ -215,7 +215,7 @@ def main() -> None:
     make_stray_lines_visible()
     ignore_known_warnings()
     try:
-        app(standalone_mode=True)
+        get_command(app)()  # app() would replace sys.excepthook by typer's
     except ReconsumeError as error:
         print_error(error)
         sys.exit(_ERROR)

@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import typer
 
 from reconsume.cli import main as main_module
 from reconsume.cli import output
@@ -58,10 +59,14 @@ def test_json_is_harmless_and_the_same(printer: Callable[[], None], capsys: pyte
 def test_an_error_that_ends_a_command_is_harmless(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(**_options: object) -> None:
+    refusing = typer.Typer()
+
+    @refusing.command()
+    def refuse() -> None:
         raise error
 
-    monkeypatch.setattr(main_module, "app", refuse)
+    monkeypatch.setattr(main_module, "app", refusing)
+    monkeypatch.setattr(sys, "argv", ["reconsume"])
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr("threading.excepthook", None)
     with pytest.raises(SystemExit) as ended:
