@@ -69,13 +69,13 @@ class Job:
     progress: JobProgress = field(default_factory=JobProgress)
     beat_ms: int = 0
 
-    def status(self, now_ms: float, lease_ms: float = LEASE_MS) -> str:
+    def status(self, now_ms: float) -> str:
         """Return a key of `STATUSES`."""
         if self.progress.ended:
             return self.progress.ended
         if self.events and (wished := _WISHES.get(self.events[-1].wish)) is not None:
             return wished
-        return RUNNING if self.progress.runner and now_ms - self.beat_ms < lease_ms else QUEUED
+        return RUNNING if self.progress.runner and now_ms - self.beat_ms < LEASE_MS else QUEUED
 
     @property
     def is_open(self) -> bool:

@@ -27,7 +27,7 @@ from reconsume.delay_levels.wire.jobs.job_records import PAUSE, JobEvent, JobPro
 from reconsume.operations.dead_letter_states import resend_id, states_topic
 from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.jobs.letters import LetterWindow
-from reconsume.operations.jobs.records import DONE, FAILED, LEASE_MS, RUNNING, Job, JobsView, add_wish, write_wish
+from reconsume.operations.jobs.records import DONE, FAILED, LEASE_MS, Job, JobsView, add_wish, write_wish
 from reconsume.operations.jobs.selection import Selection
 from reconsume.operations.jobs.target_checks import LettersGone, check_target
 from reconsume.operations.jobs.work import (
@@ -78,7 +78,7 @@ class JobRun:
         view: the jobs; used by this run only.
         job: the job, as it was found free.
         runner: the unique name of this process.
-        lease_ms: a runner that has written nothing for this time counts as dead.
+        lease_ms: other runners count this one as dead when it has written nothing for this time.
         told: called with committed outcomes.
     """
 
@@ -153,8 +153,8 @@ class JobRun:
         return True
 
     def _is_of_another(self, job: Job) -> bool:
-        is_alive = job.status(self._cluster.clock(), self._lease_ms) == RUNNING and job.beat_ms != self._found_ms
-        return is_alive and job.progress.runner != self._runner
+        """Return whether another runner has written since the job was found free."""
+        return job.progress.runner not in ("", self._runner) and job.beat_ms != self._found_ms
 
     def _work(self) -> None:
         check_target(self._cluster, self._spec)

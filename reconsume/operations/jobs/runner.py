@@ -14,7 +14,7 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
-from reconsume.operations.jobs.records import LEASE_MS, RUNNING, Job, JobsView
+from reconsume.operations.jobs.records import LEASE_MS, Job, JobsView
 from reconsume.operations.jobs.run import JobRun, Told
 
 logger = SafeLogger(__name__)
@@ -140,15 +140,16 @@ class JobRunner:
     def _is_free(self, job: Job) -> bool:
         """Return whether no other runner runs the job.
 
-        The brokers' clock dates progress and may be ahead of this machine's, so unchanged progress counts too.
+        Brokers date progress, and their clock may differ from this machine's. So only the first look goes by the date,
+        for the job of a runner that is long dead; later ones go by the time without a change.
         """
         now = self._monotonic()
-        beat_ms, since = self._beats.get(job.name, (None, now))
+        silent_ms = max(0.0, self._cluster.clock() - job.beat_ms)
+        beat_ms, since = self._beats.get(job.name, (job.beat_ms, now - silent_ms))
         if beat_ms != job.beat_ms:
             since = now
-            self._beats[job.name] = job.beat_ms, now
-        is_running = now - since < self._lease_ms and job.status(self._cluster.clock(), self._lease_ms) == RUNNING
-        return not is_running or job.progress.runner == self.name
+        self._beats[job.name] = job.beat_ms, since
+        return job.progress.runner in ("", self.name) or now - since >= self._lease_ms
 
     def _start(self, job: Job, stop: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._run_one, args=(job, stop, self._told), name=JOB_THREAD + job.name)

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -23,6 +23,7 @@ from reconsume.operations.jobs.runner import JobRunner
 JOB = Job("j", JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9)}))
 AHEAD = replace(JOB, progress=JobProgress("another"), beat_ms=3_600_000)
 """Another runner's, by brokers whose clock is an hour ahead of this machine's."""
+CLOCKS: Final = pytest.mark.parametrize("behind_ms", [-3_600_000, 20_000], ids=["brokers ahead", "brokers behind"])
 
 
 class _View(JobsView):
@@ -137,18 +138,35 @@ def test_a_runner_that_writes_nothing_for_its_lease_is_dead_whatever_the_brokers
         assert runner._is_free(AHEAD) == is_free, at_ms
 
 
-def test_a_runner_that_goes_on_writing_keeps_its_job(jobs: JobRunner) -> None:
+def test_a_runner_that_was_dead_before_the_first_look_is_not_waited_for_again(jobs: JobRunner) -> None:
     now = [0.0]
     runner = JobRunner(jobs._cluster, monotonic=lambda: now[0])
+    silent_for = {"long": 20_000, "a while": 10_000}
+    found = {name: replace(AHEAD, name=name, beat_ms=-age) for name, age in silent_for.items()}
+    jobs._cluster.clock = lambda: now[0]
+    assert [runner._is_free(one) for one in found.values()] == [True, False]
+    now[0] = 5_000
+    assert [runner._is_free(one) for one in found.values()] == [True, True]
+
+
+@CLOCKS
+def test_a_runner_that_goes_on_writing_keeps_its_job(jobs: JobRunner, behind_ms: int) -> None:
+    now = [0.0]
+    runner = JobRunner(jobs._cluster, monotonic=lambda: now[0])
+    jobs._cluster.clock = lambda: AHEAD.beat_ms + now[0] + behind_ms
+    looks = []
     for at_ms in range(0, 60_000, 10_000):
         now[0] = at_ms
-        assert not runner._is_free(replace(AHEAD, beat_ms=AHEAD.beat_ms + at_ms))
+        looks.append(runner._is_free(replace(AHEAD, beat_ms=AHEAD.beat_ms + at_ms)))
+    assert not any(looks[1:]), "the first look cannot tell a clock that is behind from a runner that is dead"
 
 
+@CLOCKS
 @pytest.mark.parametrize(("writes_ms", "is_claimed"), [(0, True), (1, False)], ids=["is silent", "has written since"])
 def test_a_job_that_was_found_free_is_claimed_unless_its_runner_writes_again(
-    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, writes_ms: int, is_claimed: bool
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, writes_ms: int, is_claimed: bool, behind_ms: int
 ) -> None:
+    jobs._cluster.clock = lambda: AHEAD.beat_ms + behind_ms
     monkeypatch.setattr(_View, "failures", 0)
     monkeypatch.setattr(_View, "job", replace(AHEAD, beat_ms=AHEAD.beat_ms + writes_ms))
     monkeypatch.setattr(ExclusiveWriter, "take_over", lambda _self: None)
