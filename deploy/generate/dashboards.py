@@ -248,13 +248,16 @@ DASHBOARDS: Final = {
 }
 _ALWAYS_EXPORTED: Final = {
     "reconsume-scheduler": "reconsume_scheduler_partitions",
-    "reconsume-groups": "reconsume_scheduler_partitions|reconsume_consumer_ok_total",
+    "reconsume-groups": "reconsume_scheduler_partitions|reconsume_consumer_in_flight",
     "reconsume-sidecars": "reconsume_sidecar_waiting_send_backs",
-    "reconsume-console": "reconsume_build_info",
+    "reconsume-console": "reconsume_console_job_records_total",
 }
-"""What the processes of a dashboard export from their start: they may run in other namespaces than the workers."""
-_COUNTED_BY_GROUP: Final = {
-    "reconsume-groups": "reconsume_scheduler_records_total|reconsume_consumer_ok_total",
+"""What the processes of a dashboard, and no others, export from their start, consumers from their first message.
+
+They may run in other namespaces than the workers, and counters with labels do not exist before the first count.
+"""
+_LABELLED_BY_GROUP: Final = {
+    "reconsume-groups": "reconsume_scheduler_records_total|reconsume_consumer_in_flight",
     "reconsume-sidecars": "reconsume_sidecar_send_backs_total|reconsume_push_deliveries_total",
 }
 
@@ -287,8 +290,8 @@ def _variables(uid: str) -> Iterator[Any]:
     name = f'__name__=~"{_ALWAYS_EXPORTED[uid]}"'
     yield _choice("namespace", f"label_values({{{name}}}, namespace)")
     yield _choice("release", f'label_values({{{name},namespace=~"$namespace"}}, release)')
-    if (counters := _COUNTED_BY_GROUP.get(uid)) is not None:
-        yield _choice("group", f'label_values({{__name__=~"{counters}"}}, group)')
+    if (names := _LABELLED_BY_GROUP.get(uid)) is not None:
+        yield _choice("group", f'label_values({{__name__=~"{names}"}}, group)')
 
 
 def _choice(name: str, query: str) -> Any:

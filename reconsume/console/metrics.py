@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from prometheus_client import CollectorRegistry
 
 from reconsume.bridge.metrics.catalogue import metric
-from reconsume.operations.jobs.work import LetterOutcome
+from reconsume.operations.jobs.work import OUTCOMES, LetterOutcome
 
 
 class ConsoleMetrics:
@@ -22,6 +22,8 @@ class ConsoleMetrics:
         self.requests = metric("reconsume_console_requests").counter(registry)
         self.seconds = metric("reconsume_console_request_duration_seconds").histogram(registry)
         self.handled = metric("reconsume_console_job_records").counter(registry)
+        for outcome in OUTCOMES:  # from the start, because rate() leaves out a counter's first value
+            self.handled.labels(outcome)
         self.oldest_open = metric("reconsume_oldest_open_dead_letter_timestamp_seconds").gauge(registry)
         self._told: set[str] = set()
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import promql_parser
 import pytest
+from prometheus_client import CollectorRegistry
 
 from deploy.generate.dashboards import DASHBOARDS, dashboard_json
-from reconsume.bridge.metrics.catalogue import CATALOGUE
+from reconsume.bridge.metrics.catalogue import BY_ROLE, CATALOGUE
+from reconsume.bridge.metrics.registry import SchedulerMetrics
+from reconsume.console.metrics import ConsoleMetrics
+from reconsume.consumers import MessageQueue
+from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics
+from reconsume.consumers.observing.hooks import ConsumeMessageContext, ConsumeReturnType
+from reconsume.sidecar.metrics import SidecarMetrics
 from tests.deploy.charts import render
+from tests.unit.consumers.doubles import message_at
 
 EXPORTED: Final = {sample for one in CATALOGUE for sample in one.samples}
 
@@ -36,15 +46,44 @@ def test_a_panel_asks_for_metrics_that_exist(uid: str, panel: dict[str, Any]) ->
     assert panel["description"] in {one.help for one in CATALOGUE}
 
 
+def choices(uid: str) -> dict[str, set[str]]:
+    """Metrics by the variable that takes its values from them."""
+    variables = json.loads(dashboard_json(uid))["templating"]["list"]
+    found = {one["name"]: set(re.findall(r"reconsume_\w+", str(one.get("query")))) for one in variables}
+    assert found["namespace"] == found["release"]
+    return found
+
+
+def scraped(registry: CollectorRegistry) -> set[str]:
+    return {sample.name for family in registry.collect() for sample in family.samples}
+
+
 @pytest.mark.parametrize(
-    ("uid", "role"), [("scheduler", "scheduler"), ("sidecars", "sidecar"), ("console", ""), ("groups", "consumer")]
+    ("uid", "role", "start"),
+    [
+        ("scheduler", "scheduler", SchedulerMetrics),
+        ("sidecars", "sidecar", SidecarMetrics),
+        ("console", "console", ConsoleMetrics),
+    ],
 )
-def test_the_namespaces_to_choose_from_are_those_of_the_processes_shown(uid: str, role: str) -> None:
-    """Sidecars and consumers run in the namespaces of applications."""
-    choices = {one["name"]: one for one in json.loads(dashboard_json(f"reconsume-{uid}"))["templating"]["list"]}
-    names = {name: set(re.findall(r"reconsume_\w+", str(choices[name]["query"]))) for name in ("namespace", "release")}
-    assert names["namespace"] == names["release"] <= EXPORTED
-    assert any(one.startswith(f"reconsume_{role or 'build'}") for one in names["namespace"])
+def test_the_namespaces_to_choose_from_are_those_of_the_processes_shown_from_their_start(
+    uid: str, role: str, start: Callable[[CollectorRegistry], object]
+) -> None:
+    """Sidecars run in the namespaces of applications."""
+    names, registry = choices(f"reconsume-{uid}")["namespace"], CollectorRegistry()
+    start(registry)
+    assert names & scraped(registry)
+    assert names <= {sample for one in BY_ROLE[role] for sample in one.samples}
+
+
+@pytest.mark.parametrize("variable", ["namespace", "release", "group"])
+def test_a_consumer_whose_messages_all_fail_can_be_chosen(variable: str) -> None:
+    registry = CollectorRegistry()
+    metrics = ConsumerMetrics(registry)
+    call = ConsumeMessageContext("departures", MessageQueue("flights", 0), (message_at(0),))
+    metrics.consume_message_before(call)
+    metrics.consume_message_after(replace(call, return_type=ConsumeReturnType.FAILED))
+    assert choices("reconsume-groups")[variable] & scraped(registry)
 
 
 def test_every_metric_is_on_a_dashboard() -> None:
