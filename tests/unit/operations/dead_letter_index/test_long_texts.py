@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.letters import IndexedLetter, LetterFilter, Progress
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
+from reconsume.operations.dead_letters import matches, record_of
 
 TOPIC = "reconsume.DLQ.departures"
 LONG = "A" * 900_000
@@ -60,3 +66,21 @@ def test_long_ids_and_topics_are_found_and_told_apart() -> None:
     assert [one.key.offset for one in store.find(LetterFilter(state="OPEN"))] == [2, 1]
     [shown] = store.find(LetterFilter(message_id=LONG + "b"))
     assert store.find(LetterFilter(message_id=shown.message_id)) == [shown]
+
+
+@pytest.mark.parametrize("field", ["message_id", "origin_topic"])
+def test_a_filter_by_what_a_list_shows_takes_the_same_letters_from_kafka(field: str) -> None:
+    """A list may come from the index, and a job reads its letters from Kafka."""
+    name = {"message_id": ORIGIN_MESSAGE_ID, "origin_topic": RETRY_TOPIC}[field]
+    texts = [LONG + "a", LONG + "b", "a"]
+    in_kafka = [
+        record_of("departures", ReadRecord(TOPIC, 0, at, None, b"v", [(name, text.encode())], 1_000 + at))
+        for at, text in enumerate(texts)
+    ]
+    store = DeadLetterStore()
+    store.add([letter(at, **{"message_id": str(at), field: text}) for at, text in enumerate(texts)], {}, {})
+    for shown, text in zip(store.find(LetterFilter())[::-1], texts, strict=True):
+        for said in (text, getattr(shown, field)):
+            asked: dict[str, Any] = {field: said}
+            taken = [one.place.offset for one in in_kafka if matches(DeadLetterFilter(**asked), one)]
+            assert taken == [shown.key.offset] == [one.key.offset for one in store.find(LetterFilter(**asked))]
