@@ -16,7 +16,7 @@ from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicN
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.properties import Headers, size_of
-from reconsume.delay_levels.wire.resend import DeadLetterInfo, short_id
+from reconsume.delay_levels.wire.resend import DeadLetterInfo, short_id, short_key
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import StatesReader, state_name
 from reconsume.operations.record_address import RecordAddress
@@ -72,16 +72,15 @@ class DeadLetterRecord:
 def matches(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
     """Return whether a filter selects a dead letter; its label needs the rules of an index, and is ignored here.
 
-    A filter may have a message id or a topic from a list of the index, which shows long ones as `short_id` does.
+    A filter may be by what a list of the index shows: the short forms of long ids, topics and keys.
     """
-    letter = record.letter
-    short_origin = letter.origin_topic and short_id(letter.origin_topic)
+    letter, key, origin = record.letter, record.key, record.letter.origin_topic
     told = "\n".join(filter(None, (letter.cause, letter.exception_class, letter.stacktrace)))
     return (
         (wanted.text is None or wanted.text.casefold() in told.casefold())
-        and (wanted.key is None or record.key == wanted.key.encode())
+        and (wanted.key is None or (key is not None and short_key(key) == short_key(wanted.key.encode())))
         and (wanted.message_id is None or short_id(letter.origin_message_id) == short_id(wanted.message_id))
-        and (wanted.origin_topic is None or short_origin == short_id(wanted.origin_topic))
+        and (wanted.origin_topic is None or (origin is not None and short_id(origin) == short_id(wanted.origin_topic)))
         and (wanted.header is None or _has_header(record, wanted.header))
         and (wanted.since_ms is None or record.stored_ms >= wanted.since_ms)
         and (wanted.until_ms is None or record.stored_ms < wanted.until_ms)

@@ -53,7 +53,7 @@ REASONS: Final = {
 }
 """The reasons to resend a dead letter or not."""
 _MOST: Final = 100_000
-_LONGEST_ID: Final = 512
+_LONGEST: Final = 512
 _UNCHANGED: Final = LetterEdit()
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
 _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
@@ -135,10 +135,18 @@ def short_id(text: str) -> str:
 
     Foreign programs may have written an id, or a topic, as long as a record.
     """
-    if len(text) <= _LONGEST_ID:
+    if len(text) <= _LONGEST:
         return text
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
-    return text[: _LONGEST_ID - len(digest)] + digest
+    return text[: _LONGEST - len(digest)] + digest
+
+
+def short_key(key: bytes) -> bytes:
+    """Return a record's key to keep and compare, of at most 512 bytes, as `short_id` does with an id."""
+    if len(key) <= _LONGEST:
+        return key
+    digest = hashlib.sha256(key).hexdigest().encode()
+    return key[: _LONGEST - len(digest)] + digest
 
 
 class Replayed(NamedTuple):

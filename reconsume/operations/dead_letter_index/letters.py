@@ -10,10 +10,8 @@ from typing import Any, Final, NamedTuple, Self
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
-from reconsume.delay_levels.wire.resend import short_id
+from reconsume.delay_levels.wire.resend import short_id, short_key
 
-MOST_OF_KEY: Final = 512
-"""The maximum of bytes of a record's key in the index."""
 _MOST_OF_HEADERS: Final = 4_096
 _MOST_OF_TEXT: Final = 2_000
 """The maximum of characters of a class, a cause, and each text of a state."""
@@ -141,7 +139,7 @@ class LetterFilter:
             "label = ?": self.label,
             "message_id = ?": self.message_id and short_id(self.message_id),
             "origin_topic = ?": self.origin_topic and short_id(self.origin_topic),
-            "key = ?": self.key and self.key[:MOST_OF_KEY],
+            "key = ?": self.key and short_key(self.key),
             "stored_ms >= ?": self.since_ms,
             "stored_ms < ?": self.until_ms,
         }
@@ -161,7 +159,7 @@ def letter_row(one: IndexedLetter) -> tuple[Any, ...]:
     """Return the values of a letter's row, without its state; foreign programs may have written texts of any length."""
     return (
         *(*one.key, one.group, short_id(one.message_id), one.origin_topic and short_id(one.origin_topic)),
-        *(one.record_key and one.record_key[:MOST_OF_KEY], one.label),
+        *(one.record_key and short_key(one.record_key), one.label),
         *(text and text[:_MOST_OF_TEXT] for text in (one.exception_class, one.cause)),
         *(one.attempt, one.replay_times, one.size, _bounded(one.headers)),
     )

@@ -68,19 +68,21 @@ def test_long_ids_and_topics_are_found_and_told_apart() -> None:
     assert store.find(LetterFilter(message_id=shown.message_id)) == [shown]
 
 
-@pytest.mark.parametrize("field", ["message_id", "origin_topic"])
+@pytest.mark.parametrize("field", ["message_id", "origin_topic", "key"])
 def test_a_filter_by_what_a_list_shows_takes_the_same_letters_from_kafka(field: str) -> None:
     """A list may come from the index, and a job reads its letters from Kafka."""
-    name = {"message_id": ORIGIN_MESSAGE_ID, "origin_topic": RETRY_TOPIC}[field]
-    texts = [LONG + "a", LONG + "b", "a"]
-    in_kafka = [
-        record_of("departures", ReadRecord(TOPIC, 0, at, None, b"v", [(name, text.encode())], 1_000 + at))
-        for at, text in enumerate(texts)
-    ]
-    store = DeadLetterStore()
-    store.add([letter(at, **{"message_id": str(at), field: text}) for at, text in enumerate(texts)], {}, {})
-    for shown, text in zip(store.find(LetterFilter())[::-1], texts, strict=True):
-        for said in (text, getattr(shown, field)):
+    store, in_kafka, texts = DeadLetterStore(), [], [LONG + "a", LONG + "b", "a"]
+    for at, text in enumerate(texts):
+        headers = [(name, text.encode()) for name in (ORIGIN_MESSAGE_ID, RETRY_TOPIC)]
+        in_kafka.append(record_of("departures", ReadRecord(TOPIC, 0, at, text.encode(), b"v", headers, 1_000 + at)))
+        store.add([letter(at, text, origin_topic=text, record_key=text.encode())], {}, {})
+    page = indexed_page(store, "departures", TOPIC, DeadLetterFilter(), None, 500)
+    for shown, text in zip(page.records[::-1], texts, strict=True):
+        about, key = shown.letter, (shown.key or b"").decode()
+        forms = {"message_id": about.origin_message_id, "origin_topic": about.origin_topic, "key": key}
+        for said in (text, forms[field]):
             asked: dict[str, Any] = {field: said}
-            taken = [one.place.offset for one in in_kafka if matches(DeadLetterFilter(**asked), one)]
-            assert taken == [shown.key.offset] == [one.key.offset for one in store.find(LetterFilter(**asked))]
+            wanted = DeadLetterFilter(**asked)
+            assert [one.place for one in in_kafka if matches(wanted, one)] == [shown.place]
+            found = indexed_page(store, "departures", TOPIC, wanted, None, 500).records
+            assert [one.place for one in found] == [shown.place]
