@@ -46,7 +46,11 @@ class AbortedBatches:
         if aborted.passing or is_gone:
             # librdkafka reports a deleted target late and with other errors too, so the targets are looked up again.
             self._router.forget()
-        if aborted.passing or (is_gone and len(batch) == 1 and batch[0].outcome != "quarantined"):
+        if aborted.unanswered:
+            # The answer ends the hold. Partitions of the batch without such records are written at once.
+            for queue in aborted.unanswered:
+                queue.held_until_ms = self._clock() + LONGEST_HOLD_MS
+        elif aborted.passing or (is_gone and len(batch) == 1 and batch[0].outcome != "quarantined"):
             # The next look-up of a missing target gives the verdict: the topic may be created again.
             hold(runs, self._clock() + BACK_OFF_MS)
         elif len(batch) == 1:

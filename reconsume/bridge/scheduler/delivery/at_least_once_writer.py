@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -35,6 +36,9 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 
 logger = SafeLogger(__name__)
 
+_Source = tuple[PartitionQueue, int]
+"""The queue and the offset of a waiting record."""
+
 _SERVE_EVERY: Final = 500
 """Records between two polls for delivery reports, so that the report queue stays short."""
 _FLUSHES: Final = 100
@@ -50,7 +54,8 @@ class AtLeastOnceWriter:
     are written after the commit, so the last one may be missing after a crash.
 
     Guarantees: as long as the worker has its partition, an acknowledged record is not written again because another
-    record of its batch or the commit failed, nor is a record that has no answer yet. No write waits without a limit.
+    record of its batch or the commit failed, nor is a record that has no answer yet. A record is waited
+    for 5 s once; then its partition is held until the answer, and the others continue.
     Test: tests/unit/bridge/scheduler/delivery/test_at_least_once_writer.py.
     """
 
@@ -102,6 +107,10 @@ class AtLeastOnceWriter:
     def write(self, batch: DueBatch, consumer: GroupConsumer) -> None:
         """Produce all records that are not stored yet, wait for the acknowledgements, and commit."""
         with _breaking():
+            self._producer.poll(0)
+            # Records of an earlier batch are not waited for again: that would cost all groups another 5 s.
+            if any(self._unanswered.values()):
+                self._require_answers(batch.sources())
             self._produce(batch)
             self._wait_for_answers(batch)
         self._require_stored(batch)
@@ -124,24 +133,28 @@ class AtLeastOnceWriter:
         """Wait for the batch's records; others without an answer, for example for lack of a leader, stay in flight."""
         for _ in range(_FLUSHES):
             self._producer.flush(PATIENCE_SECONDS / _FLUSHES)
-            if not (len(self._producer) and self._missing(batch)):
+            if not (len(self._producer) and self._missing(islice(batch.sources(), len(batch.deliveries)))):
                 return
 
-    def _missing(self, batch: DueBatch) -> int:
-        """Return how many records of the batch have no answer yet."""
-        sources = islice(batch.sources(), len(batch.deliveries))
-        return sum(offset in self._unanswered.get(queue, ()) for queue, offset in sources)
+    def _missing(self, sources: Iterable[_Source]) -> Counter[PartitionQueue]:
+        """Return how many of these records have no answer yet."""
+        return Counter(queue for queue, offset in sources if offset in self._unanswered.get(queue, ()))
+
+    def _require_answers(self, sources: Iterable[_Source]) -> None:
+        """Raise `BatchAborted` for records without an answer: they stay in the producer."""
+        if missing := self._missing(sources):
+            error = _no_answer(f"{missing.total()} records are not acknowledged")
+            raise BatchAborted(error, passing=True, unanswered=missing.keys())
 
     def _require_stored(self, batch: DueBatch) -> None:
-        """Raise `BatchAborted` for a record that was refused, or that has no answer: it stays in the producer."""
+        """Raise `BatchAborted` for a record that was refused, or that has no answer."""
         refusals, self._refused = self._refused, {}
         if not (refusals or len(self._producer)):
             return
         sources = list(islice(batch.sources(), len(batch.deliveries)))
         if (refused := next(filter(None, map(refusals.get, sources)), None)) is not None:
             raise BatchAborted(translate(refused, DELIVERING), passing=not is_refusal(refused))
-        if missing := self._missing(batch):
-            raise BatchAborted(_no_answer(f"{missing} records are not acknowledged"), passing=True)
+        self._require_answers(sources)
 
     def _produce(self, batch: DueBatch) -> None:
         # There may be fewer deliveries than sources: a batch ends before a record that needs a lookup.
@@ -185,7 +198,10 @@ class AtLeastOnceWriter:
     def _note(
         self, queue: PartitionQueue, offset: int, sent: float, error: KafkaError | None, message: Message
     ) -> None:
-        self._unanswered.get(queue, set()).discard(offset)
+        unanswered = self._unanswered.get(queue, set())
+        unanswered.discard(offset)
+        if not unanswered:
+            queue.held_until_ms = 0.0
         if error is None:
             self._stored.setdefault(queue, set()).add(offset)
             if self._time is not None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:

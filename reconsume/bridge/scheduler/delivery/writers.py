@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, Protocol
 
@@ -18,6 +18,7 @@ from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
 from reconsume.bridge.scheduler.delivery.trials import OF_TRIALS, Trials
+from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
 from reconsume.bridge.scheduler.targets.record_size import MessageSets
 from reconsume.bridge.scheduler.targets.routing import UNWRITTEN, Delivery
 from reconsume.bridge.scheduler.targets.topics_seen import TopicsSeen
@@ -49,13 +50,22 @@ class BatchAborted(Exception):
         error: the cause.
         passing: True when the same batch may succeed later, False when one of its records was refused.
         topic: the Kafka topic that refused a request, empty where librdkafka does not name it.
+        unanswered: the queues whose records are still in flight; empty where that concerns the whole batch.
     """
 
-    def __init__(self, error: ReconsumeError, *, passing: bool, topic: str = "") -> None:
+    def __init__(
+        self,
+        error: ReconsumeError,
+        *,
+        passing: bool,
+        topic: str = "",
+        unanswered: Collection[PartitionQueue] = (),
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.passing = passing
         self.topic = topic
+        self.unanswered = unanswered
 
 
 class BatchInDoubt(Exception):

@@ -17,7 +17,7 @@ from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnce
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, WriterBroken
 from reconsume.bridge.scheduler.queues.partition_queues import PartitionQueue
-from reconsume.bridge.scheduler.queues.read_ahead import DueRun
+from reconsume.bridge.scheduler.queues.read_ahead import LONGEST_HOLD_MS, DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
 from tests.unit.bridge.scheduler.test_worker import TOPIC, Bench
@@ -28,7 +28,7 @@ REASONS = {"no answer": AWAY, "a refusal": TOO_LARGE, "an unknown error": KafkaE
 
 
 class Producer:
-    """Acknowledges records at the flush, but those that it refuses, and none while Kafka is away.
+    """Acknowledges records at the next flush or poll, but those that it refuses, and none while Kafka is away.
 
     What is purged while it has no answer was stored all the same.
 
@@ -65,14 +65,18 @@ class Producer:
         return len(self._sent)
 
     def poll(self, _seconds: float) -> None:
+        self._answer()
         told, self.told = self.told, []
         for statistics in told:
             self.made[-1]["stats_cb"](statistics)
 
     def flush(self, seconds: float) -> None:
         assert seconds <= 5, "a worker that waits for longer is put out of its group"
+        self._answer()
+        self.waited += seconds if self._sent else 0
+
+    def _answer(self) -> None:
         if self.is_away:
-            self.waited += seconds
             return
         sent = self._sent
         self._sent = [one for one in sent if one[0] in self.away]
@@ -83,7 +87,6 @@ class Producer:
             if error is None:
                 self.stored.append(value)
             on_delivery(error, Message(topic=topic))
-        self.waited += seconds if self._sent else 0
 
     def purge(self) -> None:
         purged, self._sent = self._sent, []
@@ -140,8 +143,8 @@ def queue_of(*values: bytes, partition: int = 0) -> PartitionQueue:
     return queue
 
 
-def batch_of(queue: PartitionQueue) -> DueBatch:
-    return DueBatch([DueRun(queue, queue.due(1_000, 100))], [], cast("Any", OneByOne()))
+def batch_of(*queues: PartitionQueue) -> DueBatch:
+    return DueBatch([DueRun(one, one.due(1_000, 100)) for one in queues], [], cast("Any", OneByOne()))
 
 
 def write(writer: AtLeastOnceWriter, batch: DueBatch, member: Member) -> BatchAborted | None:
@@ -210,6 +213,35 @@ def test_a_record_without_an_answer_costs_later_batches_no_wait(producer: Produc
     for partition in range(1, 11):
         assert write(writer, batch_of(queue_of(b"b", partition=partition)), member) is None
     assert producer.waited <= 6
+
+
+def test_a_record_without_an_answer_is_waited_for_once(producer: Producer) -> None:
+    writer, member, stuck = AtLeastOnceWriter({}, "w"), Member(), queue_of(b"away")
+    producer.away = {b"away"}
+    assert write(writer, batch_of(stuck), member) is not None
+    aborted = write(writer, batch_of(stuck, queue_of(b"b", partition=1)), member)
+    assert aborted is not None
+    assert aborted.unanswered == {stuck}
+    assert producer.waited <= 6
+
+
+def test_the_worker_holds_only_partitions_with_records_without_an_answer_and_until_the_answer(
+    producer: Producer,
+) -> None:
+    bench = Bench(cast("Any", AtLeastOnceWriter({}, "w")))
+    producer.away = {b"away"}
+    bench.feed(b"away", b"behind")
+    bench.now = 1_000
+    assert bench.turn() == 0
+    bench.feed(b"b", partition=1)
+    assert bench.turn() == 1
+    bench.now += LONGEST_HOLD_MS
+    bench.feed_from(1, b"c", partition=1)
+    assert bench.turn(2) == 1, "the batch with both is aborted at once, and the next one is without the first"
+    assert producer.waited <= 6
+    producer.away = set()
+    assert bench.turn() == 2
+    assert producer.stored == [b"behind", b"b", b"c", b"away"]
 
 
 def test_a_late_refusal_blames_no_record_of_the_next_batch(producer: Producer) -> None:
