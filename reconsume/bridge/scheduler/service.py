@@ -293,8 +293,8 @@ class SchedulerService:
         if worker is not None:
             worker.saw_ids(self._admin.topic_ids({head.where[0] for head in heads}))
         firsts = self._admin.end_offsets([head.where for head in heads], earliest=True)
-        for line in self._deleted_unread.look(heads, firsts, ends):
-            logger.error("%s", line)
+        for level, line in self._deleted_unread.look(heads, firsts, ends):
+            logger.log(level, "%s", line)
 
     def _retention_ms(self) -> float:
         topics = self._groups().system.topic_settings or self._settings.topics

@@ -243,7 +243,7 @@ def test_records_that_were_deleted_while_no_worker_ran_are_told_once(
     end = one.admin.end_offsets([(topic, partition)])[topic, partition]
     one.admin.delete_before({(topic, partition): end - 1})
     told = f"{topic}-{partition}: up to {end - 1 - committed} offsets were deleted before they were read"
-    with caplog.at_level(logging.ERROR), scheduler(one.settings):
+    with caplog.at_level(logging.WARNING), scheduler(one.settings):
         arrived(one, group, 2)
         wait_until(lambda: told in caplog.text, 60, "the deletion is told")
     assert [record.value for record in one.retries(group)] == [b"0", b"5"]
