@@ -35,20 +35,26 @@ class PositionsInMemory:
     ids: dict[str, str] = field(default_factory=dict)
     refusal: ReconsumeError | None = None
     reads: dict[str, int] = field(default_factory=lambda: {"uncommitted": 0, "committed": 0})
+    _forgotten: set[str] = field(default_factory=set)
 
     def write(self, offsets: Mapping[Partition, Commit], transaction: Transaction) -> Transaction:
         """The records that go with these commits."""
         for where, one in offsets.items():
-            self.log.append((where, StoredPosition(*one, self.id_of(where[0]), "somebody"), transaction))
+            if (topic_id := self.id_of(where[0])) is not None:
+                self.log.append((where, StoredPosition(*one, topic_id, "somebody"), transaction))
         return transaction
 
     def reset(self, where: Partition) -> None:
         self.log.append((where, None, Transaction("committed")))
 
-    def meet(self, topics: Iterable[str]) -> None: ...
+    def meet(self, topics: Iterable[str]) -> None:
+        self._forgotten.difference_update(topics)
 
-    def id_of(self, topic: str) -> str:
-        return self.ids.get(topic, "1")
+    def forget(self, topics: Iterable[str]) -> None:
+        self._forgotten.update(topics)
+
+    def id_of(self, topic: str) -> str | None:
+        return None if topic in self._forgotten else self.ids.get(topic, "1")
 
     def uncommitted(self) -> LastPositions:
         return self._read("uncommitted", len(self.log))

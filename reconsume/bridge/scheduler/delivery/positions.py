@@ -72,8 +72,7 @@ class PositionLog:
         """
         self._uncommitted = LastPositions(0, {})
         wanted = list(topics)
-        for topic in wanted:
-            self._ids.pop(topic, None)
+        self.forget(wanted)
         try:
             self._ids.update(self._admin.topic_ids(wanted))
         except KafkaRefused as error:
@@ -82,6 +81,11 @@ class PositionLog:
                     self.meet([topic])
             else:
                 logger.warning("no positions topic=%s: %s", wanted[0], error)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Forget the ids of topics: their positions are neither written nor used."""
+        for topic in topics:
+            self._ids.pop(topic, None)
 
     @property
     def trial(self) -> PositionRecord:

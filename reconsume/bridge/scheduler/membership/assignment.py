@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.errors import is_end
@@ -147,7 +147,9 @@ class Assignment:
         if any(one.is_outdated for one in left.values()):
             # All at once, because the consumer is restarted.
             left, _ = self._owners.ask([(queue.topic, queue.partition) for queue in self._read_ahead])
-            self._begin_anew(sorted(where for where, one in left.items() if one.is_outdated))
+            outdated = sorted(where for where, one in left.items() if one.is_outdated)
+            self._commit_beginnings(outdated)  # the next consumer finds the refused ones again
+            raise _begun_anew(outdated)
         self._new -= partitions
         if undecided:
             self._again_at = self._clock() + _AGAIN_MS
@@ -170,17 +172,25 @@ class Assignment:
         """Begin partitions anew whose topics were deleted and created again: their records are not copies of read ones.
 
         librdkafka (2.16) compares names alone, so nothing was revoked if no request for metadata fell in between.
+        If Kafka does not take their new offsets, the next call tries again: a new consumer would take the old offsets
+        for those of the new topic.
 
         Raises:
             ReadingStopped: there are some.
         """
-        if recreated := self._owners.recreated(ids):
-            self._begin_anew(recreated)
+        recreated = self._owners.recreated(ids)
+        if not recreated:
+            return
+        if self._commit_beginnings(recreated):
+            self._owners.forget_topics({topic for topic, _ in recreated})
+            told = names_of(recreated)
+            logger.error("topics were deleted and created again, offsets not replaced, trying again: %s", told)
+            return
+        raise _begun_anew(recreated)
 
-    def _begin_anew(self, partitions: Sequence[Partition]) -> NoReturn:
-        """Replace the offsets of a deleted topic; the next consumer reads the new topic from its beginning."""
-        self._consumer.commit(dict.fromkeys(partitions, Commit(0, "")), wait=True)
-        raise ReadingStopped(f"topics were deleted and created again, beginning anew: {names_of(partitions)}")
+    def _commit_beginnings(self, partitions: Iterable[Partition]) -> Collection[Partition]:
+        """Replace the offsets of a deleted topic; return the refused partitions."""
+        return self._consumer.commit(dict.fromkeys(partitions, Commit(0, "")), wait=True)
 
     def _restore(self, positions: dict[Partition, EarlierProgress]) -> None:
         """Commit positions that the group's coordinator has lost, and continue from there."""
@@ -210,6 +220,11 @@ class Assignment:
         if left:
             self._done_before.pop(where, None)
         self._read_ahead.add(where, left)
+
+
+def _begun_anew(partitions: Sequence[Partition]) -> ReadingStopped:
+    """Return the error after which the next consumer reads the new topics from their beginnings."""
+    return ReadingStopped(f"topics were deleted and created again, beginning anew: {names_of(partitions)}")
 
 
 def _is_record_or_end(message: PolledRecord) -> bool:

@@ -48,6 +48,9 @@ class PositionReader(Protocol):
     def id_of(self, topic: str) -> str | None:
         """Return the id of a known topic."""
 
+    def forget(self, topics: Iterable[str]) -> None:
+        """Forget the ids of topics: their positions are neither written nor used."""
+
     def uncommitted(self) -> LastPositions:
         """Return all written positions."""
 
@@ -136,6 +139,11 @@ class EarlierOwners:
         """Forget partitions of another worker."""
         for where in partitions:
             self._undecided_since.pop(where, None)
+
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        """Write and use no positions of these topics: their ids may not match the committed offsets."""
+        if self._positions is not None:
+            self._positions.forget(topics)
 
     def revoke(self, partitions: Iterable[Partition]) -> None:
         """Forget partitions that are no longer assigned."""

@@ -48,6 +48,7 @@ class FakeConsumer:
     at: int = OFFSET_INVALID
     asked: list[set[int]] = field(default_factory=list)
     refusal: KafkaError | None = None
+    not_committed: KafkaError | None = None
     paused: set[tuple[str, int]] = field(default_factory=set)
     restored: list[TopicPartition] = field(default_factory=list)
     sought: list[TopicPartition] = field(default_factory=list)
@@ -84,6 +85,8 @@ class FakeConsumer:
 
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
         assert not asynchronous
+        if self.not_committed is not None:
+            raise KafkaException(self.not_committed)
         self.restored += offsets
 
 
@@ -446,6 +449,38 @@ def test_a_topic_that_was_created_again_is_noticed_at_the_assignment_of_its_othe
     bench.positions.ids[TOPIC] = "2"
     with pytest.raises(ReadingStopped):
         bench.worker._assigned([(TOPIC, 1)])
+    assert bench.consumer.restored == FROM_THE_BEGINNING[:1]
+
+
+def test_offsets_of_a_deleted_topic_that_are_not_replaced_are_replaced_at_the_next_look(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A new consumer would begin at the old offset and skip the new topic's records below it without a word."""
+    bench = Bench(FakeWriter())
+    bench.consumer.not_committed = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
+    bench.consumer.fed.append(Message(error=KafkaError(KafkaError._FATAL, "it went on")))
+    bench.worker.saw_ids({TOPIC: "2"})
+    with pytest.raises(KafkaNotReachable, match="it went on"):
+        bench.worker.run(threading.Event())
+    assert f"offsets not replaced, trying again: {TOPIC}-0, {TOPIC}-1" in caplog.text
+    bench.consumer.not_committed = None
+    bench.worker.saw_ids({TOPIC: "2"})
+    with pytest.raises(ReadingStopped):
+        bench.worker.run(threading.Event())
+    assert bench.consumer.restored == FROM_THE_BEGINNING
+
+
+def test_no_position_gets_the_new_id_while_an_offset_of_the_deleted_topic_is_not_replaced() -> None:
+    bench = Bench(FakeWriter())
+    bench.worker._revoked([(TOPIC, 1)])
+    bench.positions.ids[TOPIC] = "2"
+    bench.consumer.not_committed = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
+    bench.worker._assigned([(TOPIC, 1)])
+    assert bench.positions.id_of(TOPIC) is None
+    bench.consumer.not_committed = None
+    bench.worker.saw_ids({TOPIC: "2"})
+    with pytest.raises(ReadingStopped):
+        bench.worker.run(threading.Event())
     assert bench.consumer.restored == FROM_THE_BEGINNING[:1]
 
 
