@@ -8,6 +8,7 @@ from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import is_another_topic
 from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.delay_levels.errors import IllegalSetting
@@ -47,7 +48,11 @@ def list_positions(cluster: Cluster) -> list[ListedPosition]:
     committed = admin.committed(cluster.names.scheduler_group, [where for where in last if where[0] in ids])
     return [
         ListedPosition(
-            *where, one.offset, committed.get(where), one.transactional_id, counts=ids.get(where[0]) == one.topic_id
+            *where,
+            one.offset,
+            committed.get(where),
+            one.transactional_id,
+            counts=where[0] in ids and not is_another_topic(one.topic_id, ids[where[0]]),
         )
         for where, (_, one) in sorted(last.items())
         if one is not None

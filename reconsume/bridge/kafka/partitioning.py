@@ -1,13 +1,25 @@
-"""The partitions of topics, and the partition of a key."""
+"""The partitions of topics, the partition of a key, and ids of topics that were created again."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import Final
 
-from confluent_kafka import murmur2
+from confluent_kafka import Uuid, murmur2
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
+
+NO_ID: Final = str(Uuid(0, 0))
+"""Reported for each topic while brokers run with an `inter.broker.protocol.version` before 2.8."""
+
+
+def is_another_topic(before: str, now: str) -> bool:
+    """Return whether these two ids of a name are those of two topics.
+
+    In an upgrade of the brokers a topic gets its id, and for a moment some brokers still report none.
+    """
+    return before != now and NO_ID not in (before, now)
 
 
 def all_partitions(counts: Mapping[str, int]) -> list[Partition]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.kafka.partitioning import is_another_topic
 from reconsume.delay_levels.errors import MalformedProperty, OffsetStoreUnusable
 from reconsume.delay_levels.progress.metadata import decode_progress
 from reconsume.delay_levels.wire.names import encode_name
@@ -86,7 +87,7 @@ class LocalOffsets:
 
     def recreated(self, ids: Mapping[str, str]) -> set[str]:
         """Return which of these topics have another id than their offsets; an unknown id is not another one."""
-        return {topic for topic, one in ids.items() if self._ids.get(topic, one) != one}
+        return {topic for topic, one in ids.items() if is_another_topic(self._ids.get(topic, one), one)}
 
     def save(self, points: Mapping[tuple[str, int], Commit], ids: Mapping[str, str] | None = None) -> None:
         """Save these offsets; others stay.

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import BEGINNING, COMMITTED, END, Answer, GroupConsumer, names_of
+from reconsume.bridge.kafka.partitioning import is_another_topic
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
@@ -211,9 +212,10 @@ class OffsetReset:
         now = self._topic_ids([topic]).get(topic)
         if now is None:
             raise TopicNotReady(f"topic {topic} was deleted; create it again, and it is read from its beginning")
-        if now != before:
+        is_recreated = is_another_topic(before, now)
+        if is_recreated:
             logger.warning("topic %s was recreated; without a committed offset, it is read from its beginning", topic)
-        return now != before
+        return is_recreated
 
     def _offset(self, where: Partition, wanted: ConsumeFromWhere, first: int, end: int) -> int:
         if wanted is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:

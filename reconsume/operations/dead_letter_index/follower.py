@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import all_partitions, partitions_with_leader
+from reconsume.bridge.kafka.partitioning import all_partitions, is_another_topic, partitions_with_leader
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
@@ -191,7 +191,7 @@ class DeadLetterIndex:
             known, topic_id = progress.get(where), ids.get(where[0])
             if topic_id is None:
                 continue  # no broker knows the topic at this moment
-            is_anew = known is not None and (known.topic_id != topic_id or known.next > ends[where])
+            is_anew = known is not None and (is_another_topic(known.topic_id, topic_id) or known.next > ends[where])
             start = min(max(starts[where], 0 if known is None or is_anew else known.next), ends[where])
             found[where] = _Unread(topic_id, starts[where], start, ends[where], is_anew)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.kafka.partitioning import is_another_topic
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.jobs.job_records import JobSpec
 
@@ -23,7 +24,7 @@ def check_target(cluster: Cluster, spec: JobSpec) -> None:
     if not cluster.admin.partitions([topic]):
         raise LettersGone(f"topic {topic} was deleted: the dead letters of this job are gone")
     topic_id = cluster.admin.topic_ids({topic}).get(topic)
-    if topic_id is not None and topic_id != spec.topic_id:
+    if topic_id is not None and is_another_topic(spec.topic_id, topic_id):
         raise LettersGone(f"topic {topic} was deleted and created again: the dead letters of this job are gone")
     if spec.kind == "resend":
         groups = read_groups(cluster)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.kafka.partitioning import is_another_topic
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -108,7 +109,7 @@ class EarlierOwners:
 
     def recreated(self, ids: Mapping[str, str]) -> list[Partition]:
         """Return the assigned partitions whose topics have another id than at the assignment."""
-        return sorted(where for where, id_ in self._ids.items() if ids.get(where[0], id_) != id_)
+        return sorted(where for where, id_ in self._ids.items() if is_another_topic(id_, ids.get(where[0], id_)))
 
     def ask(self, partitions: Collection[Partition]) -> tuple[dict[Partition, EarlierProgress], set[Partition]]:
         """Return where partitions continue, if they have an offset, and the undecided ones to ask again.
@@ -176,8 +177,8 @@ class EarlierOwners:
     ) -> StoredPosition | None:
         """Return a partition's last position if it is for the same topic id and ahead of the commit."""
         assert self._positions is not None
-        _, position = written.last.get(where, (0, None))
-        if position is None or position.topic_id != self._positions.id_of(where[0]):
+        id_, (_, position) = self._positions.id_of(where[0]), written.last.get(where, (0, None))
+        if position is None or id_ is None or is_another_topic(position.topic_id, id_):
             return None
         return None if covers(left.get(where), where, position.offset, position.metadata) else position
 
@@ -185,7 +186,7 @@ class EarlierOwners:
         """Return whether a partition's last position is for a deleted topic, and its new topic is not that long."""
         assert self._positions is not None
         id_, (_, position) = self._positions.id_of(where[0]), written.last.get(where, (0, None))
-        is_of_deleted = position is not None and id_ not in (None, position.topic_id)
+        is_of_deleted = position is not None and id_ is not None and is_another_topic(position.topic_id, id_)
         return is_of_deleted and self._consumer.first_and_end(where, _SECONDS)[1] < committed
 
     def _committed(self, partitions: Collection[Partition]) -> dict[Partition, EarlierProgress]:

@@ -10,6 +10,7 @@ import pytest
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import Answer
+from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.delay_levels.errors import KafkaNotReachable
 
@@ -137,6 +138,13 @@ def test_a_topic_that_was_made_again_begins_anew() -> None:
     assert coordinator.asked == 1, "nothing to wait for"
     known.note({LANE: Commit(4, "")})
     assert asked(coordinator, known)[0] == (4, True)
+
+
+def test_a_topic_that_gets_its_id_in_an_upgrade_of_brokers_keeps_its_offsets() -> None:
+    coordinator = Coordinator([{OTHER: 55}], ids={LANE[0]: NO_ID, OTHER[0]: "1"})
+    known = coordinator.known(lane=110, other=55)
+    coordinator.ids[LANE[0]] = "2"
+    assert asked(coordinator, known)[0] == (110, True)
 
 
 def test_offsets_only_grow_and_say_nothing_where_there_are_none() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.bridge.kafka.admin import Commit
+from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets, offsets_directory
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 from reconsume.delay_levels.progress.metadata import encode_progress
@@ -29,6 +30,20 @@ def test_what_was_saved_is_there_in_the_next_life_beside_what_was_saved_before(t
     assert (second.get(*HERE), second.get(*THERE)) == (POINT, Commit(2, ""))
     assert (second.knows("flights"), second.knows("planes")) == (True, False)
     second.close()
+
+
+@pytest.mark.parametrize(
+    ("ids", "recreated"), [(("1", "2"), {"flights"}), ((NO_ID, "2"), set()), (("1", NO_ID), set()), (("1", "1"), set())]
+)
+def test_a_topic_with_another_id_was_recreated_and_one_that_gets_an_id_was_not(
+    tmp_path: Path, ids: tuple[str, str], recreated: set[str]
+) -> None:
+    offsets = LocalOffsets.open(tmp_path)
+    offsets.save({HERE: POINT}, {"flights": ids[0]})
+    assert offsets.recreated({"flights": ids[1]}) == recreated
+    offsets.save({}, {"flights": ids[1]})
+    assert offsets.knows("flights") == (not recreated)
+    offsets.close()
 
 
 def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
@@ -126,11 +127,21 @@ def test_a_partition_that_is_seen_later_starts_at_its_beginning(consume_from: Co
     [
         ({"flights": "old"}, "new", 3),
         ({"flights": "old"}, "old", None),
+        ({"flights": NO_ID}, "new", None),
+        ({"flights": "old"}, NO_ID, None),
         ({}, "new", None),
         ({"flights": "old"}, "", OFFSET_STORED),
         ({"flights": "old"}, None, OFFSET_STORED),
     ],
-    ids=["made again", "the same", "id was not told", "deleted", "nobody answers"],
+    ids=[
+        "made again",
+        "the same",
+        "now it has an id",
+        "a broker without ids",
+        "id was not told",
+        "deleted",
+        "nobody answers",
+    ],
 )
 def test_a_topic_that_was_made_again_since_the_start_is_read_from_its_beginning(
     consume_from: ConsumeFrom, as_configured: int, ids: dict[str, str], topic_id: str | None, offset: int | None

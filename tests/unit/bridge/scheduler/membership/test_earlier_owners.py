@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.progress.done_apart import encode_apart
@@ -163,6 +164,18 @@ def test_a_commit_counts_whose_records_the_brokers_have_lost() -> None:
     group = Owners({LANE: (5, "")}, end=3)
     group.wrote(5)
     assert group.ask() == ({LANE: EarlierProgress(5)}, set())
+
+
+@pytest.mark.parametrize("ids", [(NO_ID, "2"), ("2", NO_ID), (NO_ID, NO_ID)])
+def test_a_topic_that_gets_its_id_in_an_upgrade_of_brokers_is_the_same(ids: tuple[str, str]) -> None:
+    """For a moment some brokers report it and others do not."""
+    group = Owners({LANE: (5, "")}, end=3)
+    group.positions.ids[LANE[0]] = ids[0]
+    group.wrote(7)
+    group.owners.meet([LANE])
+    assert group.owners.recreated({LANE[0]: ids[1]}) == []
+    group.positions.ids[LANE[0]] = ids[1]
+    assert group.ask() == ({LANE: EarlierProgress(7, is_restored=True)}, set())
 
 
 def test_a_partition_of_a_new_topic_waits_for_its_end() -> None:
