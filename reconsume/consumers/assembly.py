@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from reconsume.bridge.groups.groups import Groups
@@ -94,8 +94,9 @@ class LoopBuilder:
         settings, conf = self.settings, self._conf()
         # A broadcasting consumer keeps its offsets itself, so the coordinator is not asked.
         connections = Connections(conf) if self._broadcasts else Membership(conf)
+        admin = cache(partial(KafkaAdmin, settings.base, settings.client_id, stop=self.stop))
         known = KnownOffsets(
-            lambda topics: {} if self._broadcasts else KafkaAdmin(settings.base, settings.client_id).topic_ids(topics),
+            lambda topics: {} if self._broadcasts else admin().topic_ids(topics),
             steady_ms=STEADY_MS if clients_of(settings.conf).can_lose_offsets else 0,
         )
         consumer: GroupConsumer

@@ -25,6 +25,8 @@ _COMMITTED_SECONDS: Final = 3.0
 """Limit of a request: the consumer is not polled meanwhile, and librdkafka reports only in polls."""
 _RESET_SECONDS: Final = 10.0
 _AGAIN_MS: Final = 1_000.0
+_ID_HOLDS_MS: Final = 1_000.0
+"""All partitions of a topic are assigned within this time; each request holds up the polling thread."""
 _GIVE_UP_MS: Final = 120_000.0
 """Longer than brokers wait before they end a dead member's transaction."""
 
@@ -156,6 +158,8 @@ class OffsetReset:
         self._retry_topic = retry_topic
         self._consume_from = consume_from
         self._topic_ids = topic_ids
+        self._clock: Clock = monotonic_ms
+        self._present: dict[str, tuple[str | None, float]] = {}
 
     def start_of(self, where: Partition, *, had_none: bool) -> Start:
         """Return the start of a partition without a committed offset, or with one that retention has deleted.
@@ -209,13 +213,21 @@ class OffsetReset:
         before = self._consume_from.ids.get(topic)
         if before is None:
             return False
-        now = self._topic_ids([topic]).get(topic)
+        now = self._present_id(topic)
         if now is None:
             raise TopicNotReady(f"topic {topic} was deleted; create it again, and it is read from its beginning")
         is_recreated = is_another_topic(before, now)
         if is_recreated:
             logger.warning("topic %s was recreated; without a committed offset, it is read from its beginning", topic)
         return is_recreated
+
+    def _present_id(self, topic: str) -> str | None:
+        """Return the topic's id, None if it does not exist."""
+        id_, until = self._present.get(topic, (None, 0.0))
+        if self._clock() >= until:
+            id_ = self._topic_ids([topic]).get(topic)
+            self._present[topic] = id_, self._clock() + _ID_HOLDS_MS
+        return id_
 
     def _offset(self, where: Partition, wanted: ConsumeFromWhere, first: int, end: int) -> int:
         if wanted is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,6 +24,8 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.consumers import PushConsumer, assembly
+from reconsume.consumers.assembly import LoopBuilder
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.partition_starts import OffsetReset
@@ -43,18 +48,21 @@ class Asked:
         end: of the partition; None if nobody answers.
         at_the_moment: the offset that has this timestamp, or how the question failed; None for the timestamp itself.
         topic_id: of every topic; empty if it does not exist, None if nobody answers.
+        ids_asked: the number of requests for ids.
     """
 
     committed_offset: int | None
     end: int | None = 100
     at_the_moment: int | None = None
     topic_id: str | None = "present"
+    ids_asked: int = 0
 
     def reset(self, consume_from: ConsumeFrom) -> OffsetReset:
         consumer = GroupConsumer({}, lambda _settings: cast("Any", self))
         return OffsetReset(consumer, RETRY_TOPIC, consume_from, self.told, self.topic_ids)
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        self.ids_asked += 1
         if self.topic_id is None:
             raise KafkaNotReachable("away")
         return dict.fromkeys(topics, self.topic_id) if self.topic_id else {}
@@ -150,6 +158,38 @@ def test_a_topic_that_was_made_again_since_the_start_is_read_from_its_beginning(
     reset = Asked(OFFSET_INVALID, topic_id=topic_id).reset(replace(consume_from, known={"flights": 1}, ids=ids))
     start = reset.start_of(FLIGHTS, had_none=True)
     assert (start.offset, start.is_made_again) == (as_configured if offset is None else offset, False)
+
+
+def test_the_id_of_a_topic_is_asked_for_once_for_all_partitions_of_an_assignment() -> None:
+    """Each request is a wait of the polling thread."""
+    asked, clock = Asked(OFFSET_INVALID, topic_id="old"), Clock()
+    reset = asked.reset(replace(LAST, known={"flights": 20, "trains": 1}, ids={"flights": "old", "trains": "old"}))
+    reset._clock = clock
+    assert {reset.start_of(("flights", one), had_none=True).offset for one in range(20)} == {100}
+    assert (reset.start_of(("trains", 0), had_none=True).offset, asked.ids_asked) == (100, 2)
+    asked.topic_id = "new"
+    clock.now += 1_000
+    assert (reset.start_of(FLIGHTS, had_none=True).offset, asked.ids_asked) == (3, 3)
+
+
+def test_a_loop_has_one_client_for_ids_of_topics_and_a_stop_ends_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def make(*_: Any, **more: Any) -> SimpleNamespace:
+        made.append(more)
+        return SimpleNamespace(topic_ids=lambda topics: dict.fromkeys(topics, "1"))
+
+    monkeypatch.setattr(assembly, "KafkaAdmin", make)
+    monkeypatch.setattr(LoopBuilder, "_clustering", lambda *_: GroupConsumer({}, lambda _settings: cast("Any", None)))
+    monkeypatch.setattr(LoopBuilder, "_sender", lambda *_: RecordingWriter())
+    one, stop = PushConsumer("departures"), threading.Event()
+    one.register_message_listener(lambda _messages, _context: None)
+    with ExitStack() as closing:
+        parts = one._settings, one._registration, one._subscriptions, cast("Any", None), stop, closing, one._dropped
+        known = LoopBuilder(*parts).build().partitions.known
+        assert made == []
+        assert [dict(known.topic_ids([topic])) for topic in "ab"] == [{"a": "1"}, {"b": "1"}]
+    assert made == [{"stop": stop}]
 
 
 @pytest.mark.parametrize("topic", ["flights", RETRY_TOPIC])
