@@ -23,6 +23,7 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
     After the start only if the topic has none, as after it was created again: with different settings the last worker
     counts, and workers do not overwrite each other forever.
     """
+    cluster = Cluster(settings)
     own, is_published, is_reported = tuple(settings.allowed_real_topics), False, False
     while not stop.is_set():
         try:
@@ -30,7 +31,7 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
                 return
             known = follower.groups.allowed_real_topics
             if known is None or not (is_published or known == own):
-                write_allowed_topics(Cluster(settings))
+                write_allowed_topics(cluster)
             is_published, is_reported = True, False
         except (KafkaNotReachable, TopicNotReady) as error:
             if not is_reported:

@@ -26,6 +26,7 @@ class Publishing(threading.Event):
         self._then = list(then)
         self.errors: list[Exception] = []
         self.tries = self.written = 0
+        self.clusters: set[object] = set()
         self.groups = SimpleNamespace(allowed_real_topics=first)
         monkeypatch.setattr(allowed_topics, "write_allowed_topics", self._write)
 
@@ -39,8 +40,9 @@ class Publishing(threading.Event):
             self.set()
         return self.is_set()
 
-    def _write(self, _cluster: object) -> None:
+    def _write(self, cluster: object) -> None:
         self.tries += 1
+        self.clusters.add(cluster)
         if self.errors:
             raise self.errors.pop()
         self.written += 1
@@ -60,6 +62,7 @@ def test_after_an_error_they_are_written_again(
     worker.errors = [error, error]
     worker.run()
     assert (worker.tries, worker.written) == (3, 1)
+    assert len(worker.clusters) == 1, "each has clients of its own, and the topic may be missing for ever"
     assert caplog.text.count("allowed_real_topics not published yet") == (2 if isinstance(error, OSError) else 1)
 
 
