@@ -61,9 +61,12 @@ def _index_of(settings: Settings) -> DeadLetterStore | None:
 
 def _is_current(cluster: Cluster, store: DeadLetterStore, group: str) -> bool:
     admin, topics, known = cluster.admin, {cluster.names.dead_letter(group)}, store.progress()
-    counts = admin.partitions(topics | {cluster.names.dead_letter_states})
+    states = cluster.names.dead_letter_states
+    counts = admin.partitions(topics | {states})
     if not topics <= counts.keys():
         return False
+    if states in counts:
+        counts[states] = 1  # partition 0 has all states, also after partitions were added
     ids, ends = admin.topic_ids(counts), admin.end_offsets(all_partitions(counts))
     has_all = all(
         (read := known.get(where)) is not None and read.topic_id == ids.get(where[0]) and read.next >= end

@@ -42,11 +42,11 @@ def forget_lane(one: Installation) -> None:
         deletion.result(60)
 
 
-def mark_resent(one: Installation, message_id: str, job: str) -> None:
+def mark_resent(one: Installation, message_id: str, job: str, partition: int = 0) -> None:
     [letter] = [record for record in one.dead_letters(GROUP) if record["ORIGIN_MESSAGE_ID"] == message_id]
     key = DeadLetterKey(one.settings.names.dead_letter(GROUP), letter.partition, letter.offset, letter.timestamp)
     state = encode_state(DeadLetterState("RESENT", time.time_ns() // 1_000_000, "eve", job=job))
-    one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode())
+    one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode(), partition=partition)
 
 
 def test_what_was_resolved_or_resent_after_the_plan_was_made_is_not_sent(
@@ -82,11 +82,13 @@ def test_what_the_lane_forgets_while_a_run_lasts_is_marked_as_sent(
     assert again.counts == {"replayed": 20}
 
 
-def test_commands_see_what_was_sent_when_the_topic_of_states_got_more_partitions(
+def test_commands_and_replays_see_the_same_states_when_their_topic_got_more_partitions(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
     one = with_dead_letters(bootstrap_servers, 6)
     one.admin.add_partitions(one.settings.names.dead_letter_states, 3)
+    mark_resent(one, "flights/0/0", "by another tool", partition=1)
+    assert states(one) == {"OPEN": 6}
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
     assert run_replay(spark, bootstrap_servers, plan).sent == 6
     assert states(one) == {"RESENT": 6}

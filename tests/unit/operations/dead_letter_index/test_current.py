@@ -88,6 +88,19 @@ def test_an_index_without_stack_traces_or_with_letters_that_kafka_has_deleted_is
     assert (is_from_index, bool(page.records)) == (from_index, from_index)
 
 
+def test_partitions_that_are_added_to_the_topic_of_states_outdate_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All states are in partition 0, which an index follows alone."""
+    monkeypatch.setenv("RECONSUME_CACHE_DIR", str(tmp_path))
+    cluster, admin = Cluster(Settings()), _Admin(0)
+    monkeypatch.setattr(admin, "partitions", lambda topics: {topic: 3 if topic == STATES else 1 for topic in topics})
+    cluster.__dict__["admin"] = admin
+    with DeadLetterStore(index_file(cluster.settings)) as store:
+        store.add(map(letter, range(3)), {}, {(TOPIC, 0): Progress("id", 3), (STATES, 0): Progress("id", 0)})
+    assert current_page(cluster, "departures", DeadLetterFilter())[1]
+
+
 def test_a_user_without_a_home_folder_reads_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
