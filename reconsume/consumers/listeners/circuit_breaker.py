@@ -120,12 +120,14 @@ class Circuit:
         state: the state after the last method call.
         since: the beginning of this state.
         changes: changes that the caller has not taken out yet.
+        longest_pause_ms: the setting `open_for_at_most`.
     """
 
     def __init__(self, settings: CircuitBreaker, group: str = "") -> None:
         self.state = CircuitState.CLOSED
         self.since = 0.0
         self.changes: list[CircuitChange] = []
+        self.longest_pause_ms = settings.open_for_at_most / timedelta(milliseconds=1)
         self._settings = settings
         self._group = group
         self._period = 0
@@ -214,7 +216,7 @@ class Circuit:
             self._failures -= gone.failures
 
     def _open(self, pause: timedelta, now: float) -> None:
-        self._pause_ms = min(pause, self._settings.open_for_at_most) / timedelta(milliseconds=1)
+        self._pause_ms = min(pause / timedelta(milliseconds=1), self.longest_pause_ms)
         self._enter(CircuitState.OPEN, now)
 
     def _enter(self, state: CircuitState, now: float) -> None:

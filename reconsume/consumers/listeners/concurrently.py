@@ -58,8 +58,8 @@ class ConcurrentlyService(ListenerService[Chunk]):
             self.pool.submit(chunk)
 
     def idle(self) -> None:
-        """Close the circuit, which has nothing to probe, after its pause."""
-        self._room.end(after_pause=True)
+        """Close the circuit, which has nothing to probe, after a while."""
+        self._room.idle()
 
     def end(self) -> None:
         """Close the circuit."""

@@ -54,7 +54,8 @@ class WaitingRoom:
         4. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
            messages that can never succeed do not keep the circuit open while others wait behind them.
         5. A dropped partition's calls count no more, so one that hangs as a probe does not keep the circuit half-open.
-        6. The last change that is reported is CLOSED: a gauge does not stay above 0 when nothing is left to probe.
+        6. The last change that is reported is CLOSED: a gauge does not stay above 0 when nothing is left to probe. A
+           consumer that gets partitions again within the longest pause continues as it was.
     Tests: tests/unit/consumers/listeners/test_not_now.py, tests/unit/consumers/listeners/test_waiting_room.py,
     tests/unit/consumers/observing/test_circuit_metrics.py.
 
@@ -79,6 +80,7 @@ class WaitingRoom:
         self._callbacks = UserCallbacks(f"group {group}: the circuit breaker's")
         self._fresh: deque[Chunk] = deque()
         self._failed: deque[Chunk] = deque()
+        self._dropped_at = 0.0
         self._call_back(CircuitChange(group, CircuitState.CLOSED))
 
     def enter(self, chunk: Chunk) -> bool:
@@ -185,6 +187,7 @@ class WaitingRoom:
         """
         gone = set(queues)
         with self._lock:
+            self._dropped_at = self._clock()
             for queue in gone & self.held.keys():
                 del self.held[queue]
             self._waiting = [one for one in self._waiting if one[1].queue not in gone]
@@ -193,18 +196,20 @@ class WaitingRoom:
             for chunk in [one for one in self._admitted if one.queue in gone]:
                 self._give_back(chunk)
 
-    def end(self, *, after_pause: bool = False) -> None:
-        """Close the circuit of a consumer without partitions, and report it. Only for the polling thread.
+    def idle(self) -> None:
+        """Close the circuit of a consumer that has had no partitions for the longest pause. For the polling thread.
 
-        Args:
-            after_pause: leave an open circuit until its pause is over. A rebalance may take all partitions and return
-                some, whose calls would cost attempts.
+        A consumer that has lost its membership gets partitions again, and their calls would cost attempts.
         """
+        if self._circuit is not None and self._clock() >= self._dropped_at + self._circuit.longest_pause_ms:
+            self.end()
+
+    def end(self) -> None:
+        """Close the circuit, and report it. Only for the polling thread."""
         if (circuit := self._circuit) is None:
             return
         with self._lock:
-            if not (after_pause and circuit.state is CircuitState.OPEN):
-                circuit.close(self._clock())
+            circuit.close(self._clock())
             changes, circuit.changes = circuit.changes, []
         for change in changes:
             self._tell(change, 0)

@@ -14,7 +14,7 @@ from reconsume.consumers.partitions.process_queue import Chunk
 from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, loop_of, message_at, service_of
 
 FLIGHTS, OTHERS = ("flights", 0), ("flights", 1)
-HOUR_MS = 3_600_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 CLOSED, HALF_OPEN, OPEN = 0, 1, 2
 
 
@@ -40,12 +40,12 @@ class Consuming:
     """A loop whose listener fails; the circuit opens at the third failure, for 1 s."""
 
     def __init__(self) -> None:
-        self.registry, self.clock, idle = CollectorRegistry(), Clock(), Idle()
+        self.registry, self.clock, self.writer, idle = CollectorRegistry(), Clock(), RecordingWriter(), Idle()
         breaker = CircuitBreaker(
             minimum_calls=3, open_for=timedelta(seconds=1), on_change=CircuitMetrics(self.registry).changed
         )
         self.service = service_of(
-            lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER, RecordingWriter(), self.clock, circuit_breaker=breaker
+            lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER, self.writer, self.clock, circuit_breaker=breaker
         )
         idle.submit = self.service.consume
         self.service.pool = idle
@@ -98,8 +98,22 @@ def test_one_that_has_lost_them_while_it_was_half_open_is_closed(consuming: Cons
     consuming.turn(HOUR_MS)
     assert consuming.state == HALF_OPEN, "the other partition may have messages soon"
     consuming.loop.partitions.lost([OTHERS])
-    consuming.turn()
+    consuming.turn(MINUTE_MS - 1)
+    assert consuming.state == HALF_OPEN, "they may return soon, and their calls would cost attempts"
+    consuming.turn(1)
     assert consuming.state == CLOSED
+
+
+def test_one_that_rejoins_its_group_while_it_was_half_open_costs_no_attempts(consuming: Consuming) -> None:
+    consuming.open()
+    consuming.turn(1_000)
+    consuming.loop.partitions.lost([FLIGHTS])
+    consuming.turn()
+    consuming.loop.partitions.assigned([FLIGHTS])
+    sent = len(consuming.writer.requests)
+    consuming.fail()
+    consuming.turn()
+    assert (consuming.state, len(consuming.writer.requests)) == (OPEN, sent), "what fails as a probe is kept"
 
 
 def test_a_rebalance_that_takes_all_partitions_for_a_moment_does_not_end_a_pause(consuming: Consuming) -> None:
