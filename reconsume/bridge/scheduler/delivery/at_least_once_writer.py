@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
@@ -75,6 +75,7 @@ class AtLeastOnceWriter:
         # Without partitions that went to another worker: their queues are gone, and new ones start from the commit.
         self._stored: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
         self._unanswered: WeakKeyDictionary[PartitionQueue, set[int]] = WeakKeyDictionary()
+        self._held: WeakSet[PartitionQueue] = WeakSet()
         self._refused: dict[tuple[PartitionQueue, int], KafkaError] = {}
 
     def _made(self) -> tuple[Connections, Producer]:
@@ -143,6 +144,7 @@ class AtLeastOnceWriter:
     def _require_answers(self, sources: Iterable[_Source]) -> None:
         """Raise `BatchAborted` for records without an answer: they stay in the producer."""
         if missing := self._missing(sources):
+            self._held.update(missing)
             error = _no_answer(f"{missing.total()} records are not acknowledged")
             raise BatchAborted(error, passing=True, unanswered=missing.keys())
 
@@ -200,7 +202,8 @@ class AtLeastOnceWriter:
     ) -> None:
         unanswered = self._unanswered.get(queue, set())
         unanswered.discard(offset)
-        if not unanswered:
+        if not unanswered and queue in self._held:
+            self._held.discard(queue)
             queue.held_until_ms = 0.0
         if error is None:
             self._stored.setdefault(queue, set()).add(offset)

@@ -225,6 +225,15 @@ def test_a_record_without_an_answer_is_waited_for_once(producer: Producer) -> No
     assert producer.waited <= 6
 
 
+@pytest.mark.usefixtures("producer")
+def test_an_acknowledgement_ends_no_hold_that_has_another_reason() -> None:
+    writer, queue = AtLeastOnceWriter({}, "w"), queue_of(b"a")
+    batch = batch_of(queue)
+    queue.held_until_ms = 5_000
+    assert write(writer, batch, Member()) is None
+    assert queue.held_until_ms == 5_000
+
+
 def test_the_worker_holds_only_partitions_with_records_without_an_answer_and_until_the_answer(
     producer: Producer,
 ) -> None:
