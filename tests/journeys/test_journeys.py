@@ -109,7 +109,7 @@ def journeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journeys]:
         one = Journeys(folder, kafka.bootstrap_servers)
         one.admin.create("flights", 1, 1, {})
         produce(kafka.bootstrap_servers, *(json.dumps({"flight": number}) for number in range(FIRST_FOUR)))
-        cli = one.environment("cli")
+        cli = one.environment(named_extras("docs/sidecar.md"))
         cli.shell("reconsume topics apply --yes", folder)
         for number in range(2):
             command = [cli.command("reconsume"), "scheduler"]
@@ -163,37 +163,6 @@ def test_drop_in(journeys: Journeys, tmp_path: Path) -> None:
     with program(journeys, journeys.environment(), found.text, tmp_path) as out:
         produce(journeys.bootstrap_servers, "no flight", '{"flight": 1545}')
         assert prints(out, "flights: 1545 departs at try 1")
-
-
-def test_quick_start(journeys: Journeys, tmp_path: Path) -> None:
-    """Its message, its sidecar and its push; the two programs in Python are run with those of all pages."""
-    page, ports = "docs/quick-start.md", [free_port() for _ in range(3)]
-    environment = journeys.environment(named_extras(page))
-
-    def here(text: str) -> str:
-        text = journeys.here(text).replace("15080", str(ports[0])).replace("8000", str(ports[2]))
-        return text.replace("flights", "quick")
-
-    def sidecar(text: str) -> list[str]:
-        words = shlex.split(here(text))[1:]
-        addresses = ["--listen", f"127.0.0.1:{ports[0]}", "--management", f"127.0.0.1:{ports[1]}"]
-        return [environment.command("reconsume"), *words, *addresses]
-
-    journeys.admin.create("quick", 1, 1, {})
-    environment.shell(here(block_with(page, "producer.flush()")), tmp_path)
-    with environment.running(sidecar(block_with(page, "--group gates")), tmp_path, tmp_path / "sidecar"):
-        get(f"127.0.0.1:{ports[1]}/readyz")
-        answer = json.loads(environment.shell(here(block_with(page, "curl")), tmp_path))
-        assert (answer["outcome"], answer["topic"]) == ("DELAYED", "reconsume.RETRY.gates")
-    app = next(one for one in blocks(page, "python") if one.startswith("# app.py"))
-    (tmp_path / "app.py").write_text(here(app))
-    (tmp_path / "reconsume.toml").write_text(here(blocks(page, "toml")[0]))
-    start = block_with(page, "python app.py").splitlines()[-1]
-    with (
-        environment.running([environment.python, "-u", "app.py"], tmp_path, tmp_path / "app.out"),
-        environment.running(sidecar(start), tmp_path, tmp_path / "push"),
-    ):
-        assert prints(tmp_path / "app.out", '/events/quick b\'{"flight": "UA1545"}\'')
 
 
 def test_sidecar_with_curl(journeys: Journeys, tmp_path: Path) -> None:
@@ -279,7 +248,7 @@ def test_reconcile_and_replay(journeys: Journeys, tmp_path: Path) -> None:
 
 
 def test_readme_on_a_real_kafka(journeys: Journeys, tmp_path: Path) -> None:
-    """Last, for `[broker]` is put on top of the environment that has pyspark already."""
+    """Run late: it adds `[broker]` to the environment that has pyspark already."""
     broker, use = (block_with("README.md", text) for text in ("reconsume broker", "reconsume scheduler"))
     pip, start = (line.partition("#")[0] for line in broker.splitlines())
     environment = journeys.environment(named_extras("docs/reconcile.md"))
@@ -305,3 +274,39 @@ def test_readme_on_a_real_kafka(journeys: Journeys, tmp_path: Path) -> None:
         file.write_text(found.text.replace("localhost:9092", f"localhost:{port}"))
         with environment.running([environment.python, str(file)], tmp_path, tmp_path / "out"):
             assert prints(tmp_path / "out", "UA1545")
+
+
+def test_quick_start(journeys: Journeys, tmp_path: Path) -> None:
+    """Its message, its sidecar and its push; the two programs in Python are run with those of all pages.
+
+    Run last: it adds `[sidecar]` to the environment in which schedulers run without web packages above.
+    """
+    page, ports = "docs/quick-start.md", [free_port() for _ in range(3)]
+    environment, extras = journeys.environment(named_extras("docs/reconcile.md")), named_extras(page)
+    assert "broker" in extras.split(","), "the environment has pyspark and the CLI, with or without what the page names"
+    environment.install(f"{journeys.wheel}[{extras}]")
+
+    def here(text: str) -> str:
+        text = journeys.here(text).replace("15080", str(ports[0])).replace("8000", str(ports[2]))
+        return text.replace("flights", "quick")
+
+    def sidecar(text: str) -> list[str]:
+        words = shlex.split(here(text))[1:]
+        addresses = ["--listen", f"127.0.0.1:{ports[0]}", "--management", f"127.0.0.1:{ports[1]}"]
+        return [environment.command("reconsume"), *words, *addresses]
+
+    journeys.admin.create("quick", 1, 1, {})
+    environment.shell(here(block_with(page, "producer.flush()")), tmp_path)
+    with environment.running(sidecar(block_with(page, "--group gates")), tmp_path, tmp_path / "sidecar"):
+        get(f"127.0.0.1:{ports[1]}/readyz")
+        answer = json.loads(environment.shell(here(block_with(page, "curl")), tmp_path))
+        assert (answer["outcome"], answer["topic"]) == ("DELAYED", "reconsume.RETRY.gates")
+    app = next(one for one in blocks(page, "python") if one.startswith("# app.py"))
+    (tmp_path / "app.py").write_text(here(app))
+    (tmp_path / "reconsume.toml").write_text(here(blocks(page, "toml")[0]))
+    start = block_with(page, "python app.py").splitlines()[-1]
+    with (
+        environment.running([environment.python, "-u", "app.py"], tmp_path, tmp_path / "app.out"),
+        environment.running(sidecar(start), tmp_path, tmp_path / "push"),
+    ):
+        assert prints(tmp_path / "app.out", '/events/quick b\'{"flight": "UA1545"}\'')
