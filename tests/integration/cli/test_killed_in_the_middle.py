@@ -154,18 +154,13 @@ def until_it_works(act: Callable[[], object]) -> None:
         raise AssertionError(errors) from None
 
 
-WHEN = pytest.mark.parametrize(
-    ("step", "hangs"),
-    [
-        pytest.param("produce", False, id="killed after its first record"),
-        pytest.param("commit", False, id="killed before its commit"),
-        pytest.param("start", True, id="registration never answered"),
-        pytest.param("commit", True, id="commit never answered"),
-    ],
-)
+AFTER_A_RECORD = pytest.param("produce", False, id="killed after its first record")
+BEFORE_THE_COMMIT = pytest.param("commit", False, id="killed before its commit")
+NO_REGISTRATION = pytest.param("start", True, id="registration never answered")
+NO_COMMIT = pytest.param("commit", True, id="commit never answered")
 
 
-@WHEN
+@pytest.mark.parametrize(("step", "hangs"), [AFTER_A_RECORD, BEFORE_THE_COMMIT, NO_REGISTRATION, NO_COMMIT])
 def test_a_resend_goes_on_when_kafka_is_back(here: Installation, accident: Accident, step: str, hangs: bool) -> None:
     group, places = with_dead_letters(here), [RecordAddress(0, number) for number in range(COUNT)]
     accident.step, accident.hangs = step, hangs
@@ -178,7 +173,7 @@ def test_a_resend_goes_on_when_kafka_is_back(here: Installation, accident: Accid
     assert planned(here.cluster, group, places) == ["replayed"] * COUNT
 
 
-@WHEN
+@pytest.mark.parametrize(("step", "hangs"), [AFTER_A_RECORD, BEFORE_THE_COMMIT])
 def test_a_release_ends_and_the_next_one_releases_what_is_missing(
     here: Installation, accident: Accident, step: str, hangs: bool
 ) -> None:
@@ -209,7 +204,7 @@ def test_the_doctor_ends(here: Installation, accident: Accident, hangs: bool) ->
     assert report.healthy
 
 
-@WHEN
+@pytest.mark.parametrize(("step", "hangs"), [BEFORE_THE_COMMIT, NO_REGISTRATION])
 def test_a_request_of_the_console_is_answered(here: Installation, accident: Accident, step: str, hangs: bool) -> None:
     group = with_dead_letters(here)
     with running_console(console_settings(here.settings)) as browser:
