@@ -23,14 +23,23 @@ pytestmark = pytest.mark.kafka
 DELAY_MS = 1_000
 
 
-@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
-@pytest.mark.parametrize("ahead", [40.0, -40.0], ids=["ahead", "behind"])
+def deliver(one: Installation, value: bytes, count: int) -> None:
+    """Produce a record to the delay topic, and wait for delivery `count`."""
+    group = one.name("g")
+    one.produce(one.settings.names.delay(DELAY_MS), value, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
+    wait_until(lambda: len(one.retries(group)) == count, 60, f"delivery {count}")
+
+
+@pytest.mark.parametrize(
+    ("ahead", "delivery"), [(40.0, "transactional"), (-40.0, "at_least_once")], ids=["ahead", "behind"]
+)
 def test_a_clock_that_is_set_wrong_makes_nothing_early_and_nothing_late(
     bootstrap_servers: str, tmp_path: Path, ahead: float, delivery: str
 ) -> None:
     settings = settings_for(bootstrap_servers)
-    with installation(bootstrap_servers, prefix=settings.topic_prefix) as one:
-        pass  # its topics are there, its scheduler is gone
+    one = Installation(settings)
+    one.make_topics()
+    one.write_groups()
     clock = tmp_path / "clock"
     set_ahead(clock, 0)
     command = [
@@ -41,47 +50,44 @@ def test_a_clock_that_is_set_wrong_makes_nothing_early_and_nothing_late(
         "RECONSUME_TOPIC_PREFIX": settings.topic_prefix,
         "RECONSUME_SCHEDULER__DELIVERY": delivery,
     }
-    group = one.name("g")
-
-    def wait(count: int) -> None:
-        one.produce(settings.names.delay(DELAY_MS), b"%d" % count, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
-        wait_until(lambda: len(one.retries(group)) == count, 60, f"delivery {count}")
-
     with subprocess.Popen(command, env=environment) as worker:
         try:
-            wait(1)
+            deliver(one, b"1", 1)
             set_ahead(clock, ahead)
             for count in (2, 3):
-                wait(count)
+                deliver(one, b"%d" % count, count)
         finally:
             worker.kill()
+    group = one.name("g")
     stored = {record.value: record.timestamp for record in one.waiting(DELAY_MS, group)}
     waited = {record.value: record.timestamp - stored[record.value] for record in one.retries(group)}
     assert min(waited.values()) >= DELAY_MS
     assert max(waited[b"2"], waited[b"3"]) < DELAY_MS + 30_000, "a clock that is 40 s behind made them late"
 
 
-@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
-def test_a_brokers_clock_that_is_set_back_while_a_worker_is_idle_makes_nothing_early(
-    tmp_path: Path, delivery: Literal["transactional", "at_least_once"]
-) -> None:
+def installation_with(bootstrap_servers: str, delivery: Literal["transactional", "at_least_once"]) -> Installation:
+    settings = settings_for(bootstrap_servers)
+    worker = SchedulerSettings(instance_id=settings.topic_prefix, delivery=delivery)
+    one = Installation(settings.model_copy(update={"scheduler": worker}))
+    one.make_topics()
+    one.write_groups()
+    return one
+
+
+def test_a_brokers_clock_that_is_set_back_while_a_worker_is_idle_makes_nothing_early(tmp_path: Path) -> None:
     with kafka_with_clock(tmp_path) as (kafka, clock):
-        settings = settings_for(kafka.bootstrap_servers)
-        worker = SchedulerSettings(instance_id=settings.topic_prefix, delivery=delivery)
-        one = Installation(settings.model_copy(update={"scheduler": worker}))
-        one.make_topics()
-        one.write_groups()
-        group, lane = one.name("g"), settings.names.delay(DELAY_MS)
-        headers = [("REAL_TOPIC", f"%RETRY%{group}".encode())]
-        with scheduler(one.settings):
-            one.produce(lane, b"right", headers=headers)
-            wait_until(lambda: len(one.retries(group)) == 1, 60, "a delivery, which tells the brokers' time")
+        transactional = installation_with(kafka.bootstrap_servers, "transactional")
+        at_least_once = installation_with(kafka.bootstrap_servers, "at_least_once")
+        with scheduler(transactional.settings), scheduler(at_least_once.settings):
+            for one in (transactional, at_least_once):
+                deliver(one, b"right", 1)  # which tells the brokers' time
             set_ahead(clock, -120)
-            one.produce(lane, b"set back", headers=headers)
-            wait_until(lambda: len(one.retries(group)) == 2, 60, "the delivery by the clock that was set back")
-        (before, stored), (_, delivered) = one.waiting(DELAY_MS, group), one.retries(group)
-    assert stored.timestamp < before.timestamp - 60_000, "the clock was not set back"
-    assert DELAY_MS <= delivered.timestamp - stored.timestamp < DELAY_MS + 30_000
+            for one in (transactional, at_least_once):
+                deliver(one, b"set back", 2)
+        for one in (transactional, at_least_once):
+            (before, stored), (_, delivered) = one.waiting(DELAY_MS, one.name("g")), one.retries(one.name("g"))
+            assert stored.timestamp < before.timestamp - 60_000, "the clock was not set back"
+            assert DELAY_MS <= delivered.timestamp - stored.timestamp < DELAY_MS + 30_000
 
 
 def test_a_topic_that_takes_its_producers_timestamps_makes_nothing_early_and_holds_nothing_up(
