@@ -29,8 +29,7 @@ def wait_for(one: Installation, group: str, kind: str, *bodies: bytes) -> None:
     one.produce(one.settings.names.delay(1_000), *bodies, headers=[("REAL_TOPIC", f"%{kind}%{group}".encode())])
 
 
-@pytest.mark.parametrize("count", [1, COUNT], ids=["a record alone", "several"])
-@pytest.mark.parametrize("kind", ["RETRY", "DLQ"])
+@pytest.mark.parametrize(("kind", "count"), [("RETRY", COUNT), ("DLQ", 1)])
 def test_a_target_that_was_deleted_is_made_again(bootstrap_servers: str, kind: str, count: int) -> None:
     settings = settings_for(bootstrap_servers)
     with installation(bootstrap_servers, prefix=settings.topic_prefix) as one:
