@@ -124,8 +124,8 @@ class Case:
     complaints: Complaints
 
     def runs(self, steps: Callable[[], bool]) -> bool:
-        """Until it is done, or somebody complains."""
-        return bool(wait_until(lambda: steps() or bool(self.complaints.said), 60, "done, or a complaint"))
+        """Until somebody complains, or it is done."""
+        return bool(wait_until(lambda: bool(self.complaints.said) or steps(), 60, "a complaint, or done"))
 
 
 def as_scheduler(case: Case) -> bool:
@@ -164,7 +164,7 @@ def as_scheduler(case: Case) -> bool:
     finally:
         stop.set()
         thread.join(60)
-    return done()
+    return not case.complaints.said and done()
 
 
 def push(case: Case, *, exactly_once: bool) -> bool:
@@ -200,7 +200,7 @@ def push(case: Case, *, exactly_once: bool) -> bool:
         case.complaints.note(error)
     finally:
         consumer.shutdown()
-    return done()
+    return not case.complaints.said and done()
 
 
 def as_consumer(case: Case) -> bool:
