@@ -29,7 +29,7 @@ from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.cli.actions.doctor import run_doctor
 from reconsume.operations.doctor.inspection import InspectedCluster
-from reconsume.operations.doctor.report import Report
+from reconsume.operations.doctor.report import Finding, Report
 from reconsume.operations.doctor.run import examine
 from reconsume.operations.rights import Right, Role, rights_of
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
@@ -155,7 +155,7 @@ def groups_not_compacted(ward: Ward) -> None:
 
 
 def short_retention(ward: Ward) -> None:
-    ward.configure(ward.here.settings.names.delay(2_000), "retention.ms", "60000")
+    ward.configure(ward.here.settings.names.delay(0), "retention.ms", "60000")
 
 
 def no_room_for_headers(ward: Ward) -> None:
@@ -211,42 +211,44 @@ def no_transactions(ward: Ward) -> None:
     ward.as_user([right for right in rights if right.resource != "transactional-id"])
 
 
-PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
+Planted = tuple[Callable[[Ward], None], str, str]
+"""What plants it, what the doctor says, what mends it."""
+UNCONNECTED: dict[str, Planted] = {
     "nobody listens": (nobody_listens, "no connection to 127.0.0.1:1", "nc -vz 127.0.0.1 1; .*--bootstrap-servers"),
     "wrong password": (wrong_password, "does not accept user 'u-", "RECONSUME_KAFKA_SASL_PASSWORD_FILE"),
     "no TLS": (no_tls, "no connection to", "security.protocol=SASL_SSL"),
     "unknown authority": (unknown_authority, "no TLS connection", "ssl.ca.location"),
-    "missing topic": (missing_topic, r"CANCEL is missing", "reconsume topics apply"),
-    "level without topic": (level_without_topic, r"DELAY\.7m is missing", "reconsume topics apply"),
-    "CreateTime": (
+}
+TOGETHER: list[Planted] = [
+    (
         clock_of_producers,
         r"DELAY\.1s: message.timestamp.type is CreateTime",
         r"kafka-configs.sh --bootstrap-server \S+ --alter .*1s --add-config message.timestamp.type=LogAppendTime",
     ),
-    "GROUPS not compacted": (
+    (
         groups_not_compacted,
         "GROUPS: cleanup.policy is delete",
         r"kafka-configs.sh .*GROUPS --add-config cleanup.policy=compact",
     ),
-    "short retention": (short_retention, "retention.ms is 60000", r"--add-config retention.ms=604800000"),
-    "no room for headers": (no_room_for_headers, "max.message.bytes is 100000", "--add-config max.message.bytes=1114"),
-    "too many replicas": (
+    (short_retention, r"DELAY\.0s: retention.ms is 60000", r"0s --add-config retention.ms=604800000"),
+    (no_room_for_headers, r"DELAY\.2s: max.message.bytes is 100000", r"2s --add-config max.message.bytes=1114"),
+    (
         too_many_replicas_wanted,
         "min.insync.replicas is 2, it has 1 replicas, so brokers before Kafka 3.7 refuse all writes",
         "SEND_BACK --add-config min.insync.replicas=1",
     ),
-    "few partitions": (
-        few_partitions,
-        "partitions is 1, it should be 3",
-        r"kafka-topics.sh .*RETRY.wide --partitions 3",
-    ),
+    (few_partitions, "partitions is 1, it should be 3", r"kafka-topics.sh .*RETRY.wide --partitions 3"),
+    (unreadable_group, "group 'broken': the value is not JSON", "reconsume groups set broken"),
+    (group_without_retries, "group none: retryQueueNums is 0", "groups set none --retry-queue-nums 1"),
+]
+ALONE: dict[str, Planted] = {
+    "missing topic": (missing_topic, r"CANCEL is missing", "reconsume topics apply"),
+    "level without topic": (level_without_topic, r"DELAY\.7m is missing", "reconsume topics apply"),
     "no bulk partitions": (
         no_bulk_partitions,
         r"DELAY.\w+ has 1 partition of 3, and \d+ other topics lack some too",
         "reconsume topics apply",
     ),
-    "unreadable group": (unreadable_group, "group 'broken': the value is not JSON", "reconsume groups set broken"),
-    "no retries": (group_without_retries, "group none: retryQueueNums is 0", "groups set none --retry-queue-nums 1"),
     "strange topic": (strange_topic, r"DELAY\.60s' is not a delay topic", r"kafka-topics.sh .*--delete --topic \S+60s"),
     "no worker": (no_worker, "no scheduler worker is a member", "reconsume scheduler --bootstrap-servers 127"),
     "a right less": (
@@ -262,21 +264,40 @@ PLANTED: dict[str, tuple[Callable[[Ward], None], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
+def assert_found(found: Sequence[Finding], *planted: Planted) -> None:
+    """Each thing that is planted has a finding, and each finding is of one of them and names its mending."""
+    # Topics that are planted appear to the worker a little later.
+    found = [one for one in found if "have no worker" not in one.what]
+    for _, what, _ in planted:
+        assert any(re.search(what, one.what) for one in found), (what, found)
+    for one in found:
+        assert any(re.search(what, one.what) and re.search(mend, one.mend) for _, what, mend in planted), one
+
+
+@pytest.mark.parametrize("name", UNCONNECTED)
+def test_what_keeps_it_from_kafka_is_found_and_its_mending_named(ward: Ward, name: str) -> None:
+    plant, *_ = UNCONNECTED[name]
+    plant(ward)
+    assert_found(ward.examine().findings, UNCONNECTED[name])
+
+
+@pytest.mark.parametrize("name", ALONE)
 def test_what_is_planted_is_found_and_its_mending_named(ward: Ward, name: str) -> None:
-    plant, what, mend = PLANTED[name]
+    plant, *_ = ALONE[name]
     with installed(ward):
         plant(ward)
         if ward.works:
             found = ward.examine().findings
     if not ward.works:
         found = ward.examine().findings
-    # Topics that are planted appear to the worker a little later.
-    found = [one for one in found if "have no worker" not in one.what]
-    assert found
-    for one in found:
-        assert re.search(what, one.what), found
-        assert re.search(mend, one.mend), found
+    assert_found(found, ALONE[name])
+
+
+def test_things_that_are_planted_together_are_all_found(ward: Ward) -> None:
+    with installed(ward):
+        for plant, *_ in TOGETHER:
+            plant(ward)
+        assert_found(ward.examine().findings, *TOGETHER)
 
 
 def test_a_clean_installation_has_no_finding_and_a_record_comes_through(ward: Ward) -> None:
