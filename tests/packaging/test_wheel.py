@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.docs.environments import build_wheel
+
 ROOT = Path(__file__).parents[2]
 
 _LOOK = """
@@ -29,11 +31,7 @@ print(PushConsumer.__name__, ConsumeConcurrentlyStatus.RECONSUME_LATER.value)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [*(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")]
-    subprocess.run([*build, "--wheel-dir", str(folder), str(ROOT)], check=True)
-    (built,) = folder.glob("reconsume-*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_has_types_and_the_demos_rows_and_no_tests(wheel: Path) -> None:
@@ -44,9 +42,9 @@ def test_the_wheel_has_types_and_the_demos_rows_and_no_tests(wheel: Path) -> Non
 
 def installed(folder: Path, *packages: str) -> Path:
     """Return the programs of an environment that has nothing else."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-    subprocess.run([str(folder / "bin" / "python"), *install], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--quiet", *packages], check=True)
     return folder / "bin"
 
 
