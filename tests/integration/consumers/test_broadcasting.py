@@ -28,6 +28,7 @@ from reconsume.consumers import (
     MessageModel,
     PushConsumer,
 )
+from reconsume.consumers.subscriptions import repeated_look
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
@@ -42,6 +43,12 @@ each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS, ids=["classic", "
 def here(bootstrap_servers: str) -> Iterator[Installation]:
     with installation(bootstrap_servers) as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def _looks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New topics are found within a second."""
+    monkeypatch.setattr(repeated_look, "EVERY_SECONDS", 1.0)
 
 
 def member(

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
+from reconsume.consumers.subscriptions import repeated_look
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
@@ -26,6 +27,12 @@ each_protocol = pytest.mark.parametrize(
 def here(bootstrap_servers: str) -> Iterator[Installation]:
     with installation(bootstrap_servers) as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def _looks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New topics are found within a second."""
+    monkeypatch.setattr(repeated_look, "EVERY_SECONDS", 1.0)
 
 
 def succeeds(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
