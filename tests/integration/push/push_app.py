@@ -189,7 +189,8 @@ def pushing(here: Installation, group: str, topic: str | None, url: str, **more:
     """A subscription that has started, and is closed at the end."""
     life = Life()
     settings = PushSettings(group=group, topics={} if topic is None else {topic: "*"}, url=url, **more)
-    conf = here.settings.client_settings() | {"auto.offset.reset": "earliest", "heartbeat.interval.ms": 500}
+    own = {"auto.offset.reset": "earliest", "heartbeat.interval.ms": 500, "session.timeout.ms": 6_000}
+    conf = here.settings.client_settings() | own
     part = PushSubscription(settings, conf, life, PushMetrics(CollectorRegistry()), here.settings.topic_prefix)
     part.start()
     try:
