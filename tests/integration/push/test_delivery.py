@@ -1,12 +1,10 @@
-"""Push on a real Kafka: apps that are away, hang, answer garbage or restart; orders; sockets; the end of a process."""
+"""Push on a real Kafka: apps that are away, hang or restart; orders; sockets; the end of a process."""
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,47 +83,6 @@ def test_an_app_that_restarts_again_and_again_costs_no_attempt(here: Installatio
     assert {delivered.value for delivered in seen} == set(BODIES)
     assert {delivered.times for delivered in seen} == {0}
     assert sent_back(here, group) == 0
-
-
-@contextmanager
-def garbage(port: int, answer: bytes) -> Iterator[list[bytes]]:
-    """Answers every connection with the same bytes, and hangs up."""
-    asked: list[bytes] = []
-    listener = socket.create_server(("127.0.0.1", port), reuse_port=False)
-
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                asked.append(connection.recv(65_536))
-                connection.sendall(answer)
-                connection.close()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield asked
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(10)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [b"\x16\x03\x01 no http at all\r\n\r\n", b"HTTP/1.1 2", b""],
-    ids=["no http", "cut off", "nothing"],
-)
-def test_an_app_that_answers_garbage_has_not_answered(here: Installation, answer: bytes) -> None:
-    group, topic = produced(here, f"garbage-{len(answer)}", *BODIES[:3])
-    port = free_port()
-    with pushing(here, group, topic, f"http://127.0.0.1:{port}", order="partition"):
-        with garbage(port, answer) as asked:
-            wait_until(lambda: len(asked) >= 3, 60, "it was probed again and again")
-        assert not here.committed(group, topic)
-        with app(succeeds, port=port) as one:
-            wait_until(lambda: here.committed(group, topic) == 3, 60, "all are committed")
-    assert [(delivered.value, delivered.times) for delivered in one.seen] == [(body, 0) for body in BODIES[:3]]
 
 
 def test_an_app_that_hangs_on_one_message_holds_up_no_other(here: Installation) -> None:

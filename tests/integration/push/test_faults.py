@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, installation
 from tests.integration.push.push_app import App, Delivered, free_port
-from tests.integration.push.test_delivery import garbage
 from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
 from tests.support.brokers.kafka import kafka_to_kill
@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early(3), pytest.mark.more]
 
-FAULTS = ["app killed", "app hangs", "app answers garbage", "sidecar killed", "broker killed"]
+FAULTS = ["app hangs", "app answers garbage", "sidecar killed", "broker killed"]
 BODIES = [
     f"{'cancelled' if number % 6 == 0 else 'late' if number % 6 == 1 else 'flown'} {number}" for number in range(300)
 ]
@@ -164,10 +164,33 @@ def strike(world: World, sidecar: Supervised, kafka: LocalKafka) -> None:
         flights.hanging.clear()
     else:
         flights.stop()
-        if world.fault == "app answers garbage":
-            with garbage(flights.port, b"\x16\x03\x01 no http at all\r\n\r\n") as asked:
-                wait_until(lambda: len(asked) >= 3, 60, "it was probed")
+        with garbage(flights.port) as asked:
+            wait_until(lambda: len(asked) >= 3, 60, "it was probed")
         flights.start()
+
+
+@contextmanager
+def garbage(port: int) -> Iterator[list[bytes]]:
+    """Answers every connection with bytes that are no HTTP, and hangs up."""
+    asked: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", port), reuse_port=False)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                asked.append(connection.recv(65_536))
+                connection.sendall(b"\x16\x03\x01 no http at all\r\n\r\n")
+                connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(10)
 
 
 def test_nothing_is_lost_and_no_attempt_is_written_twice(world: World) -> None:
