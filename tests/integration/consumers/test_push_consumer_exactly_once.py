@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -59,46 +55,6 @@ def test_failures_are_retried_and_successes_committed(here: Installation, conf: 
     odd = [body for body in bodies if int(body) % 2]
     assert Counter(listener.seen) == Counter([(body, 0) for body in bodies] + [(body, 1) for body in odd])
     assert sent_back(here, group) == Counter((body, "1") for body in odd)
-
-
-MEMBER = """
-import sys, threading
-from reconsume.consumers import PushConsumer
-bootstrap_servers, prefix, group, topic = sys.argv[1:]
-consumer = PushConsumer(group, bootstrap_servers=bootstrap_servers, topic_prefix=prefix, exactly_once=True,
-    conf={"auto.offset.reset": "earliest", "session.timeout.ms": "6000", "heartbeat.interval.ms": "500"})
-@consumer.subscribe(topic).listener
-def listen(messages, context):
-    threading.Event().wait(0.05)  # its work
-consumer.run()
-"""
-
-
-def kill_when_some_are_back(here: Installation, group: str, arguments: list[str]) -> None:
-    before = len(here.waiting(1_000, group))
-    with subprocess.Popen([sys.executable, "-c", MEMBER, *arguments]) as process:
-        try:
-            wait_until(lambda: len(here.waiting(1_000, group)) > before, 60, "some more are sent back")
-        finally:
-            os.kill(process.pid, signal.SIGKILL)
-
-
-@pytest.mark.rule("SB-13", "T-30")
-def test_a_kill_sends_nothing_back_twice(here: Installation) -> None:
-    """Every message fails once; members are killed in the middle of it, one after the other."""
-    group, topic = here.name("killed"), here.topic("killed")
-    bodies = [b"%d" % number for number in range(3_000)]
-    here.produce(topic, *bodies)
-    arguments = [here.settings.bootstrap_servers, here.settings.topic_prefix, group, topic]
-    for _ in range(3):
-        kill_when_some_are_back(here, group, arguments)
-    assert len(here.waiting(1_000, group)) < 3_000, "some were not sent back before the last kill"
-    listener = Deliveries(fails_first)
-    with here.consumer(group, topic, listener, exactly_once=True):
-        wait_until(lambda: here.committed(group, topic) == 3_000, 60, "all is done")
-        wait_until(lambda: {body for body, times in listener.seen if times} == set(bodies), 60, "all were retried")
-    assert [one for one, times in sent_back(here, group).items() if one[1] == "1" and times > 1] == []
-    assert {body for body, attempt in sent_back(here, group) if attempt == "1"} == set(bodies)
 
 
 @pytest.mark.rule("OR-05")
