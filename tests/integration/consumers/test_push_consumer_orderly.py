@@ -235,8 +235,11 @@ def test_a_retry_of_the_group_is_consumed_in_order_too_and_shows_its_origin(here
 
 
 @pytest.mark.rule("FC-09")
-@pytest.mark.parametrize("exactly_once", [False, True], ids=["plain", "exactly_once"])
-@pytest.mark.parametrize("conf", PROTOCOLS, ids=["classic", "consumer"])
+@pytest.mark.parametrize(
+    ("conf", "exactly_once"),
+    list(zip(PROTOCOLS, [False, True], strict=True)),
+    ids=["classic, plain", "consumer, exactly once"],
+)
 def test_a_rebalance_during_a_shutdown_repeats_nothing_that_finishes(
     here: Installation, conf: dict[str, Any], exactly_once: bool
 ) -> None:
