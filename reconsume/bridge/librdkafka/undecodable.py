@@ -4,7 +4,7 @@
   gives a list with null pointers, on which Python crashes. Only `headers_of` and `mend_headers` ask for headers.
   Test: tests/integration/bridge/librdkafka/test_header_names.py.
 * An offset: confluent-kafka (2.16) raises on metadata that is not UTF-8, such as franz-go commits. Only `metadata_of`
-  asks for metadata. Test: tests/integration/sidecar/test_examples.py.
+  asks for metadata. Test: tests/integration/sidecar/test_examples_faults.py.
 
 Remove when: confluent-kafka returns such names and metadata without an error, or as bytes.
 """
