@@ -98,7 +98,7 @@ class Readable:
             one.close()
 
 
-@pytest.mark.parametrize(("kind", "restarts"), [("push", 3), ("drop-in", 1)])
+@pytest.mark.parametrize(("kind", "restarts"), [("push", 2), ("drop-in", 1)])
 def test_a_crash_in_a_transaction_holds_readers_up_until_the_restart(
     here: Installation, kind: str, restarts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,13 +49,12 @@ def test_a_bind_that_others_reach_needs_a_token(here: Installation, host: str) -
         Sidecar(sidecar_settings(here.settings, listen={"host": host, "port": 0}))
 
 
-@pytest.mark.parametrize(("content", "why"), [(None, "cannot be read"), ("short\n", "at least 16 characters")])
-def test_a_token_that_cannot_be_one(tmp_path: Path, content: str | None, why: str) -> None:
+def test_a_token_that_cannot_be_one(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    if content is not None:
-        file.write_text(content)
+    file.write_text("short\n")
     run = reconsume("sidecar", "--listen", "0.0.0.0:0", "--token-file", str(file))
-    assert (run.returncode, why in run.stderr, "Traceback" in run.stderr) == (2, True, False)
+    said = "at least 16 characters" in run.stderr
+    assert (run.returncode, said, "Traceback" in run.stderr) == (2, True, False)
     assert "short" not in run.stderr
 
 

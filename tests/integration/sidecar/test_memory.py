@@ -35,7 +35,7 @@ def peak_mib(process: int) -> float:
 def test_large_send_backs_while_kafka_is_away_take_no_more_than_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECONSUME_SIDECAR__ANSWER_SECONDS", "2")
+    monkeypatch.setenv("RECONSUME_SIDECAR__ANSWER_SECONDS", "1")
     with kafka_to_kill() as kafka:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
