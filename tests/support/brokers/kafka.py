@@ -27,6 +27,11 @@ _IMAGE: Final = f"apache/kafka:{NEWEST_KAFKA_VERSION}"
 _CONTROLLER_PORT: Final = 29093
 _START_SECONDS: Final = 90.0
 _PATIENT: Final = {"broker.session.timeout.ms": "60000"}
+_PROMPT: Final = {
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+"""With KIP-848 a member hears of a rebalance with its next heartbeat, and the broker says how often: 5 s by default."""
 _MORTAL: Final = {"broker.session.timeout.ms": "2000"}
 """A broker that was killed may come back when its last session is over."""
 
@@ -55,7 +60,7 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
             wait_until(lambda: _answers(address_or_reason), _START_SECONDS, f"Kafka in {_IMAGE} at {address_or_reason}")
             yield KafkaForTests(address_or_reason, f"{_IMAGE} in Docker")
         else:
-            local = stack.enter_context(local_kafka())
+            local = stack.enter_context(local_kafka(properties=_PROMPT))
             yield KafkaForTests(local.bootstrap_servers, f"local broker {NEWEST_KAFKA_VERSION}; {address_or_reason}")
 
 
@@ -132,6 +137,7 @@ def _container_environment(port: int, address: str) -> dict[str, str]:
         "KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR": "1",
         "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
         "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS": "1000",
+        **{f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in _PROMPT.items()},
     }
 
 
