@@ -24,6 +24,7 @@ from reconsume.spark_connectors.session import local_rows
 PREFIX = "p."
 START = int(dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).timestamp() * 1_000)
 ATTEMPTS = 3
+DAY_OF_TWO_RUNS = [START, START + 60_000, START + DAY_MS]
 
 
 def attempts(spark: SparkSession, run: int, outcome: str = "moved") -> DataFrame:
@@ -36,23 +37,35 @@ def attempts(spark: SparkSession, run: int, outcome: str = "moved") -> DataFrame
     return frame.withColumns({"replay_times": F.lit(0), "attempt": F.lit(1), "outcome": F.lit(outcome), **more})
 
 
-def add(spark: SparkSession, folder: str, run: int, keep_days: int = 0) -> None:
+def add(spark: SparkSession, folder: str, run: int) -> None:
     log, _ = GrownLedger.open(spark, folder, PREFIX, run)
-    append_run(attempts(spark, run), log, run, PREFIX, {}, keep_days * DAY_MS)
+    append_run(attempts(spark, run), log, run, PREFIX, {})
 
 
 def in_ms(runs: list[dt.datetime]) -> list[int]:
     return [round(one.timestamp() * 1_000) for one in runs]
 
 
+def with_a_day_of_two_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A ledger whose first day the next run puts together."""
+    monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
+    folder = str(tmp_path)
+    for run in DAY_OF_TWO_RUNS:
+        add(spark, folder, run)
+    return folder
+
+
 def test_many_runs_of_a_day_are_put_together_and_each_is_still_there(spark: SparkSession, tmp_path: Path) -> None:
-    folder, hour = str(tmp_path), 3_600_000
-    runs = [START - 10 * hour + number * 2 * hour for number in range(10)] + [START + DAY_MS, START + DAY_MS + hour]
+    """A folder may have any name."""
+    path, hour = tmp_path / "größe [a] {b,c} *?\\%20" / "ledger", 3_600_000
+    folder = str(path)
+    runs = [START - 10 * hour + number * 2 * hour for number in range(8)] + [START + DAY_MS, START + DAY_MS + hour]
     for run in runs:
         add(spark, folder, run)
-    files = {one.parent.name for one in (tmp_path / "settled" / "day=2026-01-01").rglob("*.parquet")}
+    files = {one.parent.name for one in (path / "settled" / "day=2026-01-01").rglob("*.parquet")}
     assert files == {"day=2026-01-01"}  # an empty one
-    assert len(list((tmp_path / "compacted").rglob("*.parquet"))) == 1
+    assert len(list((path / "compacted").rglob("*.parquet"))) == 1
+    assert list(tmp_path.iterdir()) == [path.parent]
     assert in_ms(ledger_runs(spark, folder)) == runs
     assert read_ledger(spark, folder).count() == len(runs) * ATTEMPTS
     one = read_ledger(spark, folder, run=ledger_runs(spark, folder)[4])
@@ -61,18 +74,18 @@ def test_many_runs_of_a_day_are_put_together_and_each_is_still_there(spark: Spar
 
 def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: SparkSession, tmp_path: Path) -> None:
     folder, read = str(tmp_path), []
-    runs = [START + day * DAY_MS for day in range(20)]
+    runs = [START + 3 * number * DAY_MS for number in range(9)]
     for run in runs:
         log, grown = GrownLedger.open(spark, folder, PREFIX, run)
         if grown is not None:
             settled = log.settled(one for one in log.runs if one.run >= log.last_ms - grown.reach_ms)
             assert settled is not None
             read.append(len(settled.inputFiles()))
-        add(spark, folder, run, keep_days=15)
-    assert read[9:] == [9] * 10
-    assert in_ms(ledger_runs(spark, folder)) == runs[-16:]
-    assert read_ledger(spark, folder).count() == 16 * ATTEMPTS
-    assert not list((tmp_path / "settled" / "day=2026-01-03").rglob("run=*"))
+        append_run(attempts(spark, run), log, run, PREFIX, {}, 15 * DAY_MS)
+    assert read == [1, 2] + [3] * 6
+    assert in_ms(ledger_runs(spark, folder)) == runs[-6:]
+    assert read_ledger(spark, folder).count() == 6 * ATTEMPTS
+    assert not list((tmp_path / "settled" / "day=2026-01-04").rglob("run=*"))
 
 
 def test_of_two_runs_that_go_on_from_the_same_one_the_second_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -127,23 +140,21 @@ def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
 def test_a_run_that_dies_while_it_puts_a_day_together_does_not_stop_the_next(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
-    folder, hour = str(tmp_path), 3_600_000
-    runs = [START - 10 * hour + number * hour for number in range(10)] + [START + DAY_MS]
-    for run in runs:
-        add(spark, folder, run)
+    folder = with_a_day_of_two_runs(spark, tmp_path, monkeypatch)
+    runs = [*DAY_OF_TWO_RUNS, START + DAY_MS + 60_000]
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     step = {"before the rows": "write_rows", "while it notes them": "local_rows"}.get(dies)
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        log = LedgerLog.open(spark, folder, START + DAY_MS, None)
+    log = LedgerLog.open(spark, folder, START + DAY_MS, None)
+    with monkeypatch.context() as patch:
         patch.setattr(*((LedgerLog, "_empty", die) if step is None else (ledger_log, step, die)))
-        log.tidy()
+        with pytest.raises(KeyboardInterrupt):
+            log.tidy()
     if dies == "while it notes them":
         (tmp_path / "days" / "day=2026-01-01" / "_temporary" / "0").mkdir(parents=True)
-    add(spark, folder, START + DAY_MS + hour)
-    runs.append(START + DAY_MS + hour)
+    add(spark, folder, runs[-1])
     assert in_ms(ledger_runs(spark, folder)) == runs
     assert read_ledger(spark, folder).count() == len(runs) * ATTEMPTS
 
@@ -178,15 +189,6 @@ def test_a_run_that_does_not_judge_further_than_the_last_one_is_refused(spark: S
         with pytest.raises(IllegalSetting, match=r"the ledger in .* judged until 2026-01-01T12:00:00\+00:00"):
             add(spark, folder, START - ago)
     assert read_ledger(spark, folder).count() == ATTEMPTS
-
-
-def with_a_day_of_two_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A ledger whose first day the next run puts together."""
-    monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
-    folder = str(tmp_path)
-    for run in (START, START + 60_000, START + DAY_MS):
-        add(spark, folder, run)
-    return folder
 
 
 def test_a_run_that_is_refused_moves_no_files(
@@ -226,15 +228,3 @@ def test_two_runs_that_put_a_day_together_at_once_lose_nothing(
     with suppress(ReconsumeError), explained("tidying up"):  # the files that it reads are gone
         other.tidy()
     assert read_ledger(spark, folder).count() == 3 * ATTEMPTS
-
-
-def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_log, "_MANY_RUNS", 2)
-    folder = tmp_path / "größe [a] {b,c} *?\\%20" / "ledger"
-    runs = [START, START + 1, START + DAY_MS, START + DAY_MS + 1]
-    for run in runs:
-        add(spark, str(folder), run)
-    assert in_ms(ledger_runs(spark, str(folder))) == runs
-    assert read_ledger(spark, str(folder)).count() == len(runs) * ATTEMPTS
-    assert len(list((folder / "compacted").rglob("*.parquet"))) == 1
-    assert list(tmp_path.iterdir()) == [folder.parent]
