@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.rules.retry_policies import exponential_policy
 from reconsume.spark_connectors import read_delays, reconcile
@@ -38,12 +39,14 @@ def test_the_limit_holds_inside_and_what_was_there_before_holds_after(spark: Spa
 
 def test_reconcile_holds_it_while_it_works(spark: SparkSession, lived: Lived) -> None:
     before, seen = spark.conf.get(LIMIT, None), set[str | None]()
-    reconcile(
-        spark,
-        lived.bootstrap_servers,
-        topic_prefix=lived.prefix,
-        progress=lambda _step: seen.add(spark.conf.get(LIMIT, None)),
-    ).close()
+
+    def ends(step: str) -> None:
+        seen.add(spark.conf.get(LIMIT, None))
+        if step == "judging the attempts":
+            raise IllegalSetting(step)
+
+    with pytest.raises(IllegalSetting, match="judging"):
+        reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, progress=ends)
     assert (seen, spark.conf.get(LIMIT, None)) == ({"8000"}, before)
 
 

@@ -40,49 +40,30 @@ def told(spark: SparkSession, bootstrap_servers: str, prefix: str, **more: Any) 
     return {(row.kind, row.group, row.origin_message_id, row.attempt) for row in rows}
 
 
-def groups_of(spark: SparkSession, lived: Lived, **more: Any) -> list[dict[str, Any]]:
-    """The conservation table."""
-    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, **more)
-    groups: list[dict[str, Any]] = summarise(found.ledger, found.now, found.since)["groups"]
-    found.close()
-    return groups
-
-
 def keeps_nothing(spark: SparkSession) -> bool:
     """Whether Spark has no table in its cache."""
     return bool(spark._jsparkSession.sharedState().cacheManager().isEmpty())
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("step", ["reading the topics", "judging the attempts", "looking for the first copies"])
-def test_a_run_that_fails_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived, step: str) -> None:
+def test_a_run_that_fails_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived) -> None:
     def ends(said: str) -> None:
-        if said == step:
+        if said == "looking for the first copies":  # all its tables are there
             raise IllegalSetting(said)
 
-    with pytest.raises(IllegalSetting, match=step):
+    with pytest.raises(IllegalSetting, match="looking for the first copies"):
         reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, origins=True, progress=ends)
     assert keeps_nothing(spark)
 
 
-def test_a_run_that_is_closed_leaves_nothing_in_sparks_cache(spark: SparkSession, lived: Lived) -> None:
-    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, origins=True)
-    assert found.ledger.count()
-    found.close()
-    assert keeps_nothing(spark)
-
-
-@pytest.mark.more
 def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
-    spark: SparkSession, lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lived: Lived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> dict[str, Any]:
         raise IllegalSetting("no summary")
 
     monkeypatch.setattr(command, "summarise", fails)
     here = SparkChoice("local", None, {}, {})
-    ledger = str(tmp_path / "ledger")
-    options = ReconcileOptions(None, "en", None, ledger, None, "1m", None, None, "1m", None, origins=False, spark=here)
+    options = ReconcileOptions(None, "en", None, None, None, "1m", None, None, "1m", None, origins=False, spark=here)
     with (
         pytest.raises(IllegalSetting, match="no summary"),
         command.reconciled(spark, lived.installation.settings, options, dt.timedelta(minutes=1)) as found,
@@ -92,7 +73,10 @@ def test_a_run_that_cannot_be_told_leaves_nothing_in_sparks_cache(
 
 
 def test_a_clean_history_agrees_with_a_count_made_without_spark(spark: SparkSession, lived: Lived) -> None:
-    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix)
+    silent = lived.groups[1]
+    known = (lived.groups[0], lived.prefix + "scheduler")
+    committed = {group: lived.installation.all_committed(group) for group in known}
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, committed=committed)
     figures = summarise(found.ledger, found.now, found.since)
     everything = take(lived.bootstrap_servers, lived.prefix, lambda _record: True)
     waits = [one for one in everything.records if one.topic.startswith("DELAY.")]
@@ -113,24 +97,15 @@ def test_a_clean_history_agrees_with_a_count_made_without_spark(spark: SparkSess
         dead = sum(one["REAL_TOPIC"] == "%DLQ%" + row["group"] for one in everything.of("DLQ."))
         assert (row["moved"], row["dead"], row["waiting"], row["lost"]) == (moved, dead, 0, 0)
         assert row["sent_back"] == moved + dead + row["quarantined"]
+        # Of the other group nobody says what it has consumed.
+        assert (row["consumed"], row["unread"]) == (0 if row["group"] == silent else moved, 0)
+    assert {row["group"] for row in figures["groups"]} == set(lived.groups)
     quarter = MESSAGES // 4 * len(lived.groups)
     assert figures["tries"] == [{"retries": 1, "messages": quarter + 1}, {"retries": 2, "messages": quarter}]
     hourly = conservation(found.ledger).collect()
     assert sum(row.sent_back for row in hourly) == figures["attempts"]
     assert all(row.sent_back == row.moved + row.dead + row.quarantined for row in hourly)
     found.close()
-
-
-def test_offsets_of_the_groups_tell_what_was_consumed(spark: SparkSession, lived: Lived) -> None:
-    committed = {group: lived.installation.all_committed(group) for group in lived.groups}
-    scheduler = lived.prefix + "scheduler"
-    committed[scheduler] = lived.installation.all_committed(scheduler)
-    del committed[lived.groups[1]]
-    first, second = sorted(
-        groups_of(spark, lived, committed=committed), key=lambda row: row["group"] == lived.groups[1]
-    )
-    assert (first["consumed"], first["unread"]) == (first["moved"], 0)
-    assert (second["consumed"], second["unread"]) == (0, 0)  # nobody says
 
 
 def test_a_system_that_runs_gives_no_finding(spark: SparkSession, bootstrap_servers: str) -> None:
@@ -199,37 +174,32 @@ def test_a_ledger_grows_and_what_is_settled_is_not_read_again(
         reconcile(spark, lived.bootstrap_servers, topic_prefix=lived.prefix, ledger=folder)
 
 
-def test_a_window_judges_what_was_sent_back_in_it(spark: SparkSession, lived: Lived, taken: Copy) -> None:
-    prefix = write(lived.bootstrap_servers, taken)
-    times = sorted(one.timestamp - 3_600_000 for one in taken.of("DELAY."))
-    since, until = (F.timestamp_millis(F.lit(times[len(times) * part // 4])) for part in (1, 3))
-    row = spark.range(1).select(since, until).collect()[0]
-    found = reconcile(
-        spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[0].astimezone(), until=row[1].astimezone()
-    )
-    assert found.findings.count() == 0
-    inside = [one for one in times if times[len(times) // 4] <= one < times[len(times) * 3 // 4]]
-    assert found.ledger.where(F.col("appended") >= since).count() == len(inside)
-    found.close()
-    with pytest.raises(IllegalSetting, match="the window is empty"):
-        reconcile(
-            spark, lived.bootstrap_servers, topic_prefix=prefix, since=row[1].astimezone(), until=row[0].astimezone()
-        )
-
-
-def test_a_window_tells_a_loss_that_was_sent_back_before_it(spark: SparkSession, lived: Lived, taken: Copy) -> None:
-    """It waited when the window before ended, so no other window tells it."""
+def test_a_window_judges_what_was_sent_back_in_it_and_tells_a_loss_of_before(
+    spark: SparkSession, lived: Lived, taken: Copy
+) -> None:
+    """What is lost waited when the window before ended, so no other window tells it."""
     copy = Copy(taken.partitions, list(taken.records))
-    lost = copy.of("RETRY.")[len(copy.of("RETRY.")) // 2]
-    copy.records.remove(lost)
+    sends = sorted(copy.of("DELAY."), key=lambda one: one.timestamp)
+    delivered = {one.attempt: one for one in copy.of("RETRY.")}
+    sent = next(one for one in sends[len(sends) // 4 :] if one.attempt in delivered)
+    copy.records.remove(delivered[sent.attempt])
     prefix = write(lived.bootstrap_servers, copy)
-    sent = copy.one("DELAY.", *lost.attempt)
     # A copy is an hour earlier.
-    since = dt.datetime.fromtimestamp(sent.timestamp / 1_000 - 3_600, dt.UTC) + dt.timedelta(milliseconds=1)
+    times = [one.timestamp - 3_600_000 for one in sends]
+    begin, end = sent.timestamp - 3_600_000 + 1, times[len(times) * 3 // 4]
+    since, until = (dt.datetime.fromtimestamp(at / 1_000, dt.UTC) for at in (begin, end))
     ends = Counter((prefix + one.topic, one.partition) for one in copy.of("DELAY."))
     committed = {prefix + "scheduler": ends}
-    found = told(spark, lived.bootstrap_servers, prefix, since=since, committed=committed)
-    assert found == {("LOST", *lost.attempt)}
+    found = reconcile(
+        spark, lived.bootstrap_servers, topic_prefix=prefix, since=since, until=until, committed=committed
+    )
+    wrong = {(row.kind, row.group, row.origin_message_id, row.attempt) for row in found.findings.collect()}
+    assert wrong == {("LOST", *sent.attempt)}
+    inside = sum(begin <= one < end for one in times)
+    assert found.ledger.where(F.unix_millis("appended") >= begin).count() == inside > 0
+    found.close()
+    with pytest.raises(IllegalSetting, match="the window is empty"):
+        reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, since=until, until=since)
 
 
 def test_what_left_the_inbox_when_the_run_ended_is_not_lost(spark: SparkSession, lived: Lived, taken: Copy) -> None:
@@ -317,6 +287,7 @@ def test_a_first_copy_that_was_compacted_away_is_noted(spark: SparkSession, live
     notes = {(row.kind, row.origin_message_id) for row in found.notes.collect()}
     assert (notes, found.findings.count()) == ({("ORIGIN_GONE", gone)}, 0)
     found.close()
+    assert keeps_nothing(spark)
 
 
 def test_the_programs_of_the_page_run(
