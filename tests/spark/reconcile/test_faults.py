@@ -52,11 +52,6 @@ def test_nothing_else_is_found(faulty: tuple[list[Wrong], dict[str, Wrong]]) -> 
     assert len(set(wrong.values())) == len(NAMES) == 19  # none hides behind another
 
 
-def test_in_a_copy_without_a_fault_nothing_is_found(spark: SparkSession, lived: Lived, taken: Copy) -> None:
-    """Though transactions that were aborted, with a record that nobody sent back, stand between its records."""
-    assert found_in(spark, lived, Copy(taken.partitions, list(taken.records))) == []
-
-
 def test_what_waits_for_the_end_of_a_pause_is_not_lost_and_not_late_when_it_comes(
     spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path
 ) -> None:
