@@ -61,13 +61,12 @@ def test_each_run_takes_what_came_since_the_last_one_and_the_ledger_has_each_att
     run()
     add(lived.bootstrap_servers, prefix, later)
     run()
-    run()
     runs = ledger_runs(spark, folder)
-    assert len(runs) == 3
+    assert len(runs) == 2
     sizes = [read_ledger(spark, folder, run=one).where("target_offset is not null").count() for one in runs]
     deliveries = [one for one in taken.records if one.topic.startswith(("RETRY.", "DLQ."))]
     assert sizes[0] > 0
-    assert (sum(sizes), sizes[2]) == (len(deliveries) - 1, 0)
+    assert sum(sizes) == len(deliveries) - 1
     for one in runs:  # it is open still, and stays what it is
         assert findings(read_ledger(spark, folder, run=one)) == [("LOST", *lost.attempt)]
     assert findings(read_ledger(spark, folder)) == [("LOST", *lost.attempt)]
