@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -185,59 +186,63 @@ GOLDEN: dict[str, tuple[list[Header], dict[str, Any]]] = {
 }
 
 
-def read(spark: SparkSession, *records: list[Header]) -> list[Row]:
+SEVERAL = [
+    ([*SPRING_RETRY, *CONNECT], ("kafka-connect", "orders/1/7")),
+    ([*CONNECT, *SPRING_RETRY], ("spring-retry-topic", "orders/0/42")),
+    ([*dead_letter_headers(1), ("__dlq.errors.topic", b"flights"), *SPRING_DLT], ("spring-dlt", "orders/3/5000000000")),
+    ([*SPRING_DLT, *dead_letter_headers(1), ("__dlq.errors.topic", b"flights")], ("reconsume", "flights/0/1")),
+    ([*SHARE_GROUP, *SMALLRYE], ("smallrye", "orders/2/9")),
+]
+DAMAGES: list[list[Header]] = [
+    [("kafka_dlt-original-partition", b"\x01"), ("kafka_dlt-original-offset", b"42")],
+    [("kafka_dlt-original-partition", None), ("kafka_dlt-original-offset", b"\xff" * 8)],
+    [("kafka_dlt-original-partition", b""), ("kafka_dlt-original-offset", b"\x00" * 9)],
+]
+UNKNOWN: list[list[Header]] = [[], [("x", b"1"), ("TAGS", b"late")]]
+RECORDS = {
+    "golden": [record for record, _expected in GOLDEN.values()],
+    "several": [record for record, _expected in SEVERAL],
+    "damaged": [[*SPRING_DLT, *damage, ("REPLAY_TIMES", b"\xff")] for damage in DAMAGES],
+    "unknown": UNKNOWN,
+}
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> dict[str, list[Row]]:
     """The records as `read_dead_letters(topics=…)` tells them."""
     schema = (
         "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
         "headers array<struct<key: string, value: binary>>"
     )
-    rows = [(b"k", b"v", "dead", 0, number, None, record) for number, record in enumerate(records)]
-    frame = typed(spark.createDataFrame(rows, schema), "reconsume.", "dead_letter", foreign=True)
+    records = [record for group in RECORDS.values() for record in group]
+    written = [(b"k", b"v", "dead", 0, number, None, record) for number, record in enumerate(records)]
+    frame = typed(spark.createDataFrame(written, schema), "reconsume.", "dead_letter", foreign=True)
     assert frame.schema.simpleString() == SCHEMA.simpleString()
-    return frame.withColumn("born", F.unix_millis("born")).orderBy("offset").collect()
+    found = iter(frame.withColumn("born", F.unix_millis("born")).orderBy("offset").collect())
+    return {name: list(islice(found, len(group))) for name, group in RECORDS.items()}
 
 
-def test_every_family_is_read_into_the_schema(spark: SparkSession) -> None:
+def test_every_family_is_read_into_the_schema(rows: dict[str, list[Row]]) -> None:
     assert GOLDEN.keys() == {family.name for family in FAMILIES}
-    for name, row in zip(GOLDEN, read(spark, *(record for record, _expected in GOLDEN.values())), strict=True):
+    for name, row in zip(GOLDEN, rows["golden"], strict=True):
         expected = {"dialect": name, "kind": "dead_letter", "malformed": [], "replay_times": 0} | GOLDEN[name][1]
         assert {column: row[column] for column in expected} == expected, name
 
 
-def test_of_several_families_the_one_that_wrote_last_counts(spark: SparkSession) -> None:
-    ours = [*dead_letter_headers(1), ("__dlq.errors.topic", b"flights")]
-    records = [
-        [*SPRING_RETRY, *CONNECT],
-        [*CONNECT, *SPRING_RETRY],
-        [*ours, *SPRING_DLT],
-        [*SPRING_DLT, *ours],
-        [*SHARE_GROUP, *SMALLRYE],
-    ]
-    found = [(row.dialect, row.origin_message_id) for row in read(spark, *records)]
-    assert found == [
-        ("kafka-connect", "orders/1/7"),
-        ("spring-retry-topic", "orders/0/42"),
-        ("spring-dlt", "orders/3/5000000000"),
-        ("reconsume", "flights/0/1"),
-        ("smallrye", "orders/2/9"),
-    ]
+def test_of_several_families_the_one_that_wrote_last_counts(rows: dict[str, list[Row]]) -> None:
+    found = [(row.dialect, row.origin_message_id) for row in rows["several"]]
+    assert found == [expected for _record, expected in SEVERAL]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        [("kafka_dlt-original-partition", b"\x01"), ("kafka_dlt-original-offset", b"42")],
-        [("kafka_dlt-original-partition", None), ("kafka_dlt-original-offset", b"\xff" * 8)],
-        [("kafka_dlt-original-partition", b""), ("kafka_dlt-original-offset", b"\x00" * 9)],
-    ],
-)
-def test_what_cannot_be_read_is_null_and_the_rest_is_told(spark: SparkSession, damage: list[Header]) -> None:
-    (row,) = read(spark, [*SPRING_DLT, *damage, ("REPLAY_TIMES", b"\xff")])
-    assert (row.dialect, row.origin_topic, row.group) == ("spring-dlt", "orders", "billing")
-    assert (row.origin_partition, row.origin_offset, row.origin_message_id) == (None, None, None)
-    assert row.malformed == ["REPLAY_TIMES"]
+def test_what_cannot_be_read_is_null_and_the_rest_is_told(rows: dict[str, list[Row]]) -> None:
+    assert len(rows["damaged"]) == len(DAMAGES)
+    for row in rows["damaged"]:
+        assert (row.dialect, row.origin_topic, row.group) == ("spring-dlt", "orders", "billing")
+        assert (row.origin_partition, row.origin_offset, row.origin_message_id) == (None, None, None)
+        assert row.malformed == ["REPLAY_TIMES"]
 
 
-def test_a_record_of_no_known_family_tells_where_it_stands(spark: SparkSession) -> None:
-    for row in read(spark, [], [("x", b"1"), ("TAGS", b"late")]):
+def test_a_record_of_no_known_family_tells_where_it_stands(rows: dict[str, list[Row]]) -> None:
+    assert len(rows["unknown"]) == len(UNKNOWN)
+    for row in rows["unknown"]:
         assert (row.dialect, row.group, row.origin_topic, row.malformed) == ("reconsume", None, None, [])
