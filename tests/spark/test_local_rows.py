@@ -16,8 +16,8 @@ def test_they_arrive_as_they_are_and_what_is_not_told_is_null(
     assert [tuple(row) for row in table.collect()] == [(row.get("at"), row.get("what")) for row in rows]
 
 
-def test_a_million_of_them_arrive(spark: SparkSession) -> None:
+def test_many_of_them_arrive(spark: SparkSession) -> None:
     """As one text they would be more than Spark reads."""
-    rows = [{"place": f"reconsume.QUARANTINE/0/{number}"} for number in range(1_000_000)]
+    rows = [{"place": f"{'t' * 230}/0/{number}"} for number in range(100_000)]
     table = local_rows(spark, rows, "place STRING")
-    assert table.selectExpr("count(DISTINCT place)").collect()[0][0] == 1_000_000
+    assert table.selectExpr("count(DISTINCT place)").collect()[0][0] == 100_000

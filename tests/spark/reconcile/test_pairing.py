@@ -23,7 +23,7 @@ SCHEMA = (
     "arrived_topic STRING, arrived_partition INT, arrived_offset BIGINT"
 )
 ALIKE = 300
-MANY = 3_000
+MANY = 1_000
 PLACED = {"stamp": 7, "appended": "2026-11-21 08:00:00", "by_producer": False, "topic": "t", "partition": 0}
 
 
