@@ -65,14 +65,13 @@ def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path)
     elsewhere = Installation(one.settings.model_copy(update={"topic_prefix": "other."}))
     elsewhere.make_topics()
     assert "topic_prefix 'other.': the plan in" in str(invoke(elsewhere, *here, "--yes").exception)
-    assert "sent 5 now, 0 before" in invoke(one, *here, "--yes").stdout
-    again = told(invoke(one, *here, "--yes", "-o", "json"))
-    assert (again["sent"], again["before"], again["report"]) == (0, 5, {"sent": 5})
+    done = told(invoke(one, *here, "--yes", "-o", "json"))
+    assert (done["sent"], done["before"], done["report"]) == (5, 0, {"sent": 5})
     assert sum(replayed(one).values()) == 5
 
 
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize("mode", ["plan", pytest.param("stream", marks=pytest.mark.more)])
+@pytest.mark.parametrize("mode", ["plan", "stream"])
 def test_a_replay_is_a_flood_and_goes_to_its_groups_bulk_partition(
     bootstrap_servers: str, tmp_path: Path, mode: str
 ) -> None:
@@ -81,7 +80,10 @@ def test_a_replay_is_a_flood_and_goes_to_its_groups_bulk_partition(
     write_system(one.cluster, SystemConfig().publishing(TopicSettings(delay_partitions=2)))
     one.admin.add_partitions(lane, 5)
     arguments = ("--plan", str(tmp_path / "plan"), "--yes") + (("--stream", "nightly") if mode == "stream" else ())
-    told(invoke(one, *arguments, "-o", "json"))
+    done = told(invoke(one, *arguments, "-o", "json"))
+    assert done["counts"] == {"send": 6}
+    if mode == "stream":
+        assert done["plans"] == ["nightly-0"]
     assert Counter(record.partition for record in one.read(lane)) == {2 + crc32(GROUP.encode()) % 3: 6}
 
 
@@ -125,14 +127,6 @@ def test_it_starts_a_spark_of_its_own_and_prints_nothing_but_json(bootstrap_serv
     assert (list(cache.iterdir()), list(home.iterdir())) == ([cache / jars.name], [])
     assert json.loads(done.stdout)["counts"] == {"send": 2}
     assert "Exception" not in done.stderr
-
-
-@pytest.mark.usefixtures("shared")
-def test_a_stream_has_its_folder_and_no_dry_run(bootstrap_servers: str, tmp_path: Path) -> None:
-    one = with_dead_letters(bootstrap_servers, 4)
-    done = told(invoke(one, "--stream", "nightly", "--plan", str(tmp_path), "--yes", "-o", "json"))
-    assert (done["plans"], done["counts"]) == (["nightly-0"], {"send": 4})
-    assert sum(replayed(one).values()) == 4
 
 
 @pytest.mark.usefixtures("shared")
