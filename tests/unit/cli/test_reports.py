@@ -117,6 +117,10 @@ def test_reconcile_tells_its_figures_and_hostile_findings(capsys: pytest.Capture
     assert printed.endswith("1 send-back: 1 finding: something is wrong\n")
     assert "report: /tmp/[red]report[/red].html" in printed
     assert not any(line.startswith("LATE") for line in printed.splitlines())
+    print_summary(summary(), [], None)
+    printed = capsys.readouterr().out
+    assert summary()["groups"][0]["group"] in printed
+    assert printed.endswith("every failed message ended in exactly one state\n")
     print_findings([finding("LATE")])
     assert capsys.readouterr().out == "LATE departures flights/0/1 attempt 1\n  kcat -C\n"
     run = run_line(figures | {"dead": 1}, dt.datetime(2026, 11, 21, 8, 30, tzinfo=dt.UTC))

@@ -99,6 +99,35 @@ def test_tables_never_replace_the_ledger_however_its_folder_is_written(
     assert said.startswith(f"error: --out {out} writes its table 'ledger' over the ledger in {ledger}")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lang", "fr"], "--lang 'fr' is unknown; use en or zh"),
+        (
+            ["--since", "yesterday"],
+            "--since 'yesterday': write a time such as 2026-11-22 10:00 (UTC), or an age such as 2h",
+        ),
+        (["--late", "soon"], "--late 'soon': write a duration such as 30s or 5m"),
+        (["--report", "/"], "--report / is a folder; name a file in it"),
+        (["--ledger", ""], "the name of a folder is empty"),
+        (["--ledger", "x", "--ledger-keep", "0s"], "--ledger-keep 0s: write a longer time"),
+        (["--out", ".", "--ledger", "notes/1"], "--out . writes its table 'notes' over the ledger in notes/1"),
+        (["--spark-option", "x"], "--spark-option 'x': write KEY=VALUE"),
+    ],
+)
+def test_what_cannot_work_is_said_before_kafka_is_asked(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = run(monkeypatch, capsys, "reconcile", *arguments)
+    assert said.startswith("error: ")
+    assert message in said
+
+
 @pytest.mark.parametrize("rate", ["nan", "0", "-1", "inf"])
 def test_an_impossible_rate_is_refused_before_the_plan_is_made(
     rate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
