@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from reconsume.cli.spark.reconcile import read_extents
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, encode_state
@@ -22,8 +23,10 @@ from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import resolve
 from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile.records.deleted import ExtentsSince
+from reconsume.spark_connectors.reconcile.resends import note_missing_resends
 from reconsume.spark_connectors.replay import plan_replay, run_replay
 from reconsume.spark_connectors.replay.plan import records
+from reconsume.spark_connectors.source import TopicSource
 from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, with_dead_letters
 from tests.support.resends import resend
@@ -128,32 +131,32 @@ def with_marks(spark: SparkSession, bootstrap_servers: str, folder: Path) -> Ins
     return one
 
 
-def not_resent(spark: SparkSession, one: Installation, extents: ExtentsSince | None) -> list[Row]:
-    found = reconcile(spark, one.settings.bootstrap_servers, topic_prefix=one.settings.topic_prefix, extents=extents)
-    rows = found.findings.where("kind = 'NOT_RESENT'").collect()
-    found.close()
-    return rows
-
-
-def test_a_dead_letter_that_is_marked_as_sent_again_and_was_not_is_a_finding(
+def test_a_mark_without_its_resend_is_a_finding_unless_the_resend_may_be_deleted(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    one = with_marks(spark, bootstrap_servers, tmp_path)
-    rows = not_resent(spark, one, partial(read_extents, one.settings))
+    one = with_marks(spark, bootstrap_servers, tmp_path / "plan")
+    prefix, lane, known = one.settings.topic_prefix, one.settings.names.delay(0), partial(read_extents, one.settings)
+    found = reconcile(spark, bootstrap_servers, topic_prefix=prefix, extents=known)
+    rows = found.findings.where("kind = 'NOT_RESENT'").collect()
     assert {row.origin_message_id for row in rows} == {"flights/0/2", "flights/0/3"}
     assert all(row.commands for row in rows)
-    assert len(not_resent(spark, one, None)) == 2
+    source = TopicSource.of(spark, bootstrap_servers, prefix)
+    found.ledger.withColumn("findings", F.array_remove("findings", "NOT_RESENT")).write.parquet(
+        str(tmp_path / "judged")
+    )
+    found.close()
+    judged = spark.read.parquet(str(tmp_path / "judged"))
 
+    def count(extents: ExtentsSince | None) -> int:
+        checked = note_missing_resends(source, judged, int(time.time() * 1_000), extents)
+        return checked.where(F.array_contains("findings", "NOT_RESENT")).count()
 
-def test_a_resend_that_was_deleted_is_no_finding(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
-    one = with_marks(spark, bootstrap_servers, tmp_path)
-    lane, extents = one.settings.names.delay(0), partial(read_extents, one.settings)
-    ends = {place: extent.end for place, extent in extents(0).items() if place[0] == lane}
+    assert count(None) == 2
+    ends = {place: extent.end for place, extent in known(0).items() if place[0] == lane}
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for future in admin.delete_records([TopicPartition(*place, end) for place, end in ends.items()]).values():
         future.result()
-    assert not_resent(spark, one, extents) == []
+    assert count(known) == 0
     for _, partition in ends:
         one.produce(lane, b"later", partition=partition)
-    assert not_resent(spark, one, extents) == []
-    assert not_resent(spark, one, None) == []
+    assert (count(known), count(None)) == (0, 0)
