@@ -16,6 +16,7 @@ from reconsume.cli.broker.java import find_java
 from reconsume.cli.spark.session import connector_jars, local_session
 from reconsume.spark_connectors.reconcile.records import records
 from tests.spark.class_archive import archive_of_spark
+from tests.spark.few_records import FEW_RECORDS
 from tests.spark.histories.history import History, write_history
 from tests.spark.histories.lived import lived, taken
 
@@ -23,13 +24,6 @@ __all__ = ["lived", "taken"]
 
 _HERE: Final = Path(__file__).parent
 _PY4J_LEAVES_SOCKETS: Final = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-_FEW_RECORDS: Final = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
-"""Compiling a query costs more than interpreting it for a few records; the tests of the commands compile theirs."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,7 +61,7 @@ def spark() -> Iterator[SparkSession]:
     `local-cluster[3,1,1024]`, three executors in JVMs of their own.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {"spark.driver.memory": "1g"} | _FEW_RECORDS
+    settings = {"spark.driver.memory": "1g"} | FEW_RECORDS
     chosen = os.environ.get("RECONSUME_TEST_SPARK", "local[2]")
     if chosen == "connect":
         session = _connected(settings)

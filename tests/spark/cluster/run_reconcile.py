@@ -13,11 +13,12 @@ from reconsume.cli.spark.session import open_session
 from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile import summarise
 from reconsume.spark_connectors.reconcile.records import records
+from tests.spark.few_records import FEW_RECORDS
 
 
 def main(master: str, bootstrap_servers: str, prefix: str, ledger: str) -> None:
     records.PRODUCERS_TIME = -1  # type: ignore[misc] # copies keep their times, see conftest.py
-    settings = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "512m"}
+    settings = FEW_RECORDS | {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "512m"}
     spark = open_session(lambda _line: None, SparkChoice(master, None, settings, {}), sends=False)
 
     def tell(step: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from reconsume.operations.rights import Right, Role, rights_of
 from tests.integration.installation import Installation, scheduler, settings_for
+from tests.spark.few_records import FEW_RECORDS
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
@@ -48,7 +49,8 @@ def ran(kafka: SecureKafka, one: Installation, rights: list[Right], *arguments: 
     done = subprocess.run(
         [
             *(sys.executable, "-m", "reconsume", *arguments, "-o", "json"),
-            *("--master", "local[1]", "--spark-option", "spark.sql.shuffle.partitions=1"),
+            *("--master", "local[1]"),
+            *(word for name, value in FEW_RECORDS.items() for word in ("--spark-option", f"{name}={value}")),
         ],
         capture_output=True,
         text=True,

@@ -6,10 +6,11 @@ import sys
 
 from reconsume.cli.spark.session import local_session
 from reconsume.spark_connectors.replay import open_plan, replay_stream, run_replay
+from tests.spark.few_records import FEW_RECORDS
 
 
 def main(mode: str, bootstrap_servers: str, prefix: str, folder: str, rate: float, master: str) -> None:
-    settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "512m"}
+    settings = FEW_RECORDS | {"spark.driver.memory": "512m"}
     spark = local_session(lambda _line: None, master=master, settings=settings)
     if mode == "plan":
         plan = open_plan(spark, folder)
