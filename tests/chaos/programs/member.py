@@ -51,6 +51,9 @@ _LOGGED: Final[dict[str, What]] = {
 _COMMITTING: Final = "committing offsets of "
 _REBALANCING: Final = ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")
 
+Uncommitted = dict[tuple[str, int], KafkaMessage]
+"""The last message of each partition whose commit was refused."""
+
 
 @dataclass(frozen=True)
 class MemberSettings:
@@ -186,9 +189,12 @@ def drop_in(settings: MemberSettings, member: Member) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     conf = settings.conf | {"bootstrap.servers": settings.bootstrap_servers, "group.id": settings.group}
+    uncommitted: Uncommitted = {}
 
     def note(what: What) -> Any:
         def write(_consumer: object, partitions: list[TopicPartition]) -> None:
+            for one in partitions:
+                uncommitted.pop((one.topic, one.partition), None)
             member.journal.write(what, partitions=tuple(f"{one.topic}-{one.partition}" for one in partitions))
 
         return write
@@ -205,14 +211,26 @@ def drop_in(settings: MemberSettings, member: Member) -> None:
         while not stop.is_set():
             polled = consumer.poll(0.2)
             if polled is None:
+                commit_again(consumer, uncommitted)
                 continue
             if (error := polled.error()) is not None:
                 logging.getLogger("member").warning("polled: %s", error)
                 continue
-            deliver_polled(consumer, polled, member)
+            deliver_polled(consumer, polled, member, uncommitted)
 
 
-def deliver_polled(consumer: Consumer, polled: KafkaMessage, member: Member) -> None:
+def commit_again(consumer: Consumer, uncommitted: Uncommitted) -> None:
+    """Commit what was refused, for example during a rebalance: no message may follow whose commit includes it."""
+    for where, polled in list(uncommitted.items()):
+        try:
+            consumer.commit(message=polled, asynchronous=False)
+        except (PartitionLost, KafkaException) as error:
+            logging.getLogger("member").warning("%s-%s not committed again: %s", *where, error)
+        else:
+            uncommitted.pop(where, None)
+
+
+def deliver_polled(consumer: Consumer, polled: KafkaMessage, member: Member, uncommitted: Uncommitted) -> None:
     """Work on one message, then commit it or send it back."""
     where, times, body = polled_from(polled), reconsume_times(polled), (polled.value() or b"").decode()
     what = {
@@ -229,9 +247,11 @@ def deliver_polled(consumer: Consumer, polled: KafkaMessage, member: Member) -> 
     member.journal.write("worked", **what, succeeded=succeeded)
     try:
         if succeeded:
+            uncommitted[where.topic, where.partition] = polled
             consumer.commit(message=polled, asynchronous=False)
         else:
             consumer.send_message_back(polled)
+        uncommitted.pop((where.topic, where.partition), None)
     except (PartitionLost, KafkaException) as error:
         logging.getLogger("member").warning("%s not settled: %s", what, error)
         settled = False
