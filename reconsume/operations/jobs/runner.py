@@ -140,11 +140,11 @@ class JobRunner:
     def _is_free(self, job: Job) -> bool:
         """Return whether no other runner runs the job.
 
-        Brokers date progress, and their clock may differ from this machine's. So only the first look goes by the date,
-        for the job of a runner that is long dead; later ones go by the time without a change.
+        Brokers date progress, and their clock may differ from this machine's. So the date counts at the first look
+        alone, for at most half a lease: a live runner writes within the other half.
         """
         now = self._monotonic()
-        silent_ms = max(0.0, self._cluster.clock() - job.beat_ms)
+        silent_ms = min(max(0.0, self._cluster.clock() - job.beat_ms), self._lease_ms / 2)
         beat_ms, since = self._beats.get(job.name, (job.beat_ms, now - silent_ms))
         if beat_ms != job.beat_ms:
             since = now
