@@ -54,6 +54,8 @@ REASONS: Final = {
 """The reasons to resend a dead letter or not."""
 _MOST: Final = 100_000
 _LONGEST: Final = 512
+_WITHIN_CHARACTER: Final = range(0x80, 0xC0)
+"""The bytes of a character of UTF-8 but for its first one."""
 _UNCHANGED: Final = LetterEdit()
 _IDENTITY: Final = frozenset({ORIGIN_MESSAGE_ID, RETRY_TOPIC, REPLAY_TIMES})
 _OF_REPLAYS: Final = frozenset({REPLAY_ID, REPLAY_TIMES})
@@ -142,11 +144,16 @@ def short_id(text: str) -> str:
 
 
 def short_key(key: bytes) -> bytes:
-    """Return a record's key to keep and compare, of at most 512 bytes, as `short_id` does with an id."""
+    """Return a record's key to keep and compare, of at most 512 bytes, as `short_id` does with an id.
+
+    It is cut before a character of UTF-8, not in its middle.
+    """
     if len(key) <= _LONGEST:
         return key
     digest = hashlib.sha256(key).hexdigest().encode()
-    return key[: _LONGEST - len(digest)] + digest
+    end = _LONGEST - len(digest)
+    end = next((at for at in range(end, end - 4, -1) if key[at] not in _WITHIN_CHARACTER), end)
+    return key[:end] + digest
 
 
 class Replayed(NamedTuple):

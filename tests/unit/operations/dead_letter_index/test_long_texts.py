@@ -68,10 +68,11 @@ def test_long_ids_and_topics_are_found_and_told_apart() -> None:
     assert store.find(LetterFilter(message_id=shown.message_id)) == [shown]
 
 
+@pytest.mark.parametrize("long", [LONG, "航班" * 400, "x" + "航班" * 400, "xx" + "航班" * 400], ids=len)
 @pytest.mark.parametrize("field", ["message_id", "origin_topic", "key"])
-def test_a_filter_by_what_a_list_shows_takes_the_same_letters_from_kafka(field: str) -> None:
+def test_a_filter_by_what_a_list_shows_takes_the_same_letters_from_kafka(field: str, long: str) -> None:
     """A list may come from the index, and a job reads its letters from Kafka."""
-    store, in_kafka, texts = DeadLetterStore(), [], [LONG + "a", LONG + "b", "a"]
+    store, in_kafka, texts = DeadLetterStore(), [], [long + "a", long + "b", "a"]
     for at, text in enumerate(texts):
         headers = [(name, text.encode()) for name in (ORIGIN_MESSAGE_ID, RETRY_TOPIC)]
         in_kafka.append(record_of("departures", ReadRecord(TOPIC, 0, at, text.encode(), b"v", headers, 1_000 + at)))
