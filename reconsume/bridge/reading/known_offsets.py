@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import Answer
-from reconsume.bridge.kafka.partitioning import NO_ID, is_another_topic
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -206,11 +205,7 @@ class KnownOffsets:
             ReconsumeError: no broker answers.
         """
         now = self.topic_ids(topics)
-        made_again = {
-            topic
-            for topic in topics
-            if (id_ := now.get(topic)) is None or is_another_topic(self._ids.get(topic, NO_ID), id_)
-        }
+        made_again = {topic for topic in topics if now.get(topic) != self._ids.get(topic)}
         with self._lock:
             for topic in made_again:
                 self._ids.pop(topic, None)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
-from reconsume.bridge.kafka.partitioning import is_another_topic
+from reconsume.bridge.kafka.partitioning import NO_ID, is_another_topic
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -108,8 +108,13 @@ class EarlierOwners:
         return {topic: id_ for (topic, _), id_ in ids.items()}
 
     def recreated(self, ids: Mapping[str, str]) -> list[Partition]:
-        """Return the assigned partitions whose topics have another id than at the assignment."""
-        return sorted(where for where, id_ in self._ids.items() if is_another_topic(id_, ids.get(where[0], id_)))
+        """Return the assigned partitions whose topics have another id than at the assignment.
+
+        A topic that had none gets its id in an upgrade of the brokers.
+        """
+        present = {where: ids.get(where[0], id_) for where, id_ in self._ids.items()}
+        self._ids |= {where: id_ for where, id_ in present.items() if self._ids[where] == NO_ID}
+        return sorted(where for where, id_ in present.items() if is_another_topic(self._ids[where], id_))
 
     def ask(self, partitions: Collection[Partition]) -> tuple[dict[Partition, EarlierProgress], set[Partition]]:
         """Return where partitions continue, if they have an offset, and the undecided ones to ask again.

@@ -176,6 +176,8 @@ def test_a_topic_that_gets_its_id_in_an_upgrade_of_brokers_is_the_same(ids: tupl
     assert group.owners.recreated({LANE[0]: ids[1]}) == []
     group.positions.ids[LANE[0]] = ids[1]
     assert group.ask() == ({LANE: EarlierProgress(7, is_restored=True)}, set())
+    if set(ids) != {NO_ID}:
+        assert group.owners.recreated({LANE[0]: "3"}) == [LANE]
 
 
 def test_a_partition_of_a_new_topic_waits_for_its_end() -> None:
