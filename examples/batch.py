@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
+from confluent_kafka import KafkaException
 from reconsume.consumers import Consumer
 
 
@@ -32,7 +33,11 @@ def main(bootstrap_servers: str, group: str, topic: str) -> None:
             departed = depart([one.value() or b"" for one in batch])
             consumer.send_message_back(batch, ack_index=departed - 1)
             if batch:
-                consumer.commit(asynchronous=False)
+                try:
+                    consumer.commit(asynchronous=False)
+                except KafkaException as error:
+                    # The next commit covers the batch, or the next owners of its partitions read it again.
+                    print(error, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

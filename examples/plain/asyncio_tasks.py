@@ -6,7 +6,7 @@ import asyncio
 import sys
 from contextlib import suppress
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 from confluent_kafka.aio import AIOConsumer
 
 
@@ -37,7 +37,11 @@ async def main(bootstrap_servers: str, group: str, topic: str) -> None:
             messages = [one for one in await consumer.consume(100, 0.2) if one.error() is None]
             await asyncio.gather(*(handle(consumer, message) for message in messages))
             if messages:
-                await consumer.commit(asynchronous=False)
+                try:
+                    await consumer.commit(asynchronous=False)
+                except KafkaException as error:
+                    # The next commit covers the messages, or the next owners of their partitions read them again.
+                    print(error, file=sys.stderr, flush=True)
     finally:
         await consumer.close()
 
