@@ -195,14 +195,15 @@ def test_a_send_that_nobody_answers_ends_after_all_its_tries() -> None:
         nobody.send("t", b"v")
 
 
-def wait_for_done_ahead(here: Installation) -> None:
-    """Until a message has left the last lane before one that came in front of it."""
+def wait_for_done_ahead(here: Installation, send: Callable[[], None]) -> None:
+    """Send until a message has left the last lane before one that came in front of it."""
     lane = here.settings.names.delay(0)
     group = here.settings.topic_prefix + "scheduler"
     settings: dict[str, Any] = here.settings.client_settings() | {"group.id": group}
     consumer = Consumer(settings)
 
     def remembered() -> bool:
+        send()
         (one,) = consumer.committed([TopicPartition(lane, 0)], 10)
         return one.offset >= 0 and bool(decode_done(one.offset, one.metadata))
 
@@ -215,35 +216,25 @@ def at_least_once(settings: Settings) -> Settings:
     return settings.model_copy(update={"scheduler": mode})
 
 
-def killed(one: Installation, before: Callable[[], None]) -> None:
-    """Kill a worker while messages are held in memory, then let another one do the rest."""
-    with worker_process(one.settings, "first", one.settings.allowed_real_topics) as first:
-        before()
-        wait_for_done_ahead(one)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-
-
 def test_a_worker_that_is_killed_in_mid_cascade_loses_and_repeats_nothing(bootstrap_servers: str) -> None:
     one = allowing(bootstrap_servers)
     topic = orders(one, "killed")
-    due = {}
+    due: dict[bytes, int] = {}
     with producing(one) as producer:
 
-        def send() -> None:
-            wait_until(lambda: one.all_committed(one.settings.topic_prefix + "scheduler") or first_send(), 60)
-            for number in range(200):
-                body = b"%d" % number
-                due[body] = now_ms() + 1_200 + (number * 7_919) % 3_500
-                producer.send(topic, body, deliver_at=due[body])
+        def send(wait_ms: int | None = None) -> None:
+            body = b"%d" % len(due)
+            due[body] = now_ms() + (1_200 + (len(due) * 7_919) % 3_500 if wait_ms is None else wait_ms)
+            producer.send(topic, body, deliver_at=due[body])
 
-        def first_send() -> bool:
-            due[b"first"] = now_ms()
-            producer.send(topic, b"first", deliver_at=due[b"first"])
-            wait_until(lambda: one.read(topic), 60, "the worker at work")
-            return True
-
-        killed(one, send)
+        with worker_process(one.settings, "first", one.settings.allowed_real_topics) as first:
+            send(0)
+            arrived(one, topic, 1, 60)
+            for _ in range(200):
+                send()
+            wait_for_done_ahead(one, send)
+            first.send_signal(signal.SIGKILL)
+            first.wait()
         with worker_process(one.settings, "second", one.settings.allowed_real_topics):
             arrived(one, topic, len(due), 90)
             # What comes twice would have come by then: it is behind in no lane.
