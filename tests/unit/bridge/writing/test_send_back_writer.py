@@ -21,6 +21,7 @@ from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest
 from tests.support.waiting import wait_until
 
 NAMES = TopicNames()
+FIRST_BULK = 4
 REQUEST = SendBackRequest("departures", [], Stored.first_copy(Position("flights", 3, 42), 0))
 
 
@@ -172,8 +173,9 @@ def test_what_floods_goes_to_the_bulk_partitions(lookups: Lookups, monkeypatch: 
     outcomes = send_back(writer, 3 * BURST)
     wait_until(lambda: len(outcomes) == 3 * BURST, what="all are acknowledged")
     writer.close()
-    assert set(producer.partitions[:BURST]) <= {0, 1, 2, 3}
-    assert producer.partitions[BURST:].count(4) + producer.partitions[BURST:].count(5) == 2 * BURST
+    # Two threads write: those that waited for the look-up may come later than others.
+    assert set(producer.partitions) <= set(range(6))
+    assert sum(one >= FIRST_BULK for one in producer.partitions) == 2 * BURST
 
 
 class OfOldMetadata(Full):
@@ -205,7 +207,7 @@ def test_bulk_partitions_that_the_producer_does_not_know_yet_send_nothing_to_the
     writer.close()
     assert set(outcomes) == {None}
     assert producer.topics == {NAMES.delay(10_000)}
-    assert producer.partitions[BURST:] == [ANY_PARTITION] * 100, "by key, as without bulk partitions"
+    assert producer.partitions.count(ANY_PARTITION) == 100, "by key, as without bulk partitions"
     assert lookups.asked == [NAMES.delay(10_000)]
     assert not caplog.records
 
