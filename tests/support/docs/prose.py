@@ -123,6 +123,7 @@ def docstring_openings(program: Path) -> list[str]:
     ]
 
 
+@cache
 def error_texts() -> list[tuple[str, str, str]]:
     """The places, classes and messages of errors that the code raises; values are `…`."""
     found = []

@@ -22,7 +22,6 @@ from tests.support.docs.prose import (
 )
 
 ENGLISH: Final = [page for page in pages() if "zh-CN" not in page.name]
-ERRORS: Final = error_texts()
 NAVIGATION: Final = (ROOT / "deploy" / "site" / "mkdocs.yml").read_text(encoding="utf-8")
 INDEX: Final = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 PROPER: Final = ("Kafka", "Spark", "Failed", "Consumer", "Headers are expected to be")
@@ -75,10 +74,10 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
 
 
 def test_errors_begin_with_their_subject() -> None:
-    assert len(ERRORS) > 300
+    assert len(error_texts()) > 300
     wrong = [
         (where, text)
-        for where, _, text in ERRORS
+        for where, _, text in error_texts()
         if re.match(r"(There is|There are|It is|This is|You |no such )", text, re.IGNORECASE)
         or (text[:1].isupper() and text.split()[0].istitle() and not text.startswith(PROPER))
     ]
@@ -86,12 +85,12 @@ def test_errors_begin_with_their_subject() -> None:
 
 
 def test_sentences_of_errors_are_short() -> None:
-    sentences = [(where, one) for where, _, text in ERRORS for one in re.split(r"[.:;]\s|\n", text)]
+    sentences = [(where, one) for where, _, text in error_texts() for one in re.split(r"[.:;]\s|\n", text)]
     assert [found for found in sentences if len(found[1].split()) > LONGEST_SENTENCE] == []
 
 
 def test_errors_that_a_user_can_mend_name_a_way_out() -> None:
-    mendable = [(where, text) for where, kind, text in ERRORS if kind.startswith(MENDABLE)]
+    mendable = [(where, text) for where, kind, text in error_texts() if kind.startswith(MENDABLE)]
     assert len(mendable) > 250
     assert [(where, text) for where, text in mendable if not WAY_OUT.search(text)] == []
 
