@@ -13,9 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Producer
 
@@ -48,8 +48,9 @@ def console(place: Place) -> Iterator[Sample]:
             with _console(settings) as (process, address):
                 began = time.monotonic()
                 yield Sample(case, "first page, right after the start", "ms", _first_page(address))
-                yield Sample(case, "figures, after the start", "s", _seconds_until(address, began, _has_figures))
-                yield Sample(case, "index complete, after the start", "s", _seconds_until(address, began, _is_indexed))
+                yield Sample(case, "figures, after the start", "s", _seconds_until_figures(address, began))
+                indexed = _seconds_until_figures(address, began, with_index=True)
+                yield Sample(case, "index complete, after the start", "s", indexed)
                 for name, path in _pages(groups[0]).items():
                     yield Sample(case, name, "ms", statistics.median(_ms(address, path) for _ in range(VIEWS)))
                 yield Sample(case, "peak of memory", "MiB", resident_mib(process)[1])
@@ -85,7 +86,7 @@ def _pages(group: str) -> dict[str, str]:
 
 
 def _bury(settings: Settings, groups: Sequence[str], letters: int) -> None:
-    """Write dead letters: of the first group nearly all, of each other one at least one."""
+    """Write dead letters, nearly all of the first group."""
     producer = Producer(settings.client_settings() | {"linger.ms": 20})
     others = groups[1:]
     for number in range(letters):
@@ -151,19 +152,11 @@ def _answer(address: str, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def _has_figures(_overview: Mapping[str, Any]) -> bool:
-    return True
-
-
-def _is_indexed(overview: Mapping[str, Any]) -> bool:
-    return bool(overview["left_to_index"] == 0)
-
-
-def _seconds_until(address: str, began: float, condition: Callable[[Mapping[str, Any]], bool]) -> float:
-    """Wait until the overview, which is refused before the first reading, meets a condition."""
+def _seconds_until_figures(address: str, began: float, *, with_index: bool = False) -> float:
+    """Wait for the overview, which is refused before the first reading, and for the whole index; return the time."""
     while (passed := time.monotonic() - began) < DEADLINE_SECONDS:
         status, body = _answer(address, "/api/v1/overview")
-        if status == 200 and condition(json.loads(body)):
+        if status == 200 and not (with_index and json.loads(body)["left_to_index"] != 0):
             return passed
         time.sleep(0.05)
-    raise TimeoutError(f"{condition.__name__}: not within {DEADLINE_SECONDS:.0f} s")
+    raise TimeoutError(f"the console at {address} has no figures within {DEADLINE_SECONDS:.0f} s")
