@@ -9,7 +9,7 @@ from typing import Final
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 
-_KINDS: Final = ", records or ends of transactions"
+_UNCERTAIN: Final = ", records or ends of transactions"
 
 
 class DeletedUnread:
@@ -52,7 +52,7 @@ class DeletedUnread:
             deleted = first - known
             if deleted > 1 or (deleted == 1 and first < end):
                 is_start = known == head.start != before
-                level, kind = (logging.WARNING, _KINDS) if is_start else (logging.ERROR, "")
+                level, kind = (logging.WARNING, _UNCERTAIN) if is_start else (logging.ERROR, "")
                 what = f"{topic}-{head.where[1]}: up to {deleted:,} offsets were deleted before they were read{kind}"
                 lines.append((level, f"{what}; raise retention.ms of topic {topic}"))
             self._read_to[head.where] = max(known, first, head.read_to or 0)

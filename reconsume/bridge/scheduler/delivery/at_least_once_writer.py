@@ -54,8 +54,8 @@ class AtLeastOnceWriter:
     are written after the commit, so the last one may be missing after a crash.
 
     Guarantees: as long as the worker has its partition, an acknowledged record is not written again because another
-    record of its batch or the commit failed, nor is a record that has no answer yet. A record is waited
-    for 5 s once; then its partition is held until the answer, and the others continue.
+    record of its batch or the commit failed, nor is a record that has no answer yet. No write waits without a limit: a
+    record is waited for once, 5 s; then its partition is held until the answer, and the others continue.
     Test: tests/unit/bridge/scheduler/delivery/test_at_least_once_writer.py.
     """
 
