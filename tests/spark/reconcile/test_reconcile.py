@@ -179,14 +179,15 @@ def test_a_window_judges_what_was_sent_back_in_it_and_tells_a_loss_of_before(
 ) -> None:
     """What is lost waited when the window before ended, so no other window tells it."""
     copy = Copy(taken.partitions, list(taken.records))
-    sends = sorted(copy.of("DELAY."), key=lambda one: one.timestamp)
-    delivered = {one.attempt: one for one in copy.of("RETRY.")}
-    sent = next(one for one in sends[len(sends) // 4 :] if one.attempt in delivered)
-    copy.records.remove(delivered[sent.attempt])
+    sends = copy.of("DELAY.")
+    last = max((one for one in sends if one.attempt[2] == 3), key=lambda one: one.timestamp)
+    # It was due before the same message was sent back the second time, which is in the window.
+    sent = copy.one("DELAY.", *last.attempt[:2], 1)
+    copy.records.remove(copy.one("RETRY.", *sent.attempt))
     prefix = write(lived.bootstrap_servers, copy)
     # A copy is an hour earlier.
     times = [one.timestamp - 3_600_000 for one in sends]
-    begin, end = sent.timestamp - 3_600_000 + 1, times[len(times) * 3 // 4]
+    begin, end = sent.timestamp - 3_600_000 + 1, last.timestamp - 3_600_000
     since, until = (dt.datetime.fromtimestamp(at / 1_000, dt.UTC) for at in (begin, end))
     ends = Counter((prefix + one.topic, one.partition) for one in copy.of("DELAY."))
     committed = {prefix + "scheduler": ends}
