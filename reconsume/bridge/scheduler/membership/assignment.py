@@ -164,6 +164,7 @@ class Assignment:
             self._done_before[where] = one.offset
         decided = [where for where in partitions - undecided if where in self._waiting]
         for where in decided:
+            self._read_ahead.was_paused(where)
             if messages := self._waiting.pop(where):
                 self.add(where, messages)
         self._consumer.resume(decided)

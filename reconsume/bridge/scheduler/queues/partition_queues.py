@@ -36,7 +36,7 @@ class PartitionQueue:
     """The first waiting records of a partition, in order of their offsets, each once.
 
     Attributes:
-        is_at_end: whether it was read to its end and is not paused, so that the next record is a new one.
+        is_at_end: whether it was read to its end and is not paused, so that the next record behind it is a new one.
         start: where it continued at its assignment; None if the group had no offset, or if it is unknown.
         least_room: it may hold this many records, even if the setting is lower.
     """
@@ -112,6 +112,10 @@ class PartitionQueue:
     def reached_end(self, offset: int) -> None:
         """Note that everything before that offset was read; transaction markers are skipped."""
         self._end, self.is_at_end = offset, not self._paused
+
+    def is_new(self, message: PolledRecord) -> bool:
+        """Return whether a record was stored a moment ago; one before the end was held, or is read again."""
+        return self.is_at_end and offset_of(message) >= (self._end or 0)
 
     def look(self, now_ms: float) -> PartitionHead:
         """Return the waiting records."""

@@ -140,7 +140,7 @@ class ReadAhead:
         if queue is not None and messages:
             kind, append_ms = messages[-1].timestamp()
             if kind == LOG_APPEND_TIME:
-                self._saw(append_ms, queue.is_at_end)
+                self._saw(append_ms, queue.is_new(messages[-1]))
             elif partition[0] not in self._warned:
                 self._warned.add(partition[0])
                 logger.warning(
@@ -162,6 +162,12 @@ class ReadAhead:
         queue = self._queues.get(partition)
         if queue is not None:
             queue.reached_end(offset)
+
+    def was_paused(self, partition: Partition) -> None:
+        """Note that a partition was not read for a while, so that its next record may be old."""
+        queue = self._queues.get(partition)
+        if queue is not None:
+            queue.is_at_end = False
 
     def take_due(self, now_ms: float, limit: int, max_bytes: int = maxsize) -> list[DueRun]:
         """Return due records in fair shares: each partition gets as much as any other, or all that it has.

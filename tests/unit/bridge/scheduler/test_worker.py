@@ -202,6 +202,10 @@ class Bench:
             for offset, value in enumerate(values, start=first)
         ]
 
+    def feed_end(self, offset: int, partition: int = 0) -> None:
+        end = KafkaError(KafkaError._PARTITION_EOF)
+        self.consumer.fed.append(Message(topic=TOPIC, partition=partition, offset=offset, error=end))
+
     def turn(self, times: int = 1) -> int:
         return sum(self.worker.run_once(0) for _ in range(times))
 
@@ -547,14 +551,56 @@ def test_a_partition_whose_position_is_hidden_may_go_to_another_worker() -> None
 def test_the_end_of_an_empty_partition_is_enough_to_ask_where_it_goes_on() -> None:
     """So the first record for days does not wait for the answer."""
     bench = Bench(FakeWriter())
-    bench.consumer.fed = [
-        Message(topic=TOPIC, partition=0, offset=3, error=KafkaError(KafkaError._PARTITION_EOF)),
+    bench.feed_end(3)
+    bench.consumer.fed.append(
         Message(topic=TOPIC, partition=1, offset=0, error=KafkaError(KafkaError._TRANSPORT)),
-    ]
+    )
     bench.turn(2)
     bench.feed_from(3, b"a")
     bench.turn(2)
     assert bench.consumer.asked == [{0}]
+
+
+@pytest.mark.parametrize("is_first_held", [True, False], ids=["its first record is held", "it comes meanwhile"])
+def test_a_record_of_a_partition_that_waited_for_its_position_does_not_count_as_stored_now(
+    *, is_first_held: bool
+) -> None:
+    """Else the clock would be set back by its age, and all groups' records would be late."""
+    bench, saw = Bench(FakeWriter()), list[tuple[int, bool]]()
+    bench.worker._read_ahead._saw = lambda append_ms, is_new: saw.append((append_ms, is_new))
+    bench.positions.refusal = KafkaNotReachable("away")
+    bench.feed(b"x", partition=1)
+    if is_first_held:
+        bench.feed(b"a")
+    bench.feed_end(int(is_first_held))
+    bench.turn()
+    bench.positions.refusal, bench.now = None, 20_000
+    if not is_first_held:
+        bench.turn()
+        bench.feed(b"a")
+    bench.turn(2)
+    assert (sorted(filter(None, bench.values())), saw) == ([b"a", b"x"], [(0, False)] * 2)
+    bench.feed_end(1)
+    bench.feed_from(1, b"b")
+    bench.turn()
+    assert saw[2:] == [(0, True)]
+
+
+def test_records_that_come_again_from_a_restored_position_do_not_count_as_stored_now() -> None:
+    bench, saw = Bench(FakeWriter()), list[bool]()
+    bench.worker._read_ahead._saw = lambda _append_ms, is_new: saw.append(is_new)
+    bench.positions.write({(TOPIC, 0): Commit(1, "")}, Transaction("committed"))
+    bench.feed(b"x", partition=1)
+    bench.feed(b"a", b"b")
+    bench.feed_end(2)
+    bench.turn()
+    assert bench.consumer.sought == [TopicPartition(TOPIC, 0, 1)]
+    bench.feed_from(1, b"b")
+    bench.feed_end(2)
+    bench.turn()
+    bench.feed_from(2, b"c")
+    bench.turn()
+    assert saw == [False, False, False, True]
 
 
 @pytest.mark.rule("TM-13")
