@@ -292,8 +292,10 @@ class SchedulerService:
         self._delivered_parked.delete(head.where for head in heads)
         if worker is not None:
             worker.saw_ids(self._admin.topic_ids({head.where[0] for head in heads}))
-        firsts = self._admin.end_offsets([head.where for head in heads], earliest=True)
-        for level, line in self._deleted_unread.look(heads, firsts, ends):
+        # Not the parked topics: workers delete what they have delivered.
+        watched = [head for head in heads if self._settings.names.is_scheduled(head.where[0])]
+        firsts = self._admin.end_offsets([head.where for head in watched], earliest=True)
+        for level, line in self._deleted_unread.look(watched, firsts, ends):
             logger.log(level, "%s", line)
 
     def _retention_ms(self) -> float:

@@ -86,8 +86,9 @@ def test_a_deleted_topic_that_only_other_workers_wrote_to_is_not_created_again_a
 def test_a_worker_is_told_the_present_ids_of_its_topics_and_the_log_what_was_deleted_unread(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Except for a parked topic, whose delivered records workers delete."""
     service, told = SchedulerService(Settings(bootstrap_servers="127.0.0.1:9")), list[dict[str, str]]()
-    first = {("reconsume.DELAY.10s", 1): 9}
+    first = {("reconsume.DELAY.10s", 1): 9, ("reconsume.PARKED.g", 0): 9}
 
     def end_offsets(partitions: list[Partition], *, earliest: bool) -> dict[Partition, int]:
         assert earliest
@@ -97,11 +98,12 @@ def test_a_worker_is_told_the_present_ids_of_its_topics_and_the_log_what_was_del
     service._admin = cast("Any", ids)
     service._delivered_parked = cast("Any", SimpleNamespace(delete=lambda _wheres: None))
     service._at_work = cast("Any", SimpleNamespace(saw_ids=told.append))
-    topic = "reconsume.DELAY.10s"
+    topic, parked = "reconsume.DELAY.10s", "reconsume.PARKED.g"
     heads = [PartitionHead((topic, one), 10_000, 0, 0, None, 5) for one in (0, 1)]
+    heads.append(PartitionHead((parked, 0), 0, 0, 0, None, 5))
     for _ in range(2):
         service._look_at_partitions(heads, {head.where: 20 for head in heads})
-    assert told == [{topic: "2"}] * 2
+    assert told == [{topic: "2", parked: "2"}] * 2
     assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == [
         f"{topic}-1: up to 4 offsets were deleted before they were read; raise retention.ms of topic {topic}"
     ]
