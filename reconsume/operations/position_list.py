@@ -8,7 +8,7 @@ from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import is_another_topic
+from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.bridge.kafka.single_records import write_records
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.delay_levels.errors import IllegalSetting
@@ -25,7 +25,7 @@ class ListedPosition:
     Attributes:
         committed: the offset of the schedulers' group; None without one.
         worker: the transactional id of the worker that wrote it; empty without transactions.
-        counts: whether the position still belongs to the existing topic.
+        counts: whether it has the id of the existing topic. While brokers report no ids, all count.
     """
 
     topic: str
@@ -52,7 +52,7 @@ def list_positions(cluster: Cluster) -> list[ListedPosition]:
             one.offset,
             committed.get(where),
             one.transactional_id,
-            counts=where[0] in ids and not is_another_topic(one.topic_id, ids[where[0]]),
+            counts=ids.get(where[0]) in (one.topic_id, NO_ID),
         )
         for where, (_, one) in sorted(last.items())
         if one is not None

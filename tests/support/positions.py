@@ -53,6 +53,9 @@ class PositionsInMemory:
     def forget(self, topics: Iterable[str]) -> None:
         self._forgotten.update(topics)
 
+    def learn(self, ids: Mapping[str, str]) -> None:
+        """Do nothing: `ids` are those of the present topics."""
+
     def id_of(self, topic: str) -> str | None:
         return None if topic in self._forgotten else self.ids.get(topic, "1")
 

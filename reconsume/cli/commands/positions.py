@@ -28,7 +28,7 @@ def show(here: Here) -> None:
             one.offset,
             "none" if one.committed is None else one.committed,
             one.worker or "at least once",
-            "" if one.counts else "topic made again: ignored",
+            "" if one.counts else "other topic id: ignored",
         )
         for one in found
     ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
+from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaRefused, MalformedProperty
@@ -81,6 +82,10 @@ class PositionLog:
                     self.meet([topic])
             else:
                 logger.warning("no positions topic=%s: %s", wanted[0], error)
+
+    def learn(self, ids: Mapping[str, str]) -> None:
+        """Note the ids of known topics that had none: they got them in an upgrade of the brokers."""
+        self._ids |= {topic: ids[topic] for topic, id_ in self._ids.items() if id_ == NO_ID and topic in ids}
 
     def forget(self, topics: Iterable[str]) -> None:
         """Forget the ids of topics: their positions are neither written nor used."""

@@ -49,6 +49,9 @@ class PositionReader(Protocol):
     def id_of(self, topic: str) -> str | None:
         """Return the id of a known topic."""
 
+    def learn(self, ids: Mapping[str, str]) -> None:
+        """Note the ids of known topics that had none."""
+
     def forget(self, topics: Iterable[str]) -> None:
         """Forget the ids of topics: their positions are neither written nor used."""
 
@@ -68,8 +71,10 @@ class EarlierOwners:
 
     Guarantees: offsets that a coordinator loses do no harm. Only a partition with an uncommitted position ahead of
     its committed offset waits, 30 s at most. Topic ids are asked for before the first record is read, so a position
-    never has the id of a later topic. A commit beyond the end of a partition does not count if its last position is for
-    a deleted topic. With the same id the brokers have lost records, and the delivered ones are not repeated.
+    never has the id of a later topic. A position without an id counts only for a partition whose topic had none at its
+    assignment, and has that offset: else it may be for a deleted topic. A commit beyond the end of a partition does not
+    count if its last position is for a deleted topic. With the same id the brokers have lost records, and the delivered
+    ones are not repeated.
     Tests: tests/unit/bridge/scheduler/membership/test_earlier_owners.py, tests/integration/bridge/test_lost_offsets.py,
     tests/integration/scheduler/test_positions.py, tests/unit/bridge/scheduler/test_worker_model.py.
 
@@ -92,6 +97,7 @@ class EarlierOwners:
         self._is_stopping = is_stopping
         self._clock = clock
         self._undecided_since: dict[Partition, float] = {}
+        self._first_ids: dict[Partition, str] = {}
         self._ids: dict[Partition, str] = {}
 
     def meet(self, partitions: Collection[Partition]) -> Mapping[str, str]:
@@ -104,14 +110,17 @@ class EarlierOwners:
             return {}
         self._positions.meet({topic for topic, _ in partitions})
         ids = {where: id_ for where in partitions if (id_ := self._positions.id_of(where[0])) is not None}
+        self._first_ids.update(ids)
         self._ids.update(ids)
         return {topic: id_ for (topic, _), id_ in ids.items()}
 
     def recreated(self, ids: Mapping[str, str]) -> list[Partition]:
         """Return the assigned partitions whose topics have another id than at the assignment.
 
-        A topic that had none gets its id in an upgrade of the brokers.
+        A topic that had none gets its id in an upgrade of the brokers; from now on its positions have it too.
         """
+        if self._positions is not None:
+            self._positions.learn(ids)
         present = {where: ids.get(where[0], id_) for where, id_ in self._ids.items()}
         self._ids |= {where: id_ for where, id_ in present.items() if self._ids[where] == NO_ID}
         return sorted(where for where, id_ in present.items() if is_another_topic(self._ids[where], id_))
@@ -155,6 +164,7 @@ class EarlierOwners:
         """Forget partitions that are no longer assigned."""
         self.forget(partitions)
         for where in partitions:
+            self._first_ids.pop(where, None)
             self._ids.pop(where, None)
 
     def _look_ahead(self, partitions: Collection[Partition], left: dict[Partition, EarlierProgress]) -> set[Partition]:
@@ -168,24 +178,33 @@ class EarlierOwners:
             if not ahead:
                 return set()
             stored = self._positions.committed()
+            counted = {where: position for where in ahead if (position := self._ahead(stored, where, left))}
         except ReconsumeError as error:
             logger.warning("positions not read, trying again: %s", error)
             return set(partitions)
-        for where in ahead:
-            position = self._ahead(stored, where, left)
-            if position is not None:
-                left[where] = _left(where, position.offset, position.metadata, is_restored=True)
+        for where, position in counted.items():
+            left[where] = _left(where, position.offset, position.metadata, is_restored=True)
         return {where for where in ahead if written.last[where][0] >= stored.end}
 
     def _ahead(
         self, written: LastPositions, where: Partition, left: Mapping[Partition, EarlierProgress]
     ) -> StoredPosition | None:
-        """Return a partition's last position if it is for the same topic id and ahead of the commit."""
-        assert self._positions is not None
-        id_, (_, position) = self._positions.id_of(where[0]), written.last.get(where, (0, None))
-        if position is None or id_ is None or is_another_topic(position.topic_id, id_):
+        """Return a partition's last position if it is ahead of the commit and counts."""
+        _, position = written.last.get(where, (0, None))
+        if position is None or covers(left.get(where), where, position.offset, position.metadata):
             return None
-        return None if covers(left.get(where), where, position.offset, position.metadata) else position
+        return position if self._counts(position, where) else None
+
+    def _counts(self, position: StoredPosition, where: Partition) -> bool:
+        """Return whether a position is for the topic that was assigned; without ids a shorter topic is another one."""
+        assert self._positions is not None
+        id_ = self._ids.get(where)
+        if id_ is None or self._positions.id_of(where[0]) is None or is_another_topic(position.topic_id, id_):
+            return False
+        if NO_ID not in (position.topic_id, id_):
+            return True
+        had_none = self._first_ids[where] == NO_ID
+        return had_none and position.offset <= self._consumer.first_and_end(where, _SECONDS)[1]
 
     def _is_outdated(self, written: LastPositions, where: Partition, committed: int) -> bool:
         """Return whether a partition's last position is for a deleted topic, and its new topic is not that long."""

@@ -510,7 +510,9 @@ def test_the_offset_of_a_deleted_topic_hides_no_record_of_its_successor() -> Non
         bench.turn()
     assert bench.consumer.restored == FROM_THE_BEGINNING, "one restart for all"
     after = Bench(FakeWriter())
+    after.worker._revoked(BOTH)
     after.positions.log, after.positions.ids, after.consumer.at = bench.positions.log, bench.positions.ids, 0
+    after.worker._assigned(BOTH)
     after.feed(b"a", b"b", b"c")
     after.now = 2_000
     after.turn(2)
