@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from reconsume.bridge.http.header_text import header_text
 from reconsume.console.settings import ProxySettings
 from reconsume.console.sign_in.access import SignedIn, printable
 
@@ -29,13 +30,16 @@ class ProxySignIn:
 
         Args:
             peer: the remote address of the connection.
-            headers: the headers of the request, with names in lower case.
+            headers: the headers of the request, with names in lower case, decoded as Latin-1.
         """
-        name = printable(headers.get(self._settings.user_header, "").strip())
+        name, teams = (
+            header_text(headers.get(one, "").encode("latin-1"))
+            for one in (self._settings.user_header, self._settings.teams_header)
+        )
+        name = printable(name.strip())
         if not name or not self._is_proxy(peer):
             return None
-        teams = _PARTS.split(headers.get(self._settings.teams_header, ""))
-        return SignedIn(name, frozenset(team.strip() for team in teams if team.strip()))
+        return SignedIn(name, frozenset(team.strip() for team in _PARTS.split(teams) if team.strip()))
 
     def _is_proxy(self, peer: str | None) -> bool:
         try:

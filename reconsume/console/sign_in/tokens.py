@@ -11,6 +11,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from reconsume.bridge.http.header_text import header_text
 from reconsume.console.sign_in.access import SHARED_TOKEN, printable
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -49,9 +50,9 @@ class Tokens:
 
 
 def shown_token(authorization: str) -> str:
-    """Return the token of the header `authorization`, or an empty text."""
+    """Return the token of the header `authorization`, decoded as Latin-1, or an empty text."""
     if authorization[: len(_BEARER)].lower() == _BEARER:
-        return authorization[len(_BEARER) :].strip()
+        return header_text(authorization[len(_BEARER) :].encode("latin-1")).strip()
     if authorization[: len(_BASIC)].lower() != _BASIC:
         return ""
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
 from reconsume.console.settings import AccessSettings, ConsoleSettings, ProxySettings
 from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole, Grant, SignedIn, caller_of
@@ -18,7 +19,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from tests.support.consoles import Browser, basic
 from tests.unit.console.fake_cluster import LETTERS, TOKEN, FakeCluster, letter, running_over, status_of_groups
 
-ANNA, BERT = "anna-token-0123456789", "bert-token-0123456789"
+ANNA, BERT, ZOYA = "anna-token-0123456789", "bert-token-0123456789", "зоя-token-01234567à"
 KEY = b"0123456789abcdef0123456789abcdef"
 
 
@@ -52,6 +53,7 @@ def test_a_person_has_the_highest_role_of_all_rules_for_a_group() -> None:
         (basic("bert", ANNA)["authorization"], "anna"),
         (f"Bearer {BERT}", "bert"),
         (f"bearer  {BERT} ", "bert"),
+        (f"Bearer {ZOYA}".encode().decode("latin-1"), "zoya"),
         (basic("anna", ANNA[:-1])["authorization"], None),
         (basic("anna", "")["authorization"], None),
         ("Basic " + base64.b64encode(b"\xff:\xff").decode(), None),
@@ -62,7 +64,7 @@ def test_a_person_has_the_highest_role_of_all_rules_for_a_group() -> None:
     ],
 )
 def test_the_token_tells_who_asks_whatever_name_is_typed(authorization: str, name: str | None) -> None:
-    assert Tokens({"anna": ANNA, "bert": BERT}).name_of(authorization) == name
+    assert Tokens({"anna": ANNA, "bert": BERT, "zoya": ZOYA}).name_of(authorization) == name
 
 
 def test_a_secret_may_be_compared_with_anything() -> None:
@@ -101,6 +103,22 @@ def test_tokens_that_cannot_be_used(text: str, why: str) -> None:
 def test_only_a_proxy_is_believed(peer: str | None, headers: dict[str, str], expected: SignedIn | None) -> None:
     settings = ProxySettings(addresses=["10.1.0.0/16"], user_header="X-User", teams_header="X-Teams")
     assert ProxySignIn(settings).identity_of(peer, headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "teams", "expected"),
+    [
+        ("张三".encode(), "运维,sre".encode(), SignedIn("张三", frozenset({"运维", "sre"}))),
+        ("一".encode(), b"", SignedIn("一")),
+        ("丁".encode(), b"", SignedIn("丁")),
+        ("voilà".encode(), "là".encode(), SignedIn("voilà", frozenset({"là"}))),  # its last byte is Latin-1's space
+        (b"J\xfcrgen", b"S\xfcd", SignedIn("Jürgen", frozenset({"Süd"}))),
+    ],
+)
+def test_a_proxy_names_people_in_any_script(name: bytes, teams: bytes, expected: SignedIn) -> None:
+    settings = ProxySettings(addresses=["10.1.0.0/16"])
+    headers = Headers(raw=[(b"x-forwarded-user", name), (b"x-forwarded-groups", teams)])
+    assert ProxySignIn(settings).identity_of("10.1.2.3", headers) == expected
 
 
 def test_what_was_signed_is_believed_for_its_purpose_and_time() -> None:
