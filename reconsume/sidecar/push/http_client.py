@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from reconsume.bridge.http.header_text import header_text
 from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.credentials import ClientTls, Token
 from reconsume.sidecar.push.requests.requests import AppRequest
@@ -222,7 +223,7 @@ class Http1Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by httptools."""
         if not self._head_is_complete:  # trailers, and headers of a second answer, do not count
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self._headers[name.decode("latin-1").lower()] = header_text(value)
 
     def on_headers_complete(self) -> None:
         """Called by httptools."""

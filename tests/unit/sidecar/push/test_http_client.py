@@ -88,6 +88,8 @@ def answered(
             {"transfer-encoding": "chunked"},
             b"abc",
         ),
+        ("HTTP/1.1 204 No Content\r\na: поздно\r\n\r\n".encode(), 204, {"a": "поздно"}, b""),
+        (b"HTTP/1.1 204 No Content\r\na: sp\xe4t\r\n\r\n", 204, {"a": "spät"}, b""),
         (b"HTTP/1.1 429 Too Many\r\nRetry-After: 5\r\ncontent-length: 0\r\n\r\n", 429, None, b""),
     ],
 )
