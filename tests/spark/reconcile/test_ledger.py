@@ -191,6 +191,15 @@ def test_a_run_that_does_not_judge_further_than_the_last_one_is_refused(spark: S
     assert read_ledger(spark, folder).count() == ATTEMPTS
 
 
+def test_a_run_is_refused_after_one_whose_clock_was_days_ahead(spark: SparkSession, tmp_path: Path) -> None:
+    folder, now = str(tmp_path), round(dt.datetime.now(dt.UTC).timestamp() * 1_000)
+    for run in (now - DAY_MS, now + 3 * DAY_MS):
+        add(spark, folder, run)
+    with pytest.raises(IllegalSetting, match="has nothing to add until"):
+        add(spark, folder, now)
+    assert in_ms(ledger_runs(spark, folder)) == [now - DAY_MS, now + 3 * DAY_MS]
+
+
 def test_a_run_that_is_refused_moves_no_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,15 +80,15 @@ class LedgerLog:
         Args:
             spark: the session.
             folder: the ledger's folder.
-            now_ms: the current time; not before the last run.
-            reach_ms: read runs of this time only; None reads all. The last run is read in any case.
+            now_ms: the current time.
+            reach_ms: read runs of this time only, and later ones; None reads all. The last run is read in any case.
 
         Raises:
             IllegalSetting: the folder holds something else.
             ReconsumeError: the folder cannot be read; see `failures`.
         """
         with explained(f"the ledger in {folder} cannot be read; check that Spark reaches it and may read it"):
-            days = None if reach_ms is None else _days_of(now_ms - reach_ms, now_ms)
+            days = None if reach_ms is None else [*_days_of(now_ms - reach_ms, now_ms), *_days_after(now_ms)]
             log = cls._read(spark, folder, days)
             return log if log.runs or days is None else cls._read(spark, folder, None)
 
@@ -255,6 +255,12 @@ def _no_ledger(path: str, why: str) -> str:
 
 def _days_of(from_ms: int, to_ms: int) -> list[str]:
     return [_day(at) for at in _steps(from_ms, to_ms)]
+
+
+def _days_after(at_ms: int) -> list[str]:
+    """Return patterns for all later days: the clock may have been ahead in an earlier run."""
+    day = _day(at_ms)
+    return [f"{day[:at]}[{int(one) + 1}-9]*" for at, one in enumerate(day) if one in "012345678"]
 
 
 def _steps(from_ms: int, to_ms: int) -> Iterator[int]:
