@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +17,9 @@ from reconsume.delay_levels.human_text import json_text, pair, visible
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import open_plan, plan_replay, replay_report, replay_stream, run_replay
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
+
+_ZONE: Final = "spark.sql.session.timeZone"
+"""Spark's default is Java's zone: times in `--where` would have another meaning than for `reconsume replay`."""
 
 
 def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
@@ -65,6 +68,8 @@ def main() -> None:
     """Run in the session that spark-submit has prepared."""
     spark = SparkSession.builder.appName("reconsume replay").getOrCreate()
     try:
+        if _ZONE not in spark.conf.getAll:  # it has only what is set
+            spark.conf.set(_ZONE, "UTC")
         result = submit(spark, sys.argv[1:])
     except ReconsumeError as error:
         sys.exit(visible(f"error: {error}"))

