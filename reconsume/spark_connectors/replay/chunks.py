@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import IllegalSetting
@@ -62,3 +63,13 @@ def chunks_of(runs: Iterable[range], size: int) -> Iterator[ReplayChunk]:
                 pieces, count = [], 0
     if pieces:
         yield ReplayChunk(pieces[0][0], pieces[-1][-1], count)
+
+
+def unsettled(chunk: ReplayChunk, settled: Sequence[int]) -> int:
+    """Return how many records of a chunk are to be sent.
+
+    Args:
+        chunk: the chunk.
+        settled: the numbers of records that are not, ascending.
+    """
+    return chunk.size - (bisect_right(settled, chunk.last) - bisect_left(settled, chunk.first))

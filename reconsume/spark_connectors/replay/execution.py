@@ -7,8 +7,8 @@ Guarantees:
        Their states are written while the run lasts, so that what `DELAY.0s` forgets meanwhile is known, too.
     2. A replay's own copy is the one with `RECONSUME_TIME` 0. A send-back of a replayed message carries `REPLAY_ID`
        too, also through `DELAY.0s` when it dies, but never 0. Test: tests/spark/replay/test_listener.py.
-    3. A dead letter with a state is not sent, whether it got it before or after the plan was made. Test:
-       tests/spark/replay/test_states.py.
+    3. A dead letter with a state is not sent, whether it got it before or after the plan was made; see `run_rows` for
+       the time while the run lasts. Test: tests/spark/replay/test_states.py.
 """
 
 from __future__ import annotations
@@ -30,21 +30,17 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.names import group_of_name
-from reconsume.spark_connectors.replay.chunks import ReplayChunk, check_rate, chunk_size, chunks_of, pause_seconds
+from reconsume.spark_connectors.replay.chunks import check_rate, chunk_size, chunks_of, pause_seconds
 from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, records, write_in_order
 from reconsume.spark_connectors.replay.replays import read_replays, stored_replays
+from reconsume.spark_connectors.replay.run_rows import RunRows, mark_sent, sink
 from reconsume.spark_connectors.replay.selection import SEND
-from reconsume.spark_connectors.replay.states import STATE_KEY, read_states, state_records
+from reconsume.spark_connectors.replay.states import STATE_KEY, read_states
 from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there, runs_tasks_once
 from reconsume.spark_connectors.source import TopicSource
 
 _LONGEST_BREAK_MS: Final = 6 * 86_400_000
 """`DELAY.0s` keeps seven days: later nothing shows which records a run has sent just before it was interrupted."""
-_MARK_EVERY_SECONDS: Final = 60.0
-"""How often a run writes the states of what it has sent."""
-_AS_LARGE_AS_OURS: Final = {"kafka.max.request.size": "100000000", "kafka.buffer.memory": "134217728"}
-"""The size up to which our own clients send; Java's producer refuses records above 1 MiB by default."""
-
 _EVENT: Final = "at BIGINT, run STRING, what STRING"
 
 
@@ -58,7 +54,7 @@ class PlanTooOld(IllegalSetting):
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """The progress of a run: records sent by this run, settled before it, and in the whole plan."""
+    """The progress of a run: records sent by this run, settled otherwise, and in the whole plan."""
 
     sent: int
     before: int
@@ -71,7 +67,8 @@ class ReplayResult:
 
     Attributes:
         sent: records sent by this run.
-        before: records settled before: sent by an interrupted run or another plan, or resolved by someone.
+        before: records settled before their turn: sent by an interrupted run, another plan or a job, or resolved by
+            someone.
     """
 
     plan_id: str
@@ -133,28 +130,39 @@ def run_replay(
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
         if any(event.run != run for event in _events(spark, plan)):
             _settle(source, plan, settle_seconds)
-            _mark(source, plan, _sent_before(source, plan))
+            mark_sent(source, plan, _sent_before(source, plan))
+        read_at = time.monotonic()
         left = _left(source, plan, run)
         runs = _runs(left)
-    done, ended, marks = 0, -math.inf, _Marks(source, plan, left)
+    done, ended, rows = 0, -math.inf, RunRows(source, plan, left, f"{plan.folder}/settled/{run}", read_at)
     before = plan.to_send - sum(map(len, runs))
     progress(ReplayProgress(0, before, plan.to_send))
     for chunk in chunks_of(runs, chunk_size(rate)):
         time.sleep(max(0.0, ended + pause_seconds(rate) - time.monotonic()))
         with _interrupted(plan, done):
-            known = _events(spark, plan)
-        if is_overtaken(known, run):
-            raise ReplayInterrupted(
-                f"another run of plan {plan.plan_id} has begun: this one stops after {done} records"
-            )
-        with _interrupted(plan, done):
-            _write(left.where(F.col("number").between(chunk.first, chunk.last)), source, bulk_partitions)
-        done, ended = done + chunk.size, time.monotonic()
+            rows.look_again(chunk.first, time.monotonic())
+        count = rows.count(chunk)
+        if count:
+            _send(source, plan, run, done, rows.between(chunk.first, chunk.last), bulk_partitions)
+            done, ended = done + count, time.monotonic()
+        before += chunk.size - count
         progress(ReplayProgress(done, before, plan.to_send))
-        marks.sent(chunk, ended)
-    marks.write()
+        rows.sent(chunk, ended)
+    rows.mark()
     _add_event(spark, plan, run, "finished")
     return ReplayResult(plan.plan_id, done, before)
+
+
+def _send(
+    source: TopicSource, plan: ReplayPlan, run: str, done: int, rows: DataFrame, bulk_partitions: Sequence[int]
+) -> None:
+    """Send the rows of a chunk, unless another run of the plan has begun."""
+    with _interrupted(plan, done):
+        known = _events(source.spark, plan)
+    if is_overtaken(known, run):
+        raise ReplayInterrupted(f"another run of plan {plan.plan_id} has begun: this one stops after {done} records")
+    with _interrupted(plan, done):
+        _write(rows, source, bulk_partitions)
 
 
 @contextmanager
@@ -223,46 +231,6 @@ def _sent_before(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     return rows.join(sent, ["message_id", "real_topic", "replay_times"], "left_semi")
 
 
-class _Marks:
-    """Writes the states of what a run has sent, now and then: each time it is a job of Spark."""
-
-    def __init__(self, source: TopicSource, plan: ReplayPlan, left: DataFrame) -> None:
-        self._source = source
-        self._plan = plan
-        self._left = left
-        self._chunks: list[ReplayChunk] = []
-        self._marked_at = time.monotonic()
-
-    def sent(self, chunk: ReplayChunk, now: float) -> None:
-        """Note a chunk that was sent."""
-        self._chunks.append(chunk)
-        if now - self._marked_at >= _MARK_EVERY_SECONDS:
-            self.write()
-            self._marked_at = now
-
-    def write(self) -> None:
-        """Write the states of all chunks since the last time."""
-        if self._chunks:
-            # Chunks follow each other: nothing that was not sent lies between the first number and the last.
-            numbers = F.col("number").between(self._chunks[0].first, self._chunks[-1].last)
-            _mark(self._source, self._plan, self._left.where(numbers))
-            self._chunks.clear()
-
-
-def _mark(source: TopicSource, plan: ReplayPlan, sent: DataFrame) -> None:
-    states = state_records(sent, plan.plan_id, time.time_ns() // 1_000_000)
-    with explained(f"the states of what plan {plan.plan_id} has sent cannot be written"):
-        states.write.format("kafka").options(**_sink(source, source.names.dead_letter_states)).save()
-
-
-def _sink(source: TopicSource, topic: str) -> dict[str, str]:
-    settings = dict(source.of_clients().options)
-    settings.pop("kafka.isolation.level", None)
-    chosen = {name.lower() for name in settings}
-    settings |= {name: value for name, value in _AS_LARGE_AS_OURS.items() if name not in chosen}
-    return settings | {"kafka.bootstrap.servers": source.bootstrap_servers, "topic": topic}
-
-
 def _runs(rows: DataFrame) -> list[range]:
     """Return the numbers of all rows: a range for each partition that Spark has written."""
     first = F.col("number") - F.col("number") % PARTITION
@@ -278,7 +246,7 @@ def _write(rows: DataFrame, source: TopicSource, bulk_partitions: Sequence[int] 
         places = F.array(*map(F.lit, bulk_partitions))
         rows = rows.withColumn("partition", F.get(places, (hashed % len(bulk_partitions)).cast("int")))
         columns.append("partition")
-    rows.select(*columns).write.format("kafka").options(**_sink(source, source.names.delay(0))).save()
+    rows.select(*columns).write.format("kafka").options(**sink(source, source.names.delay(0))).save()
 
 
 def _settle(source: TopicSource, plan: ReplayPlan, settle_seconds: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letters import read_page
 from reconsume.operations.resend import new_replay_id
 from reconsume.operations.resolve import resolve
-from reconsume.spark_connectors.replay import execution, plan_replay, replay_report, run_replay
+from reconsume.spark_connectors.replay import ReplayProgress, plan_replay, replay_report, run_replay, run_rows
 from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, interrupt, replayed, with_dead_letters
 
@@ -49,13 +50,17 @@ def mark_resent(one: Installation, message_id: str, job: str, partition: int = 0
     one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode(), partition=partition)
 
 
+def resolve_one(one: Installation, message_id: str) -> None:
+    [letter] = read_page(one.cluster, GROUP, DeadLetterFilter(message_id=message_id)).records
+    resolve(one.cluster, GROUP, [letter.place], by="carol", why="refunded by hand")
+
+
 def test_what_was_resolved_or_resent_after_the_plan_was_made_is_not_sent(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
     one = with_dead_letters(bootstrap_servers, 4)
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
-    [refunded] = read_page(one.cluster, GROUP, DeadLetterFilter(message_id="flights/0/1")).records
-    resolve(one.cluster, GROUP, [refunded.place], by="carol", why="refunded by hand")
+    resolve_one(one, "flights/0/1")
     mark_resent(one, "flights/0/2", "monday")  # its copy is so old that `DELAY.0s` has deleted it
     result = run_replay(spark, bootstrap_servers, plan)
     assert (result.sent, result.before) == (2, 2)
@@ -75,7 +80,7 @@ def test_what_the_lane_forgets_while_a_run_lasts_is_marked_as_sent(
     mark_resent(one, "flights/0/0", "by another tool", partition=1)
     assert states(one) == {"OPEN": 20}
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "a"), topic_prefix=prefix)
-    monkeypatch.setattr(execution, "_MARK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(run_rows, "_EVERY_SECONDS", 0.0)
     result = run_replay(spark, bootstrap_servers, plan, rate=10, progress=lambda _told: forget_lane(one))
     assert result.sent == 20
     assert states(one) == {"RESENT": 20}
@@ -83,6 +88,52 @@ def test_what_the_lane_forgets_while_a_run_lasts_is_marked_as_sent(
     assert [tuple(row) for row in outcomes] == [("sent", 20)]
     again = plan_replay(spark, bootstrap_servers, str(tmp_path / "b"), topic_prefix=prefix)
     assert again.counts == {"replayed": 20}
+
+
+def test_what_is_settled_while_a_run_lasts_is_not_sent(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = with_dead_letters(bootstrap_servers, 4)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    monkeypatch.setattr(run_rows, "_EVERY_SECONDS", 0.0)
+    ids = [row.message_id for row in spark.read.parquet(f"{tmp_path}/records").orderBy("number").collect()]
+    seen: list[ReplayProgress] = []
+
+    def meanwhile(at: ReplayProgress) -> None:
+        seen.append(at)
+        if len(seen) == 2:  # the first is sent
+            resolve_one(one, ids[1])
+            mark_resent(one, ids[3], "monday")
+
+    result = run_replay(spark, bootstrap_servers, plan, rate=1, progress=meanwhile)
+    assert (result.sent, result.before) == (2, 2)
+    assert seen[-1] == ReplayProgress(2, 2, 4)
+    assert replayed(one) == {ids[0]: 1, ids[2]: 1}
+    assert states(one) == {"RESENT": 3, "RESOLVED": 1}
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_what_is_resolved_after_it_was_sent_stays_resolved(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, *, is_interrupted: bool
+) -> None:
+    """Until a run has written its state, a dead letter looks open."""
+    one = with_dead_letters(bootstrap_servers, 4)
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
+    first = spark.read.parquet(f"{tmp_path}/records").orderBy("number").first()
+    assert first is not None
+
+    def meanwhile(at: ReplayProgress) -> None:
+        if at.sent == 2:
+            resolve_one(one, first.message_id)
+            if is_interrupted:
+                raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        run_replay(spark, bootstrap_servers, plan, rate=2, progress=meanwhile)
+    if is_interrupted:
+        assert run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1).sent == 2
+    assert set(replayed(one).values()) == {1}
+    assert states(one) == {"RESENT": 3, "RESOLVED": 1}
 
 
 def test_a_plan_does_not_go_on_if_nothing_tells_what_its_first_run_has_sent(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.spark_connectors.replay.chunks import ReplayChunk, chunk_size, chunks_of, pause_seconds
+from reconsume.spark_connectors.replay.chunks import ReplayChunk, chunk_size, chunks_of, pause_seconds, unsettled
 from reconsume.spark_connectors.replay.execution import RunEvent, is_overtaken
 
 FAR = 1_000
@@ -28,6 +28,17 @@ def test_each_number_is_in_one_chunk_in_order_and_all_chunks_but_the_last_are_fu
 
 def test_a_chunk_goes_on_in_the_next_file() -> None:
     assert list(chunks_of([range(3), range(10, 14)], 5)) == [ReplayChunk(0, 11, 5), ReplayChunk(12, 13, 2)]
+
+
+@given(st.sets(st.integers(0, 40)), st.integers(1, 7), st.data())
+def test_what_was_settled_meanwhile_is_in_no_chunk(all_numbers: set[int], size: int, data: st.DataObject) -> None:
+    """The numbers may have gaps: chunks begin again at each file."""
+    numbers = sorted(all_numbers)
+    settled = sorted(data.draw(st.sets(st.sampled_from(numbers)))) if numbers else []
+    chunks = list(chunks_of([range(number, number + 1) for number in numbers], size))
+    for one in chunks:
+        rest = [at for at in numbers if one.first <= at <= one.last and at not in settled]
+        assert unsettled(one, settled) == len(rest)
 
 
 @pytest.mark.parametrize(("rate", "size"), [(None, 200_000), (0.5, 1), (100, 100), (1e9, 200_000)])
