@@ -109,14 +109,25 @@ class SendBack(Exception):
         level: 0 for the group's next level, above 0 exactly this level, below 0 the dead-letter topic.
         acknowledged: the number of messages at the front of the batch that succeeded.
         one_by_one: repeat the others at once, each alone, instead of sending them back.
+        suspend_ms: for orderly listeners: repeat the others in their place after this time, -1 for the default, instead
+            of sending them back.
     """
 
-    def __init__(self, cause: Cause, level: int = 0, acknowledged: int = 0, *, one_by_one: bool = False) -> None:
+    def __init__(
+        self,
+        cause: Cause,
+        level: int = 0,
+        acknowledged: int = 0,
+        *,
+        one_by_one: bool = False,
+        suspend_ms: int | None = None,
+    ) -> None:
         super().__init__(cause.message)
         self.cause = cause
         self.level = level
         self.acknowledged = acknowledged
         self.one_by_one = one_by_one
+        self.suspend_ms = suspend_ms
 
 
 _SUSPEND_DEFAULT_MS: Final = 1_000

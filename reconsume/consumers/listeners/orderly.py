@@ -235,7 +235,10 @@ class OrderlyService(ListenerService[Lane]):
         if call is not None:
             call.end(_SUSPEND, _SUSPEND, len(front), outcome.cause, raised=False)
         lane.queue.finish_all(front)
-        self._leave(lane, rest, outcome.level, outcome.cause, one_by_one=outcome.one_by_one)
+        if outcome.suspend_ms is None:
+            self._leave(lane, rest, outcome.level, outcome.cause, one_by_one=outcome.one_by_one)
+        else:
+            self._failed(lane, rest, suspend_ms(outcome.suspend_ms), outcome.cause)
 
     def _leave(
         self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, *, one_by_one: bool

@@ -164,8 +164,8 @@ def judge(
         verdict = _acknowledged(verdict, answer, size)
     else:
         verdict = replace(verdict, cause=_cause(answer, row))
-        if verdict.meaning is Meaning.RETRY:
-            verdict = _qualified(verdict, answer, now_ms, policy)
+    if verdict.meaning is Meaning.RETRY:
+        verdict = _qualified(verdict, answer, now_ms, policy)
     return _unless_hopeless(verdict, size, dead_letter_on)
 
 
@@ -204,26 +204,25 @@ def _app_spoke(answer: AppAnswer) -> bool:
 
 
 def _acknowledged(verdict: PushVerdict, answer: AppAnswer, size: int) -> PushVerdict:
-    """Apply the `ackIndex` of a batch (RocketMQ: CC-06 to CC-09). An invalid one acknowledges nothing."""
+    """Retry the messages after the `ackIndex` of a batch (RocketMQ: CC-06 to CC-09); all after an invalid one."""
     index = _number(answer, "reconsume-ack-index", "ackIndex")
     said = answer.headers.get("reconsume-ack-index", (answer.json or {}).get("ackIndex"))
     if (index is None and said is None) or (index is not None and index >= size - 1):
         return verdict
-    level = _level(answer) or 0
     if index is None or index < -1:
         shown = plain_text(lambda: str(said), _TEXT) if index is None else index
         cause = Cause(f"ackIndex {shown}: -1 sends the whole batch back, {size - 1} acknowledges it", "ackIndex")
     else:
         told = _cause(answer, verdict.row)
         cause = replace(told, message=f"ackIndex {index}: {told.message}")
-    meaning = Meaning.DEAD_LETTER if level < 0 else Meaning.RETRY
-    return PushVerdict(verdict.row, meaning, level, acknowledged=0 if index is None else max(0, index + 1), cause=cause)
+    acknowledged = 0 if index is None else max(0, index + 1)
+    return replace(verdict, meaning=Meaning.RETRY, acknowledged=acknowledged, cause=cause)
 
 
 def _qualified(
     verdict: PushVerdict, answer: AppAnswer, now_ms: float, policy: Callable[[], RetryPolicy]
 ) -> PushVerdict:
-    level = _level(answer)
+    level = _number(answer, "reconsume-delay-level", "delayLevelWhenNextConsume")
     if level is None:
         seconds = _retry_after(answer.headers.get("retry-after"), now_ms)
         level = 0 if seconds is None else _level_at_least(seconds, policy())
@@ -245,10 +244,6 @@ def _unless_hopeless(verdict: PushVerdict, size: int, dead_letter_on: Collection
     if size - verdict.acknowledged > 1:
         return replace(verdict, one_by_one=True)
     return replace(verdict, meaning=Meaning.DEAD_LETTER, level=DEAD_LETTER_LEVEL)
-
-
-def _level(answer: AppAnswer) -> int | None:
-    return _number(answer, "reconsume-delay-level", "delayLevelWhenNextConsume")
 
 
 def _level_at_least(seconds: float, policy: RetryPolicy) -> int:

@@ -101,7 +101,7 @@ class PushDelivery:
 
         Raises:
             NotNow: without an outcome; try again later.
-            SendBack: send the messages back.
+            SendBack: send the messages back, or repeat them in their place.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -110,14 +110,15 @@ class PushDelivery:
             verdict = await self._deliver(messages)
         finally:
             self._tasks.discard(task)
-        if isinstance(context, ConsumeOrderlyContext) and verdict.suspend_ms is not None:
-            context.suspend_current_queue_time_millis = verdict.suspend_ms
-            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         if verdict.meaning is Meaning.DROP and self._settings.drop is Drop.DISCARD:
             self._metrics.discarded.labels(self._settings.group).inc(len(messages))
         elif verdict.cause is not None:
             level = verdict.level if verdict.meaning is Meaning.RETRY else DEAD_LETTER_LEVEL
-            raise SendBack(verdict.cause, level, verdict.acknowledged, one_by_one=verdict.one_by_one)
+            raise SendBack(
+                *(verdict.cause, level, verdict.acknowledged),
+                one_by_one=verdict.one_by_one,
+                suspend_ms=verdict.suspend_ms,
+            )
         if isinstance(context, ConsumeOrderlyContext):
             return ConsumeOrderlyStatus.SUCCESS
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS

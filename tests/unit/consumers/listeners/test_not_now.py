@@ -195,14 +195,16 @@ def test_hooks_see_a_send_back_as_a_failure_not_as_an_exception() -> None:
     assert world.told.types == [ConsumeReturnType.FAILED]
 
 
-def in_order(says: dict[int, Exception], *, per_key: bool = False) -> World:
+def in_order(
+    says: dict[int, Exception], *, per_key: bool = False, batch_size: int = 1, maximum: int | None = None
+) -> World:
     def answer(offsets: list[int], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
         for offset in offsets:
             if offset in says:
                 raise says[offset]
         return IN_ORDER
 
-    return World(answer, per_key=per_key)
+    return World(answer, maximum, batch_size, per_key)
 
 
 def test_in_order_not_now_suspends_the_lane_and_counts_nothing() -> None:
@@ -242,6 +244,19 @@ def test_in_order_a_send_back_that_failed_is_given_again_before_those_behind_it(
     assert world.after(4_999).calls == [[0]]
     assert world.after(1).calls == [[0], [0], [1]]
     assert world.counts == [[0], [1], [0]]
+
+
+def test_in_order_the_rest_of_a_batch_may_be_suspended_and_an_exhausted_message_tells_why() -> None:
+    says: dict[int, Exception] = {1: SendBack(WHY, acknowledged=1, suspend_ms=50)}
+    world = in_order(says, batch_size=2, maximum=1)
+    world.read(message_at(0), message_at(1)).run()
+    assert (safe_offset(world.queue), world.writer.requests) == (1, [])
+    says[1] = SendBack(WHY, suspend_ms=50)
+    assert world.after(49).calls == [[0, 1]]
+    assert world.after(1).calls == [[0, 1], [1]]
+    assert world.counts == [[0, 0], [1]]
+    [dead] = world.writer.requests
+    assert (dead.delay_level, dead.cause) == (-1, WHY)
 
 
 def test_in_order_nothing_is_sent_back_from_a_partition_that_was_dropped() -> None:

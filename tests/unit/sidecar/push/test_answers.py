@@ -221,6 +221,24 @@ def test_a_batch_may_succeed_in_part(given: AppAnswer, meaning: Meaning, acknowl
     assert (verdict.meaning, verdict.acknowledged) == (meaning, acknowledged)
 
 
+@pytest.mark.parametrize("dead_letter_on", [(), ("Busy",)])
+@pytest.mark.parametrize(
+    ("wish", "level", "suspend_ms"),
+    [
+        ({"retry_after": "120"}, 6, None),
+        ({"retry_after": "Tue, 14 Nov 2023 22:13:29 GMT"}, 3, None),
+        ({"retry_after": "120", "reconsume_delay_level": "4"}, 4, None),
+        ({"reconsume_suspend_ms": "500"}, 0, 500),
+    ],
+)
+def test_the_rest_of_a_batch_waits_as_the_app_asks(
+    wish: dict[str, str], level: int, suspend_ms: int | None, dead_letter_on: tuple[str, ...]
+) -> None:
+    given = answer(200, reconsume_ack_index="1", reconsume_error_type="Busy", **wish)
+    verdict = judge(given, BATCH, size=3, now_ms=NOW, policy=lambda: TABLE, dead_letter_on=dead_letter_on)
+    assert (verdict.meaning, verdict.level, verdict.suspend_ms, verdict.acknowledged) == (RETRY, level, suspend_ms, 2)
+
+
 def test_an_ack_index_is_for_batches_alone() -> None:
     assert judged(answer(200, {"ackIndex": -1}), NATIVE).meaning is ACK
 
