@@ -41,8 +41,7 @@ class AppClient:
     """
 
     def __init__(self, settings: PushSettings) -> None:
-        # The URL of a knative app is used as it is, unless it has a route.
-        self._base = settings.url.rstrip("/") if settings.route_template else settings.url
+        self._base = settings.url
         self._url = urlsplit(self._base)
         host = self._url.netloc.encode("idna").decode()
         self._every = f"host: {host}\r\nuser-agent: reconsume\r\naccept-encoding: identity\r\n"
@@ -119,7 +118,9 @@ class AppClient:
         Raises:
             ConnectionEnded: a header contains a line break or other illegal characters.
         """
-        target = quote(self._url.path + request.path, safe=_IN_A_PATH, errors="replace") or "/"
+        # Without a path the URL is used as it is, as for a knative app.
+        base = self._url.path.rstrip("/") if request.path else self._url.path
+        target = quote(base + request.path, safe=_IN_A_PATH, errors="replace") or "/"
         headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
         lines = [f"{name}: {value}\r\n" for name, value in headers]
         if method != "GET":

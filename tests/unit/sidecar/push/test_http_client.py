@@ -11,7 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.push.answers import AppAnswer
-from reconsume.sidecar.push.http_client import BODY_LIMIT, ConnectionEnded, Http1Connection
+from reconsume.sidecar.push.http_client import BODY_LIMIT, AppClient, ConnectionEnded, Http1Connection
+from reconsume.sidecar.push.requests.requests import AppRequest
+from reconsume.sidecar.push.settings import Profile, PushSettings
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX-Tried: 1\r\n\r\nok"
 
@@ -74,6 +76,22 @@ def answered(
         return found, connection
 
     return asyncio.run(steps())
+
+
+@pytest.mark.parametrize(
+    ("url", "method", "path", "target"),
+    [
+        ("http://127.0.0.1:8000", "GET", "/healthz", "/healthz"),
+        ("http://127.0.0.1:8000/", "GET", "/healthz", "/healthz"),
+        ("http://127.0.0.1:8000/x/", "GET", "/healthz", "/x/healthz"),
+        ("http://127.0.0.1:8000", "POST", "", "/"),
+        ("http://127.0.0.1:8000/x/", "POST", "", "/x/"),
+    ],
+)
+def test_a_knative_app_is_probed_below_its_url_and_posted_to_it(url: str, method: str, path: str, target: str) -> None:
+    settings = PushSettings(group="departures", topics={"flights": "*"}, profile=Profile.KNATIVE, url=url)
+    head = AppClient(settings)._head(method, AppRequest(path, [], b""))
+    assert head.startswith(f"{method} {target} HTTP/1.1\r\n".encode())
 
 
 @pytest.mark.parametrize(
