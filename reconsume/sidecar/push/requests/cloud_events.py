@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from urllib.parse import quote, unquote
 
 from reconsume.consumers.message import Message
+from reconsume.delay_levels.wire.properties import Header
 
 OCTETS: Final = "application/octet-stream"
 MOST_TOPICS: Final = 1_000
@@ -77,6 +78,10 @@ class CloudEvent:
     def binary_headers(self) -> list[tuple[str, str]]:
         """Return the attributes as `ce-` headers."""
         return [("ce-" + name, header_value(value)) for name, value in self.attributes.items()]
+
+    def kafka_headers(self) -> set[Header]:
+        """Return the attributes as the record's `ce_` headers."""
+        return {(_PREFIX + name, value.encode(errors="surrogateescape")) for name, value in self.attributes.items()}
 
     def structured(self, more: Mapping[str, Any]) -> bytes:
         """Return the event and more attributes in JSON; data that is JSON is embedded byte for byte.

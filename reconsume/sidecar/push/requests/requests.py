@@ -76,20 +76,20 @@ class ReconsumeHeaders:
             headers.append(("reconsume-tombstone", "true"))
         return headers
 
-    def of_single(self, message: Message) -> HttpHeaders:
+    def of_single(self, message: Message, carried: CloudEvent | None) -> HttpHeaders:
         """Return all headers of a request with one message, including the record's own, in order and with duplicates.
 
-        A null value becomes an empty one. `ce_` headers are attributes of the event.
+        A null value becomes an empty one. The attributes of `carried`, the record's event in the request, are left out.
         """
         headers = [*self.of_request(), *self.of_message(message)]
-        for name, value in _users(message):
+        for name, value in _users(message, carried):
             headers.append(("kafka-header-" + header_name(name), "" if value is None else header_value(value)))
         return headers
 
-    def of_event(self, message: Message) -> dict[str, Any]:
+    def of_event(self, message: Message, carried: CloudEvent | None) -> dict[str, Any]:
         """Return the headers as attributes of an event in a batch, which has one set of HTTP headers for all events."""
         attributes: dict[str, Any] = {name.replace("-", ""): value for name, value in self.of_message(message)}
-        if user := _users(message):
+        if user := _users(message, carried):
             attributes["kafkaheaders"] = "&".join(_pair(name, value) for name, value in user)
         return attributes
 
@@ -108,15 +108,17 @@ class NativeRequests:
         [message] = messages
         content_type = content_type_of(message)
         attributes: HttpHeaders = []
+        carried: CloudEvent | None = None
         if not _is_structured(content_type):
-            event = CloudEvent.carried(message) or self._made(message)
+            carried = CloudEvent.carried(message)
+            event = carried or self._made(message)
             attributes, content_type = event.binary_headers(), event.content_type or self.untyped
         return AppRequest(
             self.route(message.topic),
             [
                 *([] if content_type is None else [("content-type", content_type)]),
                 *attributes,
-                *self.own_headers.of_single(message),
+                *self.own_headers.of_single(message, carried),
                 *_trace_headers(messages, trace),
             ],
             message.body or b"",
@@ -177,24 +179,27 @@ class DaprRequests:
         route = self.routes.get(message.topic)
         traced = _trace_headers(messages, trace)
         envelope: dict[str, Any] = {"topic": message.topic, "pubsubname": self.pubsub} | dict(traced)
+        body, carried = self._body(message, envelope, raw=route is not None and route.raw_payload)
         return AppRequest(
             self.otherwise(message.topic) if route is None else route.route,
             [
                 ("content-type", "application/cloudevents+json"),
                 *self._metadata(message),
-                *self.own_headers.of_single(message),
+                *self.own_headers.of_single(message, carried),
                 *traced,
             ],
-            self._body(message, envelope, raw=route is not None and route.raw_payload),
+            body,
         )
 
-    def _body(self, message: Message, envelope: dict[str, Any], *, raw: bool) -> bytes:
+    def _body(self, message: Message, envelope: dict[str, Any], *, raw: bool) -> tuple[bytes, CloudEvent | None]:
+        """Return the body, and the event of the record's `ce_` headers if it is the one in the body."""
         if raw:
-            return replace(self._wrapped(message), content_type=OCTETS).structured(envelope)
+            return replace(self._wrapped(message), content_type=OCTETS).structured(envelope), None
         whole = parsed(message.body) if message.body is not None else None
         if isinstance(whole, dict) and whole.keys() >= REQUIRED:
-            return json.dumps(whole | envelope).encode()
-        return (CloudEvent.carried(message) or self._wrapped(message)).structured(envelope)
+            return json.dumps(whole | envelope).encode(), None
+        carried = CloudEvent.carried(message)
+        return (carried or self._wrapped(message)).structured(envelope), carried
 
     def _wrapped(self, message: Message) -> CloudEvent:
         event = CloudEvent.made(message, self.own_headers.group)
@@ -231,13 +236,13 @@ class BatchRequests:
         )
 
     def _event(self, message: Message) -> bytes:
-        attributes = self.own_headers.of_event(message)
         if _is_structured(content_type_of(message)) and message.body is not None:
             whole = parsed(message.body)
             if isinstance(whole, dict):
-                return json.dumps(whole | attributes).encode()
-        event = CloudEvent.carried(message) or CloudEvent.made(message, self.own_headers.group)
-        return event.structured(attributes)
+                return json.dumps(whole | self.own_headers.of_event(message, None)).encode()
+        carried = CloudEvent.carried(message)
+        event = carried or CloudEvent.made(message, self.own_headers.group)
+        return event.structured(self.own_headers.of_event(message, carried))
 
 
 Requests = NativeRequests | DaprRequests | BatchRequests
@@ -271,8 +276,12 @@ def _is_structured(content_type: str | None) -> bool:
     return content_type is not None and content_type.lower().startswith("application/cloudevents")
 
 
-def _users(message: Message) -> list[Header]:
-    return [one for one in message.headers if not one[0].startswith("ce_")]
+def _users(message: Message, carried: CloudEvent | None) -> list[Header]:
+    """Return the record's headers but the attributes of its event in the request."""
+    if carried is None:
+        return message.headers
+    in_event = carried.kafka_headers()
+    return [one for one in message.headers if one not in in_event]
 
 
 def _trace_headers(messages: Sequence[Message], current: HttpHeaders) -> HttpHeaders:

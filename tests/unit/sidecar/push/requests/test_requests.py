@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
@@ -190,6 +190,51 @@ def test_a_record_that_is_a_cloud_event_passes_unchanged() -> None:
 def test_a_record_that_lacks_an_attribute_is_no_cloud_event() -> None:
     found = native(message_at(0, headers=CLOUD_EVENT[1:]))
     assert found["ce-id"] == "flights/0/0"
+
+
+LATE: Header = ("ce_type", b"late")
+WHOLE_BODY = b'{"specversion": "1.0", "id": "7", "source": "s", "type": "t"}'
+STRUCTURED: Header = ("content-type", b"application/cloudevents+json")
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "left"),
+    [
+        ([LATE], b"{}", [LATE]),
+        (CLOUD_EVENT[1:5], b"{}", CLOUD_EVENT[1:5]),
+        (CLOUD_EVENT[:5], b"{}", []),
+        ([*CLOUD_EVENT[:5], ("ce_my_tenant", b"acme")], b"{}", [("ce_my_tenant", b"acme")]),
+        ([*CLOUD_EVENT[:5], ("ce_Foo", b"1"), ("ce_", b"2")], b"{}", [("ce_Foo", b"1"), ("ce_", b"2")]),
+        ([*CLOUD_EVENT[:5], ("ce_subject", None)], b"{}", [("ce_subject", None)]),
+        ([LATE, *CLOUD_EVENT[:5]], b"{}", [LATE]),
+        (
+            [*CLOUD_EVENT[:5], ("ce_data", b"x"), ("ce_datacontenttype", b"y")],
+            b"{}",
+            [("ce_data", b"x"), ("ce_datacontenttype", b"y")],
+        ),
+        ([*CLOUD_EVENT[:5], STRUCTURED], WHOLE_BODY, CLOUD_EVENT[:5]),
+    ],
+)
+def test_ce_headers_that_the_event_does_not_carry_reach_the_app(
+    given: list[Header], body: bytes, left: list[Header]
+) -> None:
+    message = message_at(7, body=body, headers=[*given, ("tenant", b"x")])
+    expected = [
+        (f"kafka-header-{header_name(name)}", header_value(value or b"")) for name, value in [*left, ("tenant", b"x")]
+    ]
+    for requests in (NATIVE, KNATIVE, DAPR):
+        sent = requests.of([message], []).headers
+        found = [one for one in sent if one[0].startswith("kafka-header-") and one[0] != "kafka-header-content-type"]
+        assert found == expected
+    [event] = json.loads(BATCH.of([message], []).body)
+    pairs = [pair.partition("=")[0] for pair in event["kafkaheaders"].split("&")]
+    assert [name for name in pairs if name != "content-type"] == [quote(name) for name, _ in [*left, ("tenant", b"x")]]
+
+
+def test_raw_payload_passes_the_attributes_that_its_event_lacks() -> None:
+    raw = DaprRequests(OWN_HEADERS, "pubsub", {"flights": DaprRoute("flights", "/x", True)}, lambda _topic: "/other")
+    event, found = of_dapr(message_at(0, headers=CLOUD_EVENT), raw)
+    assert (event["id"], found["kafka-header-ce%5Fid"]) == ("flights/0/0", "1234")
 
 
 def test_a_structured_cloud_event_passes_unchanged() -> None:
