@@ -64,7 +64,7 @@ class Backend(NamedTuple):
     """The functions behind the routes; all but `require_ready` may raise `Problem` and `ReconsumeError`.
 
     Attributes:
-        require_ready: raises `Problem` 503 until calls of earlier processes can be recognised.
+        require_ready: raises `Problem` 503 until the groups are read and calls of earlier processes can be recognised.
         views: describe groups and create retry topics; blocking.
         send_back: sends one record of a group back; takes the idempotency key and the caller.
         send: sends a message, delayed or at once; takes the same.
@@ -133,6 +133,7 @@ def _add_routes(api: FastAPI, backend: Backend, metrics: SidecarMetrics) -> None
     async def get_group(request: Request, group: Group) -> Response:
         """Show a group. Subscribe to `retryTopic` beside the group's own topics."""
         _caller(request).require_group(group)
+        backend.require_ready()
         return _told(await backend.threads.run(group_owner(group), partial(backend.views.view, group)))
 
     @api.put("/v1/groups/{group}", response_model=GroupView, summary="Make the group's retry topic")

@@ -55,7 +55,7 @@ class ApiPart:
         self._settings = settings
         self._stop = threading.Event()
         self._ready = threading.Event()
-        self._preparing = "the send-backs of the last minutes are not read yet"
+        self._preparing = "the groups and the send-backs of the last minutes are not read yet"
         sidecar, limits, base = settings.sidecar, settings.sidecar.limits, settings.client_settings()
         # One group may have everything if no other group calls.
         has_one_owner = len(sidecar.groups) == 1
@@ -87,7 +87,7 @@ class ApiPart:
         return self._server.address
 
     def start(self) -> None:
-        """Start to answer; send-backs get a 503 until earlier send-backs are known."""
+        """Start to answer; calls about groups get a 503 until groups and earlier send-backs are known."""
         self._watch.start()
         self._follower.start()
         self._server.start()
@@ -111,7 +111,7 @@ class ApiPart:
         return self._server.is_answering(_ALIVE_SECONDS)
 
     def require_ready(self) -> None:
-        """Raise `Problem` 503 until the send-backs of earlier processes are known."""
+        """Raise `Problem` 503 until the groups and the send-backs of earlier processes are known."""
         if not self._ready.is_set():
             raise Problem("starting", f"{self._preparing}; make the same call again")
 
