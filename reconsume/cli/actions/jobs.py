@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -27,27 +27,41 @@ MOST_KEPT: Final = 10_000
 _MOST_SHOWN: Final = 20
 
 
-def run_in_foreground(cluster: Cluster, runner: JobRunner, job: Job, *, quiet: bool) -> tuple[Job, list[LetterOutcome]]:
-    """Run a job to its end; Ctrl-C pauses it. Returns the job and the outcomes of its first 10,000 records."""
+def run_in_foreground(
+    cluster: Cluster, runner: JobRunner, make: Callable[[], Job], *, quiet: bool
+) -> tuple[Job, list[LetterOutcome]]:
+    """Create a job and run it to its end; Ctrl-C pauses it, also while it is being created.
+
+    Args:
+        cluster: the installation.
+        runner: runs the job.
+        make: creates the job.
+        quiet: show no progress.
+
+    Returns:
+        The job, and the outcomes of its first 10,000 records.
+    """
     kept: list[LetterOutcome] = []
     number = 0
 
-    with _until_signal() as stop, working(f"job {job.name}", quiet=quiet) as show:
+    with _until_signal() as stop:
+        job = make()
+        with working(f"job {job.name}", quiet=quiet) as show:
 
-        def told(outcomes: Sequence[LetterOutcome]) -> None:
-            nonlocal number
-            number += len(outcomes)
-            some = outcomes[: max(0, MOST_KEPT - len(kept))]
-            kept.extend(LetterOutcome(one.place, one.message_id, one.outcome, one.reason) for one in some)
-            of = "" if job.spec.count is None else f" of {job.spec.count:,}"
-            show(f"job {job.name}: {number:,}{of}; Ctrl-C pauses it")
+            def told(outcomes: Sequence[LetterOutcome]) -> None:
+                nonlocal number
+                number += len(outcomes)
+                some = outcomes[: max(0, MOST_KEPT - len(kept))]
+                kept.extend(LetterOutcome(one.place, one.message_id, one.outcome, one.reason) for one in some)
+                of = "" if job.spec.count is None else f" of {job.spec.count:,}"
+                show(f"job {job.name}: {number:,}{of}; Ctrl-C pauses it")
 
-        def behind(first: Job) -> None:
-            show(f"job {job.name} waits for job {first.name} of its group; to go first: reconsume jobs pause")
+            def behind(first: Job) -> None:
+                show(f"job {job.name} waits for job {first.name} of its group; to go first: reconsume jobs pause")
 
-        ended = runner.run_until_ended(job, stop, told, behind)
-        if ended.is_open:
-            ended = _pause(cluster, ended)
+            ended = runner.run_until_ended(job, stop, told, behind)
+            if ended.is_open:
+                ended = _pause(cluster, ended)
     return ended, kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,13 +82,13 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
         _tell_plan(draft, found)
     if only_told or not confirm(question.format(counted(found.acted, "dead letter")), yes=yes):
         return
-    runner = JobRunner(cluster)
-    # Otherwise a running console would start the job too, and would not print the outcomes here.
-    job = create(cluster, draft, by=user_name(), why=why, count=found.count, runner="" if detach else runner.name)
+    make = partial(create, cluster, draft, by=user_name(), why=why, count=found.count)
     if detach:
-        _tell_detached(here, job)
+        _tell_detached(here, make())
         return
-    job, outcomes = run_in_foreground(cluster, runner, job, quiet=as_json)
+    runner = JobRunner(cluster)
+    # Without `runner` a running console would start the job too, and would not print the outcomes here.
+    job, outcomes = run_in_foreground(cluster, runner, partial(make, runner=runner.name), quiet=as_json)
     if as_json:
         print_json(_of_kind(draft, job) | {"records": _records(draft.kind, outcomes), **job_row(job, cluster.clock())})
     else:
