@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
-from reconsume.delay_levels.errors import ReconsumeError
+from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaNotReachable, ReconsumeError, WriterReplaced
 from reconsume.operations.jobs.records import LEASE_MS, Job, JobsView
 from reconsume.operations.jobs.run import JobRun, Told
 
@@ -52,7 +52,8 @@ class JobRunner:
     ) -> None:
         self._cluster, self._lease_ms, self._told, self._monotonic = cluster, lease_ms, told, monotonic
         self.name = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(3)}"
-        self._said = ""
+        self._said, self._has_looked = "", False
+        self._failed: ReconsumeError | None = None
         self._beats: dict[str, tuple[int, float]] = {}
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
@@ -60,7 +61,8 @@ class JobRunner:
 
         Args:
             stop: ends it.
-            once: end when no job is open, and raise what else `run` logs before it tries again.
+            once: end when no job is open, and raise what else `run` logs before it tries again. Only an absent broker
+                is waited for, after a first look at the jobs.
         """
         at_work: dict[str, threading.Thread] = {}
         failed = ""
@@ -68,7 +70,7 @@ class JobRunner:
             try:
                 while not stop.is_set():
                     try:
-                        is_idle = self._start_jobs(view, at_work, stop)
+                        is_idle = self._start_jobs(view, at_work, stop, once=once)
                         failed = ""
                         if once and is_idle:
                             return
@@ -115,26 +117,32 @@ class JobRunner:
                 else:
                     stop.wait(_LOOK_SECONDS)
 
-    def _start_jobs(self, view: JobsView, at_work: dict[str, threading.Thread], stop: threading.Event) -> bool:
+    def _start_jobs(
+        self, view: JobsView, at_work: dict[str, threading.Thread], stop: threading.Event, *, once: bool
+    ) -> bool:
         """Start the next jobs; return whether none is open or at work."""
         for group in [group for group, thread in at_work.items() if not thread.is_alive()]:
             del at_work[group]
-        queues = self._queues(view)
+        if once and self._failed is not None:
+            raise self._failed
+        queues = self._queues(view, once=once)
         for group, queue in (queues or {}).items():
             if group not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
                 at_work[group] = self._start(queue[0], stop)
         return queues is not None and not queues and not at_work
 
-    def _queues(self, view: JobsView) -> dict[str, list[Job]] | None:
-        """Return the open jobs of each group; None while Kafka does not answer."""
+    def _queues(self, view: JobsView, *, once: bool = False) -> dict[str, list[Job]] | None:
+        """Return the open jobs of each group; None while they are unavailable, with `once` only if that may pass."""
         try:
             view.look()
         except ReconsumeError as error:
+            if once and not (self._has_looked and _may_pass(error)):
+                raise
             if str(error) != self._said:
                 self._said = str(error)
                 logger.warning("jobs are unavailable, trying again: %s", error)
             return None
-        self._said = ""
+        self._said, self._has_looked = "", True
         return view.queues()
 
     def _is_free(self, job: Job) -> bool:
@@ -163,5 +171,11 @@ class JobRunner:
                 JobRun(self._cluster, view, job, self.name, lease_ms=self._lease_ms, told=told).run(stop)
         except ReconsumeError as error:
             logger.warning("job waits for its next runner job=%s: %s", job.name, error)
+            if not _may_pass(error):
+                self._failed = error
         except Exception:
             logger.exception("job waits for its next runner job=%s", job.name)
+
+
+def _may_pass(error: ReconsumeError) -> bool:
+    return isinstance(error, KafkaNotReachable | WriterReplaced) and not isinstance(error, KafkaLoginFailed)

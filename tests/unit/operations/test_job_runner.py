@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,7 +14,14 @@ import pytest
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
-from reconsume.delay_levels.errors import KafkaRefused, WriterReplaced
+from reconsume.delay_levels.errors import (
+    KafkaLoginFailed,
+    KafkaNotReachable,
+    KafkaRefused,
+    ReconsumeError,
+    TopicNotReady,
+    WriterReplaced,
+)
 from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobProgress, JobSpec
 from reconsume.operations.jobs import run, runner
 from reconsume.operations.jobs.records import Job, JobsView
@@ -87,6 +95,91 @@ def test_a_thread_that_cannot_be_started_is_logged_once(
 def test_a_single_pass_raises_an_unexpected_error(jobs: JobRunner) -> None:
     with pytest.raises(OSError, match="too many open files"):
         jobs.run(threading.Event(), once=True)
+
+
+@pytest.fixture
+def stop() -> Iterator[threading.Event]:
+    """Set after 10 s, for a runner that never ends."""
+    event = threading.Event()
+    too_late = threading.Timer(10, event.set)
+    too_late.start()
+    yield event
+    too_late.cancel()
+
+
+NO_TOPIC: Final = TopicNotReady("topic reconsume.JOBS does not exist")
+NO_RIGHT: Final = KafkaRefused("no right to use the topic")
+NO_LOGIN: Final = KafkaLoginFailed("the brokers refuse the user")
+NO_BROKER: Final = KafkaNotReachable("no broker answers")
+
+
+@pytest.mark.parametrize("error", [NO_TOPIC, NO_RIGHT, NO_LOGIN, NO_BROKER], ids=lambda one: type(one).__name__)
+def test_a_single_pass_raises_why_jobs_are_unavailable(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event, error: ReconsumeError
+) -> None:
+    monkeypatch.setattr(_View, "look", looks_at(error))
+    with pytest.raises(type(error), match=str(error)):
+        jobs.run(stop, once=True)
+
+
+@pytest.mark.parametrize("error", [NO_TOPIC, NO_RIGHT, NO_LOGIN], ids=lambda one: type(one).__name__)
+def test_a_single_pass_that_has_seen_jobs_raises_what_does_not_pass(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event, error: ReconsumeError
+) -> None:
+    monkeypatch.setattr(_View, "look", looks_at([AHEAD], error))
+    with pytest.raises(type(error), match=str(error)):
+        jobs.run(stop, once=True)
+
+
+def test_a_single_pass_that_has_seen_jobs_waits_for_kafka(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event
+) -> None:
+    monkeypatch.setattr(_View, "look", looks_at([AHEAD], NO_BROKER, []))
+    jobs.run(stop, once=True)
+    assert not stop.is_set()
+
+
+def test_a_single_pass_raises_why_a_job_can_neither_run_nor_be_paused(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NO_RIGHT
+
+    monkeypatch.setattr(_View, "failures", 0)
+    monkeypatch.setattr(JobRun, "_claim", refuse)
+    monkeypatch.setattr(run, "add_wish", refuse)
+    monkeypatch.setattr(run, "write_wish", refuse)
+    with pytest.raises(KafkaRefused, match="no right"):
+        jobs.run(stop, once=True)
+
+
+def test_a_runner_without_end_waits_for_the_topic_of_jobs(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event
+) -> None:
+    started = list[str]()
+
+    def start(job: Job, *_: object) -> None:
+        started.append(job.name)
+        stop.set()
+
+    monkeypatch.setattr(_View, "look", looks_at(NO_TOPIC, NO_LOGIN, [JOB]))
+    monkeypatch.setattr(jobs, "_run_one", start)
+    jobs.run(stop)
+    assert started == ["j"]
+
+
+def looks_at(*answers: ReconsumeError | list[Job]) -> Callable[[_View], dict[str, Job]]:
+    """Return a look that has one answer after the other; the last one stays."""
+    left = list(answers)
+
+    def look(self: _View) -> dict[str, Job]:
+        answer = left.pop(0) if left[1:] else left[0]
+        if isinstance(answer, ReconsumeError):
+            raise answer
+        self.jobs = {one.name: one for one in answer}
+        return self.jobs
+
+    return look
 
 
 def test_a_job_is_paused_without_the_right_to_the_transactional_id(
