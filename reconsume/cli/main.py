@@ -31,7 +31,14 @@ from reconsume.cli.common import (
     host_and_port,
     ignore_known_warnings,
 )
-from reconsume.cli.output import give_up_output, make_stray_lines_visible, print_error, print_line, tell
+from reconsume.cli.output import (
+    give_up_messages,
+    give_up_output,
+    make_stray_lines_visible,
+    print_error,
+    print_line,
+    tell,
+)
 from reconsume.delay_levels.errors import ReconsumeError
 
 _ERROR: Final = 2
@@ -231,3 +238,5 @@ def main() -> None:
         else:
             sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(_ERROR)
+    finally:
+        give_up_messages()

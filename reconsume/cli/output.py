@@ -70,7 +70,19 @@ def print_error(error: BaseException) -> None:
 
 def give_up_output() -> None:
     """Discard unwritten standard output; otherwise Python would try to write it again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    _discard(sys.__stdout__, 1)
+
+
+def give_up_messages() -> None:
+    """Discard messages that cannot be written; otherwise Python would end with 120 instead of the exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.__stderr__, 2)
+
+
+def _discard(stream: TextIO | None, number: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno() if stream else number)
 
 
 def make_stray_lines_visible() -> None:
@@ -119,10 +131,11 @@ def print_json_line(value: Any) -> None:
 def print_json_list(values: Iterable[Any]) -> None:
     """Print a list that may be long, each value as it arrives."""
     before = "[\n"
-    for value in values:
-        sys.stdout.write(before + textwrap.indent(json_text(value, indent=2), "  "))
-        before = ",\n"
-    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
+    with opened(None) as out:
+        for value in values:
+            out.write(before + textwrap.indent(json_text(value, indent=2), "  "))
+            before = ",\n"
+        out.write("[]\n" if before == "[\n" else "\n]\n")
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
@@ -203,7 +216,10 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         IllegalSetting: the file exists already, or cannot be written.
     """
     if file is None:
-        yield sys.stdout
+        try:
+            yield sys.stdout
+        finally:
+            sys.stdout.flush()  # at its exit Python would end with 120 if that fails
         return
     try:
         new = file.open("x", encoding="utf-8", newline="")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -134,19 +137,55 @@ def test_what_is_well_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, "topics", "acls") == 0
 
 
-def at_shell(command: str) -> tuple[int, str]:
+MAIN: Final = "from reconsume.cli.entry import main; main()"
+NO_ROOM: Final = "error: the output is not complete: No space left on device; free some space, or write elsewhere"
+ONE_RECORD: Final = """
+from reconsume.cli.commands import dlq, quarantine
+from reconsume.delay_levels.wire.quarantine import Quarantined
+from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.operations.dead_letters import DeadLetterRecord
+from reconsume.operations.quarantine.records import QuarantineRecord
+from reconsume.operations.record_address import RecordAddress
+
+FIRST, SOURCE = RecordAddress(0, 0), Position("reconsume.DLQ.departures", 0, 0)
+letter = DeadLetterRecord(SOURCE.topic, FIRST, None, None, [], 0, DeadLetterInfo.of("departures", SOURCE, []))
+record = QuarantineRecord(FIRST, None, None, Quarantined([], "too large", SOURCE, 0), 0, "OPEN")
+dlq._all, quarantine._matching = lambda *_: iter([letter]), lambda *_: iter([record])
+"""
+CUT_SHORT: Final = """
+from reconsume.delay_levels.errors import KafkaNotReachable
+
+
+def cut_short(one):
+    yield one
+    raise KafkaNotReachable("no answer")
+
+
+dlq._all, quarantine._matching = lambda *_: cut_short(letter), lambda *_: cut_short(record)
+"""
+
+
+def at_shell(command: str, program: str = MAIN) -> tuple[int, str]:
     """What a command of a shell ends with and tells to standard error; RECONSUME stands for the program."""
-    program = f"{sys.executable} -c 'from reconsume.cli.entry import main; main()'"
-    ended = subprocess.run(["bash", "-c", command.replace("RECONSUME", program)], capture_output=True, check=False)
+    command = command.replace("RECONSUME", shlex.join([sys.executable, "-c", program]))
+    # Unbuffered output would be complete at once.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, check=False, env=buffered)
     return ended.returncode, ended.stderr.decode()
 
 
 def test_a_full_disk_is_an_error_in_one_line() -> None:
     code, told = at_shell("RECONSUME config schema > /dev/full")
-    assert (code, told.splitlines()) == (
-        2,
-        ["error: the output is not complete: No space left on device; free some space, or write elsewhere"],
-    )
+    assert (code, told.splitlines()) == (2, [NO_ROOM])
+
+
+@pytest.mark.parametrize("command", ["dlq export departures", "quarantine export", "quarantine list -o json"])
+@pytest.mark.parametrize(("output", "said"), [("> /dev/full", [NO_ROOM]), ("| true; exit ${PIPESTATUS[0]}", [])])
+@pytest.mark.parametrize("end", ["", CUT_SHORT], ids=["to its end", "cut short"])
+def test_a_list_is_written_before_its_command_ends(command: str, output: str, said: list[str], end: str) -> None:
+    code, told = at_shell(f"RECONSUME {command} {output}", ONE_RECORD + end + MAIN)
+    assert (code, told.splitlines()) == (2, said)
 
 
 def test_standard_streams_may_be_closed() -> None:
