@@ -11,6 +11,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.output import clear_screen, print_error, print_json, print_line, print_table
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.rules.durations import format_duration
+from reconsume.operations.quarantine.records import QuarantineCounter
 from reconsume.operations.status import Status, collect_status
 
 _EVERY_SECONDS: Final = 2.0
@@ -27,11 +28,11 @@ def watch_status(cluster: Cluster, *, as_json: bool, rest: Callable[[float], obj
     Raises:
         KafkaNotReachable: no broker has answered yet.
     """
-    shown = False
+    shown, quarantine = False, QuarantineCounter()
     with suppress(KeyboardInterrupt):
         while True:
             try:
-                status = collect_status(cluster)
+                status = collect_status(cluster, quarantine)
             except KafkaNotReachable as error:
                 if not shown:  # the address may be wrong
                     raise

@@ -21,6 +21,7 @@ from reconsume.cli.judging.judge import TopicsVerdict
 from reconsume.cli.spark.reconcile import print_findings, print_summary, run_line
 from reconsume.cli.spark.replay import print_plan, print_result
 from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.operations.quarantine.records import QuarantineCounter
 from reconsume.operations.status import Status
 from reconsume.spark_connectors.replay import ReplayPlan
 from tests.support.hostile import HOSTILE, assert_harmless
@@ -49,7 +50,7 @@ def test_a_status_that_is_watched_outlives_an_outage(
     away = KafkaNotReachable("no broker answers")
     answers: list[Status | BaseException] = [STATUS, away, STATUS, KeyboardInterrupt()]
 
-    def collect(_cluster: Cluster) -> Status:
+    def collect(_cluster: Cluster, _quarantine: QuarantineCounter | None = None) -> Status:
         answer = answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -66,6 +67,24 @@ def test_a_status_that_is_watched_outlives_an_outage(
     answers.append(replace(STATUS, leaderless=["reconsume.DELAY.10s-0"]))
     status.show_status(cluster, as_json=False)
     assert "not counted, because no broker leads them: reconsume.DELAY.10s-0" in capsys.readouterr().out
+
+
+def test_a_status_that_is_watched_reads_on_in_the_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters: list[QuarantineCounter | None] = []
+
+    def collect(_cluster: Cluster, quarantine: QuarantineCounter | None = None) -> Status:
+        counters.append(quarantine)
+        return STATUS
+
+    def rest(_seconds: float) -> None:
+        if len(counters) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "collect_status", collect)
+    status.watch_status(Cluster(Settings()), as_json=True, rest=rest)
+    first, second = counters
+    assert isinstance(first, QuarantineCounter)
+    assert first is second
 
 
 def test_the_demo_tells_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
