@@ -114,8 +114,10 @@ class InMemoryConsumer(InMemoryClient, Consumer):
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")  # the message of confluent-kafka
         self._require_open()
         found: list[Message] = []
-        while len(found) < num_messages and (one := self._next() if found else self.poll(timeout)) is not None:
+        one = InMemoryConsumer.poll(self, timeout) if num_messages else None  # librdkafka calls no override either
+        while one is not None:
             found.append(one)
+            one = self._next() if len(found) < num_messages else None
         return found
 
     def _wait(self, seconds: float) -> Message | None:

@@ -200,18 +200,19 @@ def test_offsets_that_are_stored_or_committed_hold_after_a_restart(world: World)
     assert world.committed(group, topic) == 4, "committed by itself when it was closed"
 
 
-def test_with_exactly_once_the_offset_goes_with_the_send_back(world: World) -> None:
-    group, topic = world.name("once"), world.topic("once")
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_with_exactly_once_the_offset_goes_with_the_send_back(world: World, way: str) -> None:
+    group, topic = world.name(f"once-{way}"), world.topic(f"once-{way}")
     world.produce(topic, b"a", b"b")
     conf = {"enable.auto.commit": False}
     with world.drop_in(group, conf, exactly_once=True) as consumer:
         consumer.subscribe([topic])
-        first, _ = read(world, consumer, 2)
+        first, _ = read(world, consumer, 2, way)
         consumer.send_message_back(first)
         assert world.committed(group, topic) == 1
     with world.drop_in(group, conf, exactly_once=True) as consumer:
         consumer.subscribe([topic])
-        assert {one.value(): reconsume_times(one) for one in read(world, consumer, 2)} == {b"a": 1, b"b": 0}
+        assert {one.value(): reconsume_times(one) for one in read(world, consumer, 2, way)} == {b"a": 1, b"b": 0}
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
