@@ -53,8 +53,8 @@ class StaleRecords:
     (`ProcessQueue.begin`) also drop records below the committed offset, and copies.
 
     Tests: tests/unit/bridge/reading/test_stale_records.py, tests/integration/drop_in/test_exactly_once.py,
-    tests/unit/consumers/partitions/test_process_queue.py, tests/unit/consumers/partitions/test_batch.py,
-    tests/unit/bridge/scheduler/queues/test_read_ahead.py, tests/chaos.
+    tests/unit/consumers/drop_in/test_stale_batches.py, tests/unit/consumers/partitions/test_process_queue.py,
+    tests/unit/consumers/partitions/test_batch.py, tests/unit/bridge/scheduler/queues/test_read_ahead.py, tests/chaos.
     Remove when: librdkafka starts at the committed offset in both cases.
 
     Args:
@@ -70,6 +70,7 @@ class StaleRecords:
         self._seek = seek
         self._from_end = from_end
         self._looked = 0.0
+        self._read_again: set[Partition] = set()
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Note partitions that start at their committed offsets."""
@@ -79,6 +80,14 @@ class StaleRecords:
         """Accept all records of these partitions: their start was explicit."""
         for one in partitions:
             self.unchecked.pop((one.topic, one.partition), None)
+
+    def without_stale(self, consumer: Consumer, batch: Iterable[Message]) -> list[Message]:
+        """Return what the program may see of one batch: after a seek, the rest of its partition is read again too."""
+        self._read_again.clear()
+        return [one for one in batch if not (self._is_read_again(one) or self.is_stale(consumer, one))]
+
+    def _is_read_again(self, polled: Message) -> bool:
+        return polled.error() is None and (polled.topic(), polled.partition()) in self._read_again
 
     def is_stale(self, consumer: Consumer, polled: Message) -> bool:
         """Return whether the program must not see this record: it is stale, or will be read again."""
@@ -126,6 +135,7 @@ class StaleRecords:
         except KafkaException as error:
             logger.warning("%s", translate(error, f"reading {where[0]}-{where[1]} again from {offset}"))
             return False
+        self._read_again.add(where)
         return True
 
 

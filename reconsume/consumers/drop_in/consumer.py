@@ -133,8 +133,8 @@ class Consumer(DerivedConsumer):
             return message
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while message is not None:
-            shown = self._show(message)
-            if shown is not None:
+            is_stale = self._unchecked and self._stale_records.is_stale(self, message)
+            if not is_stale and (shown := self._show(message)) is not None:
                 return shown
             message = self._kafka_poll(-1 if deadline is None else max(0.0, deadline - time.monotonic()))
         return None
@@ -144,17 +144,14 @@ class Consumer(DerivedConsumer):
         messages = self._kafka_consume(num_messages, timeout)
         if not messages and self._unchecked:
             self._stale_records.nothing_comes(self)
-        if self._retry_topic not in map(_topic, messages) and not self._unchecked:
+        if self._unchecked:
+            messages = self._stale_records.without_stale(self, messages)
+        if self._retry_topic not in map(_topic, messages):
             return messages
         return [shown for one in messages if (shown := self._show(one)) is not None]
 
     def _show(self, polled: KafkaMessage) -> KafkaMessage | None:
-        """Return a retry under its origin topic; None for messages that the program should not see.
-
-        These are the error of a missing retry topic (RocketMQ: TN-09), and leftovers of an earlier assignment.
-        """
-        if self._unchecked and self._stale_records.is_stale(self, polled):
-            return None
+        """Return a retry under its origin topic; None for the error of a missing retry topic (RocketMQ: TN-09)."""
         if polled.topic() != self._retry_topic:
             return polled
         error = polled.error()

@@ -126,6 +126,16 @@ def test_a_start_at_the_end_goes_back_once_to_what_is_committed() -> None:
     assert group.sought == [38]
 
 
+def test_a_batch_ends_where_reading_goes_back_and_what_others_read_stays() -> None:
+    group, end = Group(38), KafkaError(KafkaError._PARTITION_EOF)
+    stale = group.stale(from_end=True)
+    flights = [KafkaMessage(topic="flights", partition=0, offset=offset) for offset in (39, 40, 41)]
+    others = [KafkaMessage(topic="trains", partition=0), KafkaMessage(topic="flights", partition=0, error=end)]
+    assert stale.without_stale(cast("Any", group), [*flights[:2], *others, flights[2]]) == others
+    assert stale.without_stale(cast("Any", group), flights) == flights
+    assert group.sought == [38]
+
+
 def test_a_gap_that_is_none_is_passed_the_second_time() -> None:
     """The marks of transactions are no records."""
     group = Group(38)

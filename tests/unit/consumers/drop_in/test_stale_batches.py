@@ -1,0 +1,47 @@
+"""Batches of `consume` whose first record is read again, on a Kafka in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as KafkaMessage
+
+from reconsume.consumers import Consumer
+from reconsume.testing import InMemoryKafka
+
+
+class Departures(Consumer):
+    """A consumer whose first batch lacks a record at its start, or whose first request gets no answer."""
+
+    def __init__(self, kafka: InMemoryKafka, start: str) -> None:
+        self.lacks, self.fails = (1, False) if start == "latest" else (0, True)
+        conf = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "departures", "auto.offset.reset": start}
+        super().__init__(conf | {"enable.auto.commit": False}, exactly_once=True)
+        self.commit(offsets=[TopicPartition("flights", 0, 0)], asynchronous=False)
+        self.subscribe(["flights"])
+        self._read = self._kafka_consume
+        self._kafka_consume = self._read_late  # type: ignore[method-assign]
+
+    def _read_late(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
+        lacks, self.lacks = self.lacks, 0
+        return self._read(num_messages, timeout)[lacks:]
+
+    def committed(self, *given: Any, **more: Any) -> list[TopicPartition]:
+        fails, self.fails = self.fails, False
+        if fails:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return super().committed(*given, **more)
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_a_batch_whose_first_record_is_read_again_is_given_once_and_in_order(start: str) -> None:
+    with InMemoryKafka() as kafka:
+        for _ in range(4):
+            kafka.produce("flights", b"UA1545")
+        with Departures(kafka, start) as consumer:
+            assert consumer.consume(100, 0) == []
+            kafka.produce("flights", b"UA1545")
+            assert [one.offset() for one in consumer.consume(100, 0)] == [0, 1, 2, 3, 4]
+            assert consumer.consume(100, 0) == []
