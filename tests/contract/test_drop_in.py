@@ -215,6 +215,26 @@ def test_with_exactly_once_the_offset_goes_with_the_send_back(world: World, way:
         assert {one.value(): reconsume_times(one) for one in read(world, consumer, 2, way)} == {b"a": 1, b"b": 0}
 
 
+def test_after_a_rebalance_a_list_may_be_committed_in_part_before_it_is_sent_back(world: World) -> None:
+    group, topic = world.name("in-part"), world.topic("in-part", 2)
+    world.produce(topic, b"a", b"b", partition=0)
+    world.produce(topic, b"c", b"d", b"e", b"f", partition=1)
+    with world.drop_in(group, {"enable.auto.commit": False}, exactly_once=True) as consumer:
+        consumer.subscribe([topic])
+        read(world, consumer, 6)
+        consumer.unsubscribe()
+        consumer.subscribe([topic])
+        batch = sorted(read(world, consumer, 6, "consume"), key=lambda one: one.value() or b"")
+        consumer.commit(message=batch[1], asynchronous=False)
+        consumer.commit(message=batch[4], asynchronous=False)
+        consumer.send_message_back(batch, ack_index=4)
+        assert [world.committed(group, topic, partition) for partition in (0, 1)] == [2, 4]
+        (again,) = read(world, consumer, 1)
+        assert (again.value(), reconsume_times(again)) == (b"f", 1)
+    copies = [one.value for one in world.read(world.names.delay(1_000)) if one["RETRY_TOPIC"] == topic]
+    assert copies == [b"f"]
+
+
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_rebalance_callbacks_see_every_partition_come_and_go(world: World, strategy: str) -> None:
     group, topic = world.name(f"callbacks-{strategy}"), world.topic(f"callbacks-{strategy}", 2)

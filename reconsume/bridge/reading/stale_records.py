@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,6 +81,21 @@ class StaleRecords:
         """Accept all records of these partitions: their start was explicit."""
         for one in partitions:
             self.unchecked.pop((one.topic, one.partition), None)
+
+    @contextmanager
+    def trusted_if_sought(self, one: TopicPartition) -> Iterator[None]:
+        """Accept all records of a partition, unless its seek in the block is refused.
+
+        It is trusted before the seek: otherwise a thread that polls meanwhile drops a repeated record as a copy.
+        """
+        where = one.topic, one.partition
+        state = self.unchecked.pop(where, None)
+        try:
+            yield
+        except KafkaException:
+            if state is not None:
+                self.unchecked[where] = state
+            raise
 
     def without_stale(self, consumer: Consumer, batch: Iterable[Message]) -> list[Message]:
         """Return what the program may see of one batch: after a seek, the rest of its partition is read again too."""

@@ -188,8 +188,8 @@ class Consumer(DerivedConsumer):
         Raises:
             IllegalSetting: an invalid argument, or the record does not exist.
             SendBackFailed: delay topic and inbox refused it; of a list, `failed` has the indexes of these messages.
-            PartitionLost: only with `exactly_once`: the group has rebalanced; nothing was sent, and the message is read
-                again.
+            PartitionLost: only with `exactly_once`: the group has rebalanced, or has committed beyond the message;
+                nothing was sent, and uncommitted messages are read again.
         """
         messages, acknowledged = self._messages(message, ack_index)
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")
@@ -231,15 +231,17 @@ class Consumer(DerivedConsumer):
     def _send_back_exactly_once(self, messages: list[Message], acknowledged: int, delay_level: int, why: Any) -> None:
         if not messages:
             return
-        rising = sorted((message.kafka[:2], message.offset) for message in messages)
-        first, last = dict(reversed(rising)), dict(rising)
-        offsets = {where: Commit(offset + 1, "") for where, offset in last.items()}
+        polled = [(message.kafka[:2], message.offset) for message in messages]
+        ends = {where: offset + 1 for where, offset in sorted(polled)}
+        # The program may have committed the successful ones itself.
+        unfinished = ends | dict(sorted(polled[acknowledged:], reverse=True))
+        offsets = {where: Commit(end, "") for where, end in ends.items()}
         try:
             self._client.send_back_exactly_once(
-                messages[acknowledged:], delay_level, why, offsets, lambda: self._ownership.metadata(self, first)
+                messages[acknowledged:], delay_level, why, offsets, lambda: self._ownership.metadata(self, unfinished)
             )
         except PartitionLost:
-            self._ownership.come_again(self, first)
+            self._ownership.come_again(self, dict(sorted(polled, reverse=True)))
             raise
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
@@ -280,8 +282,8 @@ class Consumer(DerivedConsumer):
             IllegalSetting: it combines a retry's `topic()` with its `offset()`.
         """
         self._retries.check_seek(partition, super().position)
-        self._stale_records.trust([partition])
-        super().seek(partition)
+        with self._stale_records.trusted_if_sought(partition):
+            super().seek(partition)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign as in `confluent_kafka`; a retry topic without a committed offset starts at its beginning."""

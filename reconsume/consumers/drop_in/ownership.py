@@ -18,7 +18,7 @@ logger = SafeLogger(__name__)
 
 
 class Ownership:
-    """Tracks assignments. Callers pass each partition with its smallest offset in work.
+    """Tracks assignments.
 
     Guarantees: losing a partition after the check fences the transaction. If a partition was lost and returned, another
     member may have processed it, so the committed offset decides. Test: tests/integration/drop_in/test_exactly_once.py.
@@ -35,8 +35,12 @@ class Ownership:
     def metadata(self, consumer: Consumer, partitions: Mapping[Partition, int]) -> Any:
         """Return the group metadata if we own these partitions; taken first, so that a later loss fences it.
 
+        Args:
+            consumer: the member.
+            partitions: each partition with its smallest unfinished offset.
+
         Raises:
-            PartitionLost: another member owns one of them, or did meanwhile and has moved on.
+            PartitionLost: another member owns one of them, or the group has committed beyond the offset meanwhile.
             KafkaNotReachable: the committed offsets are unavailable.
         """
         metadata = consumer.consumer_group_metadata()
@@ -47,7 +51,8 @@ class Ownership:
         for where, offset in partitions.items():
             if where not in assigned or moved.get(where, -1) > offset:
                 raise PartitionLost(
-                    f"{where[0]}-{where[1]}@{offset}: another member of the group has the partition; nothing was sent"
+                    f"{where[0]}-{where[1]}@{offset}: another member of the group has the partition, or this member "
+                    "has committed beyond it; nothing was sent, go on with poll()"
                 )
         return metadata
 
@@ -55,6 +60,11 @@ class Ownership:
         """Seek back to fenced messages of our partitions; otherwise they would be skipped.
 
         A partition that has just come back refuses that, and begins at its committed offset.
+
+        Args:
+            consumer: the member.
+            partitions: each partition with the smallest offset of the messages; reading begins at the committed offset
+                if that is larger, because messages behind it may be fenced too.
         """
         assigned = [one for one in consumer.assignment() if (one.topic, one.partition) in partitions]
         try:
@@ -63,9 +73,8 @@ class Ownership:
             moved = {}
         for one in assigned:
             where = (one.topic, one.partition)
-            if moved.get(where, -1) <= partitions[where]:
-                doing = f"reading {where[0]}-{where[1]} again from {partitions[where]}"
-                try:
-                    consumer.seek(TopicPartition(*where, partitions[where]))
-                except KafkaException as error:
-                    logger.warning("%s", translate(error, doing))
+            offset = max(partitions[where], moved.get(where, -1))
+            try:
+                consumer.seek(TopicPartition(*where, offset))
+            except KafkaException as error:
+                logger.warning("%s", translate(error, f"reading {where[0]}-{where[1]} again from {offset}"))

@@ -10,6 +10,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from reconsume.consumers import Consumer
 from reconsume.testing import InMemoryKafka
+from reconsume.testing.consumer import InMemoryConsumer
 
 
 class Departures(Consumer):
@@ -45,3 +46,22 @@ def test_a_batch_whose_first_record_is_read_again_is_given_once_and_in_order(sta
             kafka.produce("flights", b"UA1545")
             assert [one.offset() for one in consumer.consume(100, 0)] == [0, 1, 2, 3, 4]
             assert consumer.consume(100, 0) == []
+
+
+def test_a_refused_seek_leaves_the_first_records_to_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`PartitionLost` seeks back, and a partition that has just returned refuses it."""
+
+    def refused(*_: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+    with InMemoryKafka() as kafka:
+        kafka.create_topic("flights")
+        with Departures(kafka, "earliest") as consumer:
+            assert consumer.consume(100, 0) == []
+            with monkeypatch.context() as patch:
+                patch.setattr(InMemoryConsumer, "seek", refused)
+                with pytest.raises(KafkaException):
+                    consumer.seek(TopicPartition("flights", 0, 0))
+            kafka.produce("flights", b"UA1545")
+            assert consumer.consume(100, 0) == [], "the request of the committed offset gets no answer"
+            assert [one.offset() for one in consumer.consume(100, 0)] == [0]
