@@ -10,15 +10,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
-from weakref import WeakSet
 
+from reconsume.bridge.process.forks import call_in_children
 from reconsume.bridge.process.safe_logger import SafeLogger
 
 logger = SafeLogger(__name__)
 
 _SLOTS: Final = 1_000
 _TOKEN: Final = re.compile(rb"[0-9a-f]{16}", re.ASCII)
-_held: Final = WeakSet["Identity"]()
 
 
 class Identity:
@@ -30,7 +29,8 @@ class Identity:
 
     def __init__(self, name: str, lock: int | None = None) -> None:
         self.name, self._lock = name, lock
-        _held.add(self)
+        # A child that outlives its parent must not hold its parent's lock.
+        call_in_children(self.release)
 
     def release(self) -> None:
         """Free the name for the next process."""
@@ -112,13 +112,3 @@ def _identity_in(folder: Path, slots: str, host: str) -> Identity | None:
         else:
             return Identity(f"{host}-{slot}-{token.decode()}", file)
     return None
-
-
-def _release_all() -> None:
-    for identity in list(_held):
-        identity.release()
-
-
-if hasattr(os, "register_at_fork"):
-    # A child that outlives its parent must not hold its parent's lock.
-    os.register_at_fork(after_in_child=_release_all)

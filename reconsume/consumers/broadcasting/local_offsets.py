@@ -11,12 +11,13 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from io import TextIOWrapper
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Self
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.partitioning import is_another_topic
+from reconsume.bridge.process.forks import call_in_children
 from reconsume.delay_levels.errors import MalformedProperty, OffsetStoreUnusable
 from reconsume.delay_levels.progress.metadata import decode_progress
 from reconsume.delay_levels.wire.names import encode_name
@@ -48,14 +49,17 @@ class LocalOffsets:
         1. The file is complete at any moment, also after a crash: a new file replaces it atomically.
         2. Offsets survive a crash of the machine once `save` has returned.
         3. An unreadable file never counts as empty.
+        4. A forked child neither releases the lock nor keeps it after its parent's death.
+    Test: tests/unit/consumers/broadcasting/test_local_offsets.py.
 
     Raises:
         OffsetStoreUnusable: another process holds the lock, the file is damaged, or the directory cannot be used.
     """
 
-    def __init__(self, directory: Path, lock: TextIOWrapper) -> None:
+    def __init__(self, directory: Path, lock: FileIO) -> None:
         self._directory = directory
         self._lock_file = lock
+        call_in_children(self._close_copy)
         self._file = directory / "offsets.json"
         self._writing = threading.Lock()
         self._offsets, self._ids = _read(self._file)
@@ -65,7 +69,7 @@ class LocalOffsets:
         """Create the directory if necessary, and lock it."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            lock = (directory / "lock").open("a", encoding="utf-8")
+            lock = (directory / "lock").open("ab", buffering=0)
         except OSError as error:
             raise OffsetStoreUnusable(
                 f"offsets cannot be stored in {directory}: {error}; set offset_store to a writable directory"
@@ -118,6 +122,10 @@ class LocalOffsets:
             _unlock(self._lock_file)
         self._lock_file.close()
 
+    def _close_copy(self) -> None:
+        """Close the file in a forked child, which would hold the lock longer; `close` would take it from the parent."""
+        self._lock_file.close()
+
     def _write(self, text: str) -> None:
         beside = self._file.with_suffix(".new")
         with beside.open("w", encoding="utf-8") as file:
@@ -133,7 +141,7 @@ class LocalOffsets:
             os.close(directory)
 
 
-def _lock(file: TextIOWrapper, directory: Path) -> None:
+def _lock(file: FileIO, directory: Path) -> None:
     """Lock the file for this process; the lock ends with the process, so a crash leaves none behind."""
     try:
         import fcntl  # noqa: PLC0415 - Windows has none, and all else works there
@@ -148,7 +156,7 @@ def _lock(file: TextIOWrapper, directory: Path) -> None:
         ) from error
 
 
-def _unlock(file: TextIOWrapper) -> None:
+def _unlock(file: FileIO) -> None:
     import fcntl  # noqa: PLC0415 - see above
 
     fcntl.flock(file, fcntl.LOCK_UN)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,17 @@ from reconsume.delay_levels.progress.metadata import encode_progress
 
 HERE, THERE = ("flights", 0), ("trains", 12)
 POINT = Commit(7, encode_progress(7, [9], {8: 2}))
+
+FORK = """
+import os, pathlib, sys
+from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
+held = LocalOffsets.open(pathlib.Path(sys.argv[1]))
+if os.fork() == 0:
+    if sys.argv[2] == "closed":
+        held.close()
+    print("forked", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.mark.rule("BP-02")
@@ -53,6 +66,21 @@ def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
     first.close()
     LocalOffsets.open(tmp_path).close()
     os.close(in_child)
+
+
+@pytest.mark.parametrize("in_child", ["open", "closed"])
+def test_a_forked_child_neither_releases_it_nor_keeps_it_when_its_parent_is_killed(
+    tmp_path: Path, in_child: str
+) -> None:
+    command = [sys.executable, "-c", FORK, str(tmp_path), in_child]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "forked\n"
+        with pytest.raises(OffsetStoreUnusable, match="another broadcasting consumer uses"):
+            LocalOffsets.open(tmp_path)
+        parent.kill()
+        parent.wait()
+        LocalOffsets.open(tmp_path).close()
 
 
 def test_only_one_has_it_until_it_is_closed(tmp_path: Path) -> None:
