@@ -130,11 +130,18 @@ class StaleRecords:
         return False
 
     def nothing_comes(self, consumer: Consumer) -> None:
-        """Go back to the committed offset if no record has arrived and reading may have begun at the end."""
-        silent = [where for where, one in self.unchecked.items() if one.first is None and not one.sought]
-        if not (self._from_end and silent) or time.monotonic() < self._looked + _LOOK_EVERY_SECONDS:
+        """Go back to the committed offset if no record has arrived and reading may have begun at the end.
+
+        Partitions that were revoked meanwhile are forgotten.
+        """
+        if time.monotonic() < self._looked + _LOOK_EVERY_SECONDS:
             return
         self._looked = time.monotonic()
+        for where in self.unchecked.keys() - {(one.topic, one.partition) for one in consumer.assignment()}:
+            self.unchecked.pop(where, None)
+        if not self._from_end:
+            return
+        silent = [where for where, one in self.unchecked.items() if one.first is None and not one.sought]
         try:
             committed = committed_offsets(consumer, [TopicPartition(*where) for where in silent], _BRIEFLY_SECONDS)
         except KafkaNotReachable as error:

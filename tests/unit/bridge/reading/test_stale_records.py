@@ -35,6 +35,7 @@ class Group:
     offset: int
     refusals: list[KafkaException | KafkaError] = field(default_factory=list)
     cannot_seek: bool = False
+    assigned: list[TopicPartition] = field(default_factory=lambda: [FLIGHTS])
     asked: int = 0
     sought: list[int] = field(default_factory=list)
 
@@ -46,6 +47,9 @@ class Group:
         if refusal is not None:
             return [cast("Any", Unknown(one.topic, one.partition, OFFSET_INVALID, refusal)) for one in partitions]
         return [TopicPartition(one.topic, one.partition, self.offset) for one in partitions]
+
+    def assignment(self) -> list[TopicPartition]:
+        return self.assigned
 
     def seek(self, to: TopicPartition) -> None:
         if self.cannot_seek:
@@ -157,6 +161,15 @@ def test_where_nothing_was_passed_over_it_does_not_go_back(committed: int, *, fr
     group = Group(committed)
     group.stale(from_end=from_end).nothing_comes(cast("Any", group))
     assert group.sought == []
+
+
+@pytest.mark.parametrize("from_end", [True, False])
+def test_a_partition_that_was_revoked_before_its_first_record_is_forgotten(*, from_end: bool) -> None:
+    group = Group(38, cannot_seek=True, assigned=[])
+    stale = group.stale(from_end=from_end)
+    stale.nothing_comes(cast("Any", group))
+    assert group.asked == 0
+    assert not stale.unchecked
 
 
 @NO_ANSWER
