@@ -113,7 +113,7 @@ class StaleRecords:
             return False
         if state.first is not None:
             if offset >= state.first:
-                del self.unchecked[where]
+                self.unchecked.pop(where, None)
             return offset == state.first
         if state.committed is None:
             try:
@@ -148,8 +148,8 @@ class StaleRecords:
             logger.debug("%s", error)
             return
         for where, offset in committed.items():
-            state = self.unchecked[where]
-            state.committed, state.sought = offset, offset < 0 or self._go_back(where, offset)
+            if (state := self.unchecked.get(where)) is not None:
+                state.committed, state.sought = offset, offset < 0 or self._go_back(where, offset)
 
     def _go_back(self, where: Partition, offset: int) -> bool:
         """Read again from an offset; False if librdkafka has not started to read the partition."""

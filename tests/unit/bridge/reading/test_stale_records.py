@@ -172,6 +172,20 @@ def test_a_partition_that_was_revoked_before_its_first_record_is_forgotten(*, fr
     assert not stale.unchecked
 
 
+def test_a_partition_may_be_trusted_while_its_committed_offset_is_asked_for() -> None:
+    """`send_message_back` seeks in another thread."""
+    group = Group(38)
+    stale = group.stale(from_end=True)
+
+    class Slow(Group):
+        def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            stale.trust([FLIGHTS])
+            return super().committed(partitions, timeout)
+
+    stale.nothing_comes(cast("Any", Slow(38)))
+    assert group.sought == []
+
+
 @NO_ANSWER
 def test_while_nobody_answers_it_does_not_go_back(refusal: KafkaException | KafkaError) -> None:
     group = Group(38, [refusal])
