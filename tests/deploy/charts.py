@@ -14,10 +14,25 @@ import yaml
 from deploy.generate.values import CHART
 from tests.deploy.tools import ToolMissing, helm
 
-__all__ = ["KUBERNETES", "SCENARIOS", "find", "helm_template", "pod_specs", "render", "run_helm"]
+__all__ = ["KUBERNETES", "SCENARIOS", "find", "helm_template", "objects_of", "pod_specs", "render", "run_helm"]
 
 SCENARIOS: Final = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
 KUBERNETES: Final = tuple(f"1.{minor}" for minor in range(28, 38))
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a repeated key, as Kustomize and other post-renderers do; PyYAML itself takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        repeated = {key for key in keys if keys.count(key) > 1}
+        assert not repeated, f"repeated keys {repeated}{node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
+def objects_of(rendered: str) -> list[dict[str, Any]]:
+    """The objects that helm has rendered."""
+    return [one for one in yaml.load_all(rendered, _UniqueKeys) if one]
 
 
 def run_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,7 +75,7 @@ def render(
     values: str, *sets: str, kubernetes: str = KUBERNETES[-1], kinds: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """The objects of a scenario."""
-    return [one for one in yaml.safe_load_all(_rendered(values, sets, kubernetes, kinds)) if one]
+    return objects_of(_rendered(values, sets, kubernetes, kinds))
 
 
 def find(objects: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[str, Any]:

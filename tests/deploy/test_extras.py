@@ -1,4 +1,4 @@
-"""What users add to pods: every pod of the chart takes the same, so that a proxy or an authority reaches all."""
+"""What users add: every pod takes the same, so that a proxy or an authority reaches all, and their labels win."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deploy.generate.values import CHART
-from tests.deploy.charts import find, pod_specs, render, run_helm
+from tests.deploy.charts import find, objects_of, pod_specs, render, run_helm
 
 CONSOLE: Final = ("console.enabled=true", "console.auth.existingSecret=token")
 PODS: Final = {
@@ -34,7 +34,7 @@ def with_values(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
         file.write_text(yaml.dump(values))
         run = run_helm("template", "rel", str(CHART), "--namespace", "ns", "--values", str(file))
     assert run.returncode == 0, run.stderr
-    return pod_specs([one for one in yaml.safe_load_all(run.stdout) if one])
+    return pod_specs(objects_of(run.stdout))
 
 
 @pytest.mark.parametrize("part", PODS)
@@ -58,6 +58,36 @@ def test_a_pod_takes_environment_and_volumes(part: str) -> None:
         assert [one for one in pod["volumes"] if one["name"] == "authority"] == expected["extraVolumes"]
         assert [one for one in container["volumeMounts"] if one["name"] == "authority"] == expected["extraVolumeMounts"]
         assert {one["name"] for one in container["volumeMounts"]} <= {one["name"] for one in pod["volumes"]}
+
+
+def test_what_users_label_takes_the_place_of_the_charts_own() -> None:
+    objects = render(
+        "minimal",
+        *CONSOLE,
+        r"commonLabels.app\.kubernetes\.io/part-of=shop,commonLabels.team=a",
+        "scheduler.podLabels.team=b,console.podLabels.team=c",
+        r"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.app\.kubernetes\.io/instance=prometheus",
+        "metrics.prometheusRule.enabled=true,metrics.prometheusRule.alertLabels.severity=page",
+        "metrics.prometheusRule.overrides.ReconsumeHeld.severity=info",
+    )
+    for kind, team in {"StatefulSet": "b", "Deployment": "c"}.items():
+        made = find(objects, kind)
+        pod = made["spec"]["template"]["metadata"]["labels"]
+        assert (made["metadata"]["labels"]["team"], pod["team"]) == ("a", team)
+        assert pod["app.kubernetes.io/part-of"] == "shop"
+        assert made["spec"]["selector"]["matchLabels"].items() <= pod.items()
+    monitor = find(objects, "ServiceMonitor", "-scheduler")
+    assert monitor["metadata"]["labels"]["app.kubernetes.io/instance"] == "prometheus"
+    rules = find(objects, "PrometheusRule")["spec"]["groups"][0]["rules"]
+    assert {one["labels"]["severity"] for one in rules if one["alert"] != "ReconsumeHeld"} == {"page"}
+    assert [one["labels"]["severity"] for one in rules if one["alert"] == "ReconsumeHeld"] == ["info"]
+
+
+def test_what_users_say_of_a_pod_takes_the_place_of_what_the_chart_says() -> None:
+    more = r"scheduler.podAnnotations.checksum/config=a,scheduler.startupProbe.httpGet.path=/readyz"
+    pod = find(render("minimal", more), "StatefulSet")["spec"]["template"]
+    assert pod["metadata"]["annotations"]["checksum/config"] == "a"
+    assert pod["spec"]["containers"][0]["startupProbe"]["httpGet"] == {"path": "/readyz", "port": "management"}
 
 
 def test_probes_spread_and_strategy_of_the_console_are_its_users() -> None:

@@ -10,12 +10,11 @@ from typing import Any, Final
 import importlib_resources
 import jsonschema
 import pytest
-import yaml
 from kubernetes_validate import utils
 from referencing import Registry, Resource
 
 from deploy.generate.values import CHART
-from tests.deploy.charts import KUBERNETES, SCENARIOS, find, helm_template, pod_specs, render, run_helm
+from tests.deploy.charts import KUBERNETES, SCENARIOS, find, helm_template, objects_of, pod_specs, render, run_helm
 
 CUSTOM: Final = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "crds").glob("*.json")}
 BEFORE_1_36: Final = [one for one in SCENARIOS if one != "sidecar"]
@@ -116,7 +115,7 @@ def released(release: str, scenario: str, namespace: str = "ns", *more: str) -> 
     values = ["--values", str(CHART / "ci" / f"{scenario}-values.yaml"), "--kube-version", KUBERNETES[-1]]
     run = run_helm("template", release, str(CHART), "--namespace", namespace, *values, *more)
     assert run.returncode == 0, run.stderr
-    return [one for one in yaml.safe_load_all(run.stdout) if one]
+    return objects_of(run.stdout)
 
 
 @pytest.mark.parametrize("scenario", ["full", "console", "sidecar", "reconcile", "strimzi"])

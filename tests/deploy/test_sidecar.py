@@ -14,7 +14,7 @@ from reconsume.bridge.process.settings import load_settings
 from reconsume.sidecar.process import api_part
 from reconsume.sidecar.push import subscription
 from reconsume.sidecar.settings import ProcessSettings
-from tests.deploy.charts import find, helm_template, pod_specs, render
+from tests.deploy.charts import find, helm_template, objects_of, pod_specs, render
 from tests.deploy.test_render import problems, restricted
 
 STABLE = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
@@ -79,7 +79,7 @@ def application(tmp_path: Path) -> dict[str, Any]:
     (chart / "templates" / "pod.yaml").write_text(APPLICATION)
     run = helm_template(None, chart=chart)
     assert run.returncode == 0, run.stderr
-    return find([one for one in yaml.safe_load_all(run.stdout) if one], "Pod", "shop")
+    return find(objects_of(run.stdout), "Pod", "shop")
 
 
 def test_a_chart_that_depends_on_this_one_gets_a_native_sidecar(application: dict[str, Any]) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from deploy.generate.values import CHART
-from tests.deploy.charts import KUBERNETES, SCENARIOS, render
+from tests.deploy.charts import KUBERNETES, SCENARIOS, objects_of, render
 from tests.deploy.tools import ToolMissing, built
 
 HELM_3: Final = "helm.sh/helm/v3/cmd/helm"
@@ -60,4 +59,4 @@ def test_helm_3_renders_the_same(scenario: str) -> None:
     told = run(
         tool(HELM_3), "template", "rel", CHART, "--namespace", "ns", "--kube-version", version, "--values", values
     )
-    assert [one for one in yaml.safe_load_all(told) if one] == render(scenario)
+    assert objects_of(told) == render(scenario)

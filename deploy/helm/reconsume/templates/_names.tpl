@@ -27,15 +27,24 @@ app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{- define "reconsume.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-app.kubernetes.io/part-of: reconsume
-{{ include "reconsume.selectorLabels" . }}
-{{- with .root.Values.commonLabels }}
+{{- /* Maps as one, in which no key is twice: later maps win, and null is an empty one. */ -}}
+{{- define "reconsume.merged" -}}
+{{- $merged := dict -}}
+{{- range . -}}
+{{- range $key, $value := . -}}
+{{- $_ := set $merged $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- with $merged -}}
 {{ toYaml . }}
-{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- /* root, component; labels where there are more. */ -}}
+{{- define "reconsume.labels" -}}
+{{- $chart := printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" -}}
+{{- $own := dict "helm.sh/chart" $chart "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/managed-by" .root.Release.Service "app.kubernetes.io/part-of" "reconsume" -}}
+{{- include "reconsume.merged" (list $own (include "reconsume.selectorLabels" . | fromYaml) .root.Values.commonLabels .labels) -}}
 {{- end -}}
 
 {{- /* metadata of an object. root, component; name, namespace, labels, annotations where they differ. */ -}}
@@ -44,12 +53,9 @@ name: {{ default (printf "%s-%s" (include "reconsume.fullname" .root) .component
 namespace: {{ default .root.Release.Namespace .namespace | quote }}
 labels:
   {{- include "reconsume.labels" . | nindent 2 }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
+{{- with include "reconsume.merged" (list .root.Values.commonAnnotations .annotations) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- . | nindent 2 }}
 {{- end }}
 {{- end -}}
 

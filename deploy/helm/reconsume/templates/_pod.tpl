@@ -49,15 +49,10 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{- define "reconsume.probes" -}}
-startupProbe:
-  httpGet: {path: /livez, port: management}
-  {{- toYaml .startupProbe | nindent 2 }}
-livenessProbe:
-  httpGet: {path: /livez, port: management}
-  {{- toYaml .livenessProbe | nindent 2 }}
-readinessProbe:
-  httpGet: {path: /readyz, port: management}
-  {{- toYaml .readinessProbe | nindent 2 }}
+{{- range $name, $path := dict "startupProbe" "/livez" "livenessProbe" "/livez" "readinessProbe" "/readyz" }}
+{{ $name }}:
+  {{- toYaml (mergeOverwrite (dict "httpGet" (dict "path" $path "port" "management")) (get $ $name)) | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- /* root, component, pdb. */ -}}
