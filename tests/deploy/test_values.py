@@ -95,12 +95,12 @@ REFUSED = {
     "fullnameOverride=a-name-of-more-than-forty-characters-is-too-long": "maxLength: got 48, want 40",
 }
 
-NULLS = [
-    "topics.job.annotations=null",
-    "scheduler.podSecurityContext=null,scheduler.securityContext=null,sidecar.inject.policy.enabled=true",
-    "scheduler.resources=null,reconcile.resources=null,reconcile.enabled=true",
-    "commonLabels=null,groups=null,image.digest=null",
-]
+EVERYTHING = (
+    f"{CONSOLE},console.httpRoute.enabled=true,console.httpRoute.parentRefs[0].name=a,console.ingress.enabled=true",
+    "console.ingress.host=a,metrics.prometheusRule.enabled=true,metrics.serviceMonitor.enabled=true",
+    "metrics.podMonitor.enabled=true,metrics.dashboards.enabled=true,sidecar.inject.policy.enabled=true",
+    "reconcile.enabled=true,networkPolicy.enabled=true",
+)
 
 
 def test_its_ports_are_those_of_the_commands() -> None:
@@ -122,9 +122,21 @@ def test_a_wrong_value_is_refused_with_words_that_help(wrong: str) -> None:
     assert REFUSED[wrong] in run.stderr
 
 
-@pytest.mark.parametrize("allowed", ["global.anything=1", "x-anything.a=1", "sops.mac=1", "enabled=true", *NULLS])
+@pytest.mark.parametrize("allowed", ["global.anything=1", "x-anything.a=1", "sops.mac=1", "enabled=true"])
 def test_values_that_others_put_there_are_allowed(allowed: str) -> None:
     assert helm_template("minimal", allowed).returncode == 0
+
+
+@pytest.mark.parametrize("mode", ["cronjob", "sparkApplication"])
+def test_null_is_an_empty_value(mode: str) -> None:
+    emptied = [one.path for one in read_values().leaves() if isinstance(one.default, dict | list)]
+    needed = [("config",), ("console", "httpRoute", "parentRefs")]
+    nulls = [f"{'.'.join(path)}=null" for path in [*emptied, ("image", "digest")] if path not in needed]
+    objects = render("minimal", *EVERYTHING, f"reconcile.mode={mode}", *nulls)
+    for kind in ("StatefulSet", "Deployment"):
+        assert "Probe" not in str(find(objects, kind))
+    policy = find(objects, "MutatingAdmissionPolicy")["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    assert not re.search(r":\s*[,}]|<nil>", policy)
 
 
 def test_every_value_is_described() -> None:

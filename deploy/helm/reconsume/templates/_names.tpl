@@ -59,21 +59,22 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{- /* An image of .image; what is empty there is taken from the chart's own. */ -}}
+{{- /* An image of .image, if there is one; what is empty there is taken from the chart's own. */ -}}
 {{- define "reconsume.image" -}}
+{{- $image := default .root.Values.image .image -}}
 {{- $global := default (dict) .root.Values.global -}}
-{{- $registry := coalesce $global.imageRegistry .image.registry .root.Values.image.registry -}}
-{{- $name := ternary (printf "%s/%s" $registry .image.repository) .image.repository (not (empty $registry)) -}}
-{{- if .image.digest -}}
-{{- printf "%s@%s" $name .image.digest -}}
+{{- $registry := coalesce $global.imageRegistry $image.registry .root.Values.image.registry -}}
+{{- $name := ternary (printf "%s/%s" $registry $image.repository) $image.repository (not (empty $registry)) -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $name (coalesce .image.tag .root.Values.image.tag .root.Chart.AppVersion) -}}
+{{- printf "%s:%s" $name (coalesce $image.tag .root.Values.image.tag .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "reconsume.pullSecrets" -}}
 {{- $global := default (dict) .Values.global -}}
-{{- with concat (default (list) $global.imagePullSecrets) .Values.imagePullSecrets }}
+{{- with concat (default (list) $global.imagePullSecrets) (default (list) .Values.imagePullSecrets) }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ ternary . (get (ternary (dict) . (kindIs "string" .)) "name") (kindIs "string" .) | quote }}

@@ -48,10 +48,13 @@ topologySpreadConstraints:
   {{- end }}
 {{- end -}}
 
+{{- /* A probe that is null is none. */ -}}
 {{- define "reconsume.probes" -}}
 {{- range $name, $path := dict "startupProbe" "/livez" "livenessProbe" "/livez" "readinessProbe" "/readyz" }}
+{{- with get $ $name }}
 {{ $name }}:
-  {{- toYaml (mergeOverwrite (dict "httpGet" (dict "path" $path "port" "management")) (get $ $name)) | nindent 2 }}
+  {{- toYaml (mergeOverwrite (dict "httpGet" (dict "path" $path "port" "management")) .) | nindent 2 }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -83,7 +86,7 @@ spec:
 {{- end -}}
 
 {{- define "reconsume.containerBasics" -}}
-image: {{ include "reconsume.image" (dict "root" .root "image" (default .root.Values.image .image)) }}
+image: {{ include "reconsume.image" (dict "root" .root "image" .image) }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 securityContext:
   {{- toYaml .root.Values.scheduler.securityContext | nindent 2 }}

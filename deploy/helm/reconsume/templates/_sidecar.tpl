@@ -5,7 +5,7 @@ it runs in any namespace; a Secret with the login must be there under the same n
 {{- $sidecar := .Values.sidecar -}}
 {{- $user := pick (default (dict) .Values.scheduler.podSecurityContext) "runAsNonRoot" "runAsUser" "runAsGroup" "seccompProfile" -}}
 name: reconsume
-image: {{ include "reconsume.image" (dict "root" . "image" .Values.image) }}
+image: {{ include "reconsume.image" (dict "root" .) }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   {{- toYaml (merge (dict) (default (dict) .Values.scheduler.securityContext) $user) | nindent 2 }}
