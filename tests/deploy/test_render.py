@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,8 +123,25 @@ def released(release: str, scenario: str, namespace: str = "ns", *more: str) -> 
 def test_names_that_are_numbers_of_yaml_stay_texts(scenario: str) -> None:
     texts = ["kafka.security.tls.existingSecret", "serviceAccount.name", "scheduler.priorityClassName"]
     more = [word for one in texts for word in ("--set-string", f"{one}=77")]
-    objects = released("1234", scenario, "5678", "--set-string=nameOverride=99", *more)
+    # A Service's name begins with a letter, and true is one that YAML does not read as a text.
+    names = "--set-string=nameOverride=99,fullnameOverride=true"
+    objects = released("1234", scenario, "5678", names, *more)
     assert [problem for one in objects for problem in problems(one, KUBERNETES[-1])] == []
+
+
+@pytest.mark.parametrize("release", ["shop.eu", "2024-shop"])
+def test_a_release_whose_services_kubernetes_would_refuse_is_refused_before_its_hooks(release: str) -> None:
+    def rendered(*sets: str) -> subprocess.CompletedProcess[str]:
+        values = ("--namespace=ns", "--set=kafka.bootstrapServers=kafka:9092", *sets)
+        return run_helm("template", release, str(CHART), *values)
+
+    told = rendered().stderr
+    assert f'names of Services would begin with "{release}-reconsume"' in told
+    assert "must begin with a letter and have no dots: set fullnameOverride" in told
+    services = [one for one in objects_of(rendered("--set=fullnameOverride=shop").stdout) if one["kind"] == "Service"]
+    assert [one["metadata"]["name"] for one in services] == ["shop-scheduler"]
+    assert rendered("--set=scheduler.enabled=false").returncode == 0
+    assert rendered("--set=scheduler.enabled=false,console.enabled=true,console.auth.existingSecret=a").returncode != 0
 
 
 def test_two_releases_in_one_namespace_share_no_name() -> None:

@@ -53,7 +53,11 @@
 {{- if and $security.tls.keys.cert (not $security.tls.existingSecret) -}}
 {{- $wrong = append $wrong "kafka.security.tls.keys.cert is set: name the Secret in kafka.security.tls.existingSecret" -}}
 {{- end -}}
-{{- $id := printf "%s%s.%s-999" $values.scheduler.instanceIdPrefix .Release.Namespace (include "reconsume.fullname" (dict "Chart" .Chart "Release" .Release "Values" $values)) -}}
+{{- $fullname := include "reconsume.fullname" . -}}
+{{- if and (or $values.scheduler.enabled $values.console.enabled) (not (regexMatch "^[a-z][-a-z0-9]*$" $fullname)) -}}
+{{- $wrong = append $wrong (printf "the names of Services would begin with %q, but must begin with a letter and have no dots: set fullnameOverride" $fullname) -}}
+{{- end -}}
+{{- $id := printf "%s%s.%s-999" $values.scheduler.instanceIdPrefix .Release.Namespace $fullname -}}
 {{- if gt (len $id) 89 -}}
 {{- $wrong = append $wrong "namespace, release name and scheduler.instanceIdPrefix are too long together for an instance id of 100 characters: shorten one, or set fullnameOverride" -}}
 {{- end -}}
@@ -78,7 +82,7 @@
 {{- end -}}
 {{- if $values.topics.strimzi.kafkaUser.enabled -}}
 {{- $login := ternary $security.sasl.existingSecret $security.tls.existingSecret (hasPrefix "SASL" $security.protocol) -}}
-{{- $made := printf "%s-scheduler" (include "reconsume.fullname" (dict "Chart" .Chart "Release" .Release "Values" $values)) -}}
+{{- $made := printf "%s-scheduler" $fullname -}}
 {{- if not $values.topics.strimzi.cluster -}}
 {{- $wrong = append $wrong "topics.strimzi.kafkaUser.enabled is set: name the Kafka resource in topics.strimzi.cluster" -}}
 {{- end -}}
