@@ -37,6 +37,8 @@ class Role(Enum):
     ADMIN = "admin", "`reconsume topics apply`, `groups apply`, `doctor`"
 
 
+_PLAIN: Final = re.compile(r"(?:[A-Za-z0-9_-]|\\[._-])+")
+"""The name of a topic as a regular expression; a dot alone would be any character."""
 _NAME_ONLY: Final = "nothing joins it; librdkafka asks under this name when the topic is read"
 
 
@@ -109,9 +111,8 @@ def unsayable(allowed_real_topics: Iterable[str]) -> list[str]:
 
 def _as_acl(pattern: str) -> tuple[str, bool] | None:
     """Return a name, or a prefix and True; None for other regular expressions."""
-    begins = pattern.endswith(".*")
-    plain = re.sub(r"\\([^A-Za-z0-9])", r"\1", pattern.removesuffix(".*") if begins else pattern)
-    return (plain, begins) if re.escape(plain) == (pattern.removesuffix(".*") if begins else pattern) else None
+    plain = pattern.removesuffix(".*")
+    return (plain.replace("\\", ""), plain != pattern) if _PLAIN.fullmatch(plain) else None
 
 
 def _scheduler(names: TopicNames, allowed: Sequence[str]) -> list[Right]:

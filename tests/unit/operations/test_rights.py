@@ -87,10 +87,14 @@ def test_who_looks_writes_nothing_and_who_resends_writes_to_one_lane_withdraws_a
         ("orders", ("orders", False)),
         (r"orders\..*", ("orders.", True)),
         (r"a\-b", ("a-b", False)),
+        ("shop-orders_1", ("shop-orders_1", False)),
+        ("shop-.*", ("shop-", True)),
         ("orders|flights", None),
         (r"orders\.(eu|us)", None),
         (r"o\d.*", None),
         ("a.b", None),
+        (r"a\.*", None),
+        (".*", None),
     ],
 )
 def test_a_pattern_becomes_an_acl_where_acls_can_say_it(pattern: str, said: tuple[str, bool] | None) -> None:
