@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -204,3 +205,16 @@ def test_notes_tell_the_next_commands_and_every_warning() -> None:
     assert "Warnings" not in helm_template("full", "scheduler.enabled=true", notes=True).stdout.partition("NOTES:")[2]
     signs_in = [helm_template(one, notes=True).stdout for one in ("console", "console-people")]
     assert ["the token as the password" in one for one in signs_in] == [True, False]
+
+
+def test_rights_that_the_chart_cannot_derive_are_warned_of_and_may_be_added() -> None:
+    patterns, acl = "config.allowed_real_topics={orders,flights|gates}", "topics.strimzi.kafkaUser.acls[0]"
+    added = f"{acl}.resource.type=topic,{acl}.resource.name=flights,{acl}.operations={{Write}}"
+    warned, silent = (helm_template("strimzi", patterns, *more, notes=True) for more in ((), (added,)))
+    assert re.findall(r"cannot express the pattern (\S+)", warned.stdout) == ["flights|gates"], warned.stderr
+    assert silent.returncode == 0
+    assert "cannot express" not in silent.stdout
+    user = find(render("strimzi", patterns, added), "KafkaUser")
+    right = {"resource": {"type": "topic", "name": "flights"}, "operations": ["Write"]}
+    assert user["spec"]["authorization"]["acls"][-1] == right
+    assert problems(user, KUBERNETES[-1]) == []

@@ -276,18 +276,24 @@ def test_strimzi_makes_the_topics_that_reconsume_would_make(levels: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("user", "role", "values"),
+    ("user", "roles", "values"),
     [
-        ("scheduler", Role.SCHEDULER, ()),
-        ("console", Role.RESENDER, (CONSOLE,)),
-        ("console", Role.CONSOLE, (CONSOLE, "console.readOnly=true")),
+        ("scheduler", [Role.SCHEDULER], ()),
+        ("scheduler", [Role.SCHEDULER, Role.SPARK], ("reconcile.enabled=true",)),
+        ("console", [Role.RESENDER], (CONSOLE,)),
+        ("console", [Role.CONSOLE], (CONSOLE, "console.readOnly=true")),
     ],
 )
 @pytest.mark.parametrize("prefix", ["reconsume.", "shop."])
-def test_strimzi_gives_each_user_the_rights_of_its_role(
-    prefix: str, user: str, role: Role, values: tuple[str, ...]
+def test_strimzi_gives_each_user_the_rights_of_its_roles(
+    prefix: str, user: str, roles: list[Role], values: tuple[str, ...]
 ) -> None:
-    made = find(render("strimzi", f"config.topic_prefix={prefix}", *values), "KafkaUser", f"-{user}")
+    allowed = ["shop-orders", r"eu\..*", r"a\-b", "a.b", "flights|gates", r"a\.*", ".*"]
+    sets = (
+        f"config.topic_prefix={prefix}",
+        f"config.allowed_real_topics={{{','.join(allowed)}}}".replace("\\", "\\\\"),
+    )
+    made = find(render("strimzi", *sets, *values), "KafkaUser", f"-{user}")
     granted = {
         (
             one["resource"]["type"].lower(),
@@ -299,7 +305,8 @@ def test_strimzi_gives_each_user_the_rights_of_its_role(
     }
     needed = {
         (one.resource.replace("-", ""), one.name or "kafka-cluster", one.prefixed, frozenset(one.operations))
-        for one in rights_of(role, TopicNames(prefix))
+        for role in roles
+        for one in rights_of(role, TopicNames(prefix), allowed_real_topics=allowed)
     }
     assert granted == needed
 
