@@ -207,7 +207,7 @@ def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
     same = [rows[name] == sent[name] for name in ("message_id", "real_topic")] + [
         sent["replayed_at"] >= rows["appended"]
     ]
-    settled = read_states(source).select(*STATE_KEY)
+    settled = read_states(source, plan.since_ms).select(*STATE_KEY)
     rows = rows.withColumn("stored_ms", F.unix_millis("appended"))
     gone = (
         rows.join(sent, same, "left_semi")

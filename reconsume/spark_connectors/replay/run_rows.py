@@ -61,7 +61,8 @@ class RunRows:
         rows.select("number").write.mode("overwrite").parquet(self._folder)
         self._settled = self._source.spark.read.schema("number BIGINT").parquet(literal_path(self._folder))
         self._numbers = array("q", sorted(row["number"] for row in self._settled.toLocalIterator()))
-        self._read_at = now
+        # A look may take long: the next one begins a minute after its end.
+        self._read_at = time.monotonic()
 
     def count(self, chunk: ReplayChunk) -> int:
         """Return how many rows of a chunk are to be sent."""
@@ -80,10 +81,10 @@ class RunRows:
         self._chunks.append(chunk)
         if now - self._marked_at >= _EVERY_SECONDS:
             self.mark()
-            self._marked_at = now
 
     def mark(self) -> None:
         """Write the states of all chunks since the last time."""
+        self._marked_at = time.monotonic()
         if self._chunks:
             # Chunks follow each other, so what lies between the first number and the last was sent, or is left out.
             mark_sent(self._source, self._plan, self.between(self._chunks[0].first, self._chunks[-1].last))
@@ -113,5 +114,6 @@ def sink(source: TopicSource, topic: str) -> dict[str, str]:
 
 
 def _others(source: TopicSource, plan: ReplayPlan) -> DataFrame:
-    """Return the keys of dead letters that another plan, a job or a person has settled."""
-    return read_states(source).where(~F.col("job").eqNullSafe(plan.plan_id)).select(*STATE_KEY)
+    """Return the keys of dead letters that another plan, a job or a person has settled since the plan was made."""
+    states = read_states(source, plan.since_ms)
+    return states.where(~F.col("job").eqNullSafe(plan.plan_id)).select(*STATE_KEY)

@@ -18,14 +18,19 @@ STATE_KEY: Final = ("kafka_topic", "partition", "offset", "stored_ms")
 """The columns that name one dead letter, also if its topic was made again."""
 
 
-def read_states(source: TopicSource) -> DataFrame:
+def read_states(source: TopicSource, since_ms: int | None = None) -> DataFrame:
     """Return each dead letter's last state: `kafka_topic`, `partition`, `offset`, `stored_ms`, `state`, `at`, `job`.
 
     Reopened dead letters and malformed records are left out.
+
+    Args:
+        source: Kafka.
+        since_ms: read only what was written from then on; None reads all.
     """
     topic = re.escape(source.names.dead_letter_states)
+    kept = source.of_clients() if since_ms is None else source.of_clients().since(since_ms)
     # Writers use partition 0 alone, and offsets of several partitions cannot be compared.
-    written = source.of_clients().raw(pattern=topic).where(F.col("partition") == 0)
+    written = kept.raw(pattern=topic).where(F.col("partition") == 0)
     key = F.col("key").cast("string")
     last = written.groupBy(key.alias("key")).agg(F.max_by(F.col("value").cast("string"), "offset").alias("value"))
 
