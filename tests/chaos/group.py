@@ -173,10 +173,14 @@ class Group:
         def holds() -> bool:
             self._read()
             for name in self._live():
-                assert self._members[name].popen.poll() is None, f"{self}: {name} has ended by itself"
+                code = self._members[name].popen.poll()
+                assert code is None, f"{self}: {name} has ended by itself with {code}: {self._last_words(name)}"
             return bool(condition())
 
         wait_until(holds, _PATIENCE, f"{self}: {what}")
+
+    def _last_words(self, name: str) -> str:
+        return (self._folder / f"{name}.err").read_text(errors="replace")[-2_000:]
 
     def _read(self) -> list[Event]:
         return [event for member in self._members.values() for event in member.read()] + self._done_to
