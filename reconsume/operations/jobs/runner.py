@@ -60,7 +60,7 @@ class JobRunner:
         """Run jobs until stopped.
 
         Args:
-            stop: ends it.
+            stop: ends it. It is set when `run` raises: the jobs at work stop, and the next runner continues them.
             once: end when no job is open, and raise what else `run` logs before it tries again. Only an absent broker
                 is waited for, after a first look at the jobs.
         """
@@ -82,6 +82,9 @@ class JobRunner:
                         if failed != before:
                             logger.exception("jobs cannot be started, trying again")
                     stop.wait(_LOOK_SECONDS)
+            except BaseException:
+                stop.set()  # the jobs at work may take hours, and without a login they wait for Kafka without end
+                raise
             finally:
                 for thread in at_work.values():
                     thread.join()

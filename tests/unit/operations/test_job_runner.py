@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -151,6 +152,30 @@ def test_a_single_pass_raises_why_a_job_can_neither_run_nor_be_paused(
     monkeypatch.setattr(run, "write_wish", refuse)
     with pytest.raises(KafkaRefused, match="no right"):
         jobs.run(stop, once=True)
+
+
+@pytest.mark.parametrize("error", [NO_LOGIN, KeyboardInterrupt()], ids=lambda one: type(one).__name__)
+def test_a_single_pass_that_fails_stops_the_jobs_at_work(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event, error: BaseException
+) -> None:
+    at_work = threading.Event()
+
+    def look(self: _View, **_: bool) -> dict[str, Job]:
+        if at_work.is_set():
+            raise error
+        self.jobs = {JOB.name: JOB}
+        return self.jobs
+
+    def claim(_self: JobRun) -> bool:
+        at_work.set()
+        raise NO_LOGIN
+
+    monkeypatch.setattr(_View, "look", look)
+    monkeypatch.setattr(JobRun, "_claim", claim)
+    began = time.monotonic()
+    with pytest.raises(type(error)):
+        jobs.run(stop, once=True)
+    assert time.monotonic() - began < 8, "not at the end of the time"
 
 
 def test_a_runner_without_end_waits_for_the_topic_of_jobs(
