@@ -221,7 +221,7 @@ def add_wish(cluster: Cluster, name: str, event: JobEvent, check: Callable[[Job]
     """
     wished: list[Job] = []
     with JobsView(cluster) as view:
-        view.look()
+        view.look(to_the_last=True)
         group = view.find(name).spec.group
 
         def records() -> list[NewRecord]:

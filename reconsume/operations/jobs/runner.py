@@ -104,10 +104,12 @@ class JobRunner:
             told: called with the outcomes of this job, once they are committed.
             behind: called again and again with the job that runs before this one.
         """
+        was_seen = False  # a new job may be hidden behind an open transaction of another job
         with JobsView(self._cluster) as view:
             while True:
                 queues = self._queues(view)
-                job = view.jobs.get(job.name, job) if queues is None else view.find(job.name)
+                was_seen = was_seen or job.name in view.jobs
+                job = view.find(job.name) if was_seen and queues is not None else view.jobs.get(job.name, job)
                 if stop.is_set() or not job.is_open:
                     return job
                 first = (queues or {}).get(job.spec.group, [None])[0]

@@ -94,7 +94,8 @@ def show(cluster: Cluster, name: str) -> Job:
         IllegalSetting: no job has that name.
     """
     with JobsView(cluster) as view:
-        view.look()
+        if name not in view.look():
+            view.look(to_the_last=True)  # a new job may be hidden behind an open transaction of another job
         return view.find(name)
 
 

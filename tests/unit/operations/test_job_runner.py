@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +16,9 @@ import pytest
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
+    IllegalSetting,
     KafkaLoginFailed,
     KafkaNotReachable,
     KafkaRefused,
@@ -24,8 +27,8 @@ from reconsume.delay_levels.errors import (
     WriterReplaced,
 )
 from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobProgress, JobSpec
-from reconsume.operations.jobs import run, runner
-from reconsume.operations.jobs.records import Job, JobsView
+from reconsume.operations.jobs import records, run, runner, service
+from reconsume.operations.jobs.records import PAUSED, Job, JobsView
 from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.runner import JobRunner
 
@@ -191,6 +194,52 @@ def test_a_runner_without_end_waits_for_the_topic_of_jobs(
     monkeypatch.setattr(jobs, "_run_one", start)
     jobs.run(stop)
     assert started == ["j"]
+
+
+def test_a_job_behind_an_open_transaction_is_waited_for(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event
+) -> None:
+    started = list[str]()
+
+    def start(job: Job, *_: object) -> None:
+        started.append(job.name)
+        stop.set()
+
+    monkeypatch.setattr(_View, "look", looks_at([], [JOB]))
+    monkeypatch.setattr(jobs, "_run_one", start)
+    assert jobs.run_until_ended(JOB, stop) == JOB
+    assert started == ["j"]
+
+
+def test_a_job_that_is_gone_with_its_topic_is_not_waited_for(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event
+) -> None:
+    monkeypatch.setattr(_View, "look", looks_at([AHEAD], []))
+    with pytest.raises(IllegalSetting, match="job 'j' does not exist"):
+        jobs.run_until_ended(JOB, stop)
+
+
+@pytest.mark.parametrize("name", ["j", "another"])
+def test_a_job_behind_an_open_transaction_can_be_shown_and_paused(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    cluster, written = jobs._cluster, list[NewRecord]()
+
+    def look(self: _View, *, to_the_last: bool = False) -> dict[str, Job]:
+        if to_the_last:
+            self.jobs = {JOB.name: JOB}
+        return self.jobs
+
+    monkeypatch.setattr(_View, "look", look)
+    monkeypatch.setattr(service, "JobsView", _View)
+    monkeypatch.setattr(records, "JobsView", _View)
+    monkeypatch.setattr(records, "write_exclusively", lambda *given: written.extend(given[-1]()))
+    exists = nullcontext() if name == JOB.name else pytest.raises(IllegalSetting, match="does not exist")
+    with exists:
+        assert service.show(cluster, name) == JOB
+    with exists:
+        assert service.pause(cluster, name, by="alice").status(5) == PAUSED
+    assert [one.topic for one in written] == ([cluster.names.jobs] if name == JOB.name else [])
 
 
 def looks_at(*answers: ReconsumeError | list[Job]) -> Callable[[_View], dict[str, Job]]:
