@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spark_pod import become_pod
 
-from reconsume.cli.main import main
+from reconsume.cli.entry import main
 
 CACHE = Path(tempfile.gettempdir()) / "reconsume"
 JARS = sorted(Path(__file__).resolve().parents[1].glob("cache/*"))

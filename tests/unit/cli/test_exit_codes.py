@@ -15,6 +15,8 @@ import pytest
 from reconsume.cli.commands import topics
 from reconsume.cli.main import main
 
+ROOT: Final = Path(__file__).parents[3]
+
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
     monkeypatch.setattr(sys, "argv", ["reconsume", *arguments])
@@ -138,6 +140,11 @@ def test_what_is_well_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MAIN: Final = "from reconsume.cli.entry import main; main()"
+IMAGE: Final = f"""
+import runpy, sys
+sys.path.insert(0, {str(ROOT / "deploy" / "image")!r})
+runpy.run_module("reconsume_main")
+"""
 NO_ROOM: Final = "error: the output is not complete: No space left on device; free some space, or write elsewhere"
 ONE_RECORD: Final = """
 from reconsume.cli.commands import dlq, quarantine
@@ -188,10 +195,13 @@ def test_a_list_is_written_before_its_command_ends(command: str, output: str, sa
     assert (code, told.splitlines()) == (2, said)
 
 
-def test_standard_streams_may_be_closed() -> None:
-    assert at_shell("RECONSUME config check <&- >&-") == (0, "")
+@pytest.mark.parametrize("program", [MAIN, IMAGE], ids=["the script", "the image with Spark"])
+def test_standard_streams_may_be_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # the image has its cache there
+    assert at_shell("RECONSUME config check <&- >&-", program) == (0, "")
+    assert at_shell("RECONSUME config check 2>&-", program) == (0, "")
     for nowhere in ("<&- >&- 2>&-", "2> /dev/full"):
-        code, _ = at_shell(f"RECONSUME config check --process nobody {nowhere}")
+        code, _ = at_shell(f"RECONSUME config check --process nobody {nowhere}", program)
         assert code == 2, nowhere
 
 
