@@ -191,7 +191,7 @@ class OrderlyService(ListenerService[Lane]):
                 self._settle_judged(lane, batch, context, called)
         except BaseException as error:
             logger.exception("error after the listener of %r, delivering it again", batch)
-            self._failed(lane, batch, suspend_ms(), Cause.of(error))
+            self._failed(lane, batch, suspend_ms(), Cause.of(error), is_failure=True)
 
     def _settle_judged(
         self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called
@@ -206,7 +206,7 @@ class OrderlyService(ListenerService[Lane]):
             one_by_one = len(batch) > 1  # which message of the batch is not worth a retry is unknown
             self._leave(lane, batch, DEAD_LETTER_LEVEL, told.cause, one_by_one=one_by_one)
         elif told.status is _SUSPEND:
-            self._failed(lane, batch, told.wait_ms, told.cause)
+            self._failed(lane, batch, told.wait_ms, told.cause, is_failure=told.cause is not None)
         elif told.auto_commit:
             lane.queue.finish_all(batch)
         elif told.status is ConsumeOrderlyStatus.ROLLBACK:
@@ -238,7 +238,7 @@ class OrderlyService(ListenerService[Lane]):
         if outcome.suspend_ms is None:
             self._leave(lane, rest, outcome.level, outcome.cause, one_by_one=outcome.one_by_one)
         else:
-            self._failed(lane, rest, suspend_ms(outcome.suspend_ms), outcome.cause)
+            self._failed(lane, rest, suspend_ms(outcome.suspend_ms), outcome.cause, is_failure=False)
 
     def _leave(
         self, lane: Lane, batch: Sequence[Message], level: int, cause: Cause | None, *, one_by_one: bool
@@ -252,15 +252,20 @@ class OrderlyService(ListenerService[Lane]):
             lane.one_by_one_to = batch[-1].offset
             self._put_back(lane, batch, 0)
 
-    def _failed(self, lane: Lane, batch: Sequence[Message], wait_ms: int, cause: Cause | None) -> None:
-        """Send exhausted messages back and repeat the others, each once (better than RocketMQ: OR-05, OR-06)."""
+    def _failed(
+        self, lane: Lane, batch: Sequence[Message], wait_ms: int, cause: Cause | None, *, is_failure: bool
+    ) -> None:
+        """Send exhausted messages back and repeat the others, each once (better than RocketMQ: OR-05, OR-06).
+
+        A suspension that was asked for is no failure, although it may have a cause, which dead letters show.
+        """
         exhausted = [message for message in batch if message.reconsume_times >= self._max]
         with self._changed:
             again = [self._count(lane, message) for message in batch if message.reconsume_times < self._max]
             if again:
                 self._put_back(lane, again, wait_ms)
         for message in again:
-            self.sender.log.tell(message, given_again(message, self._max, wait_ms), is_failure=cause is not None)
+            self.sender.log.tell(message, given_again(message, self._max, wait_ms), is_failure=is_failure)
         self._send_back(lane, exhausted, DEAD_LETTER_LEVEL, cause, self._max)
 
     def _send_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from reconsume.consumers.listeners.listener_pool import AsyncListenerPool
 from reconsume.consumers.message import Message
 from reconsume.consumers.observing.hooks import ConsumeHooks
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
+from reconsume.consumers.sending import send_back_log
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.support.waiting import wait_until
@@ -246,7 +248,10 @@ def test_in_order_a_send_back_that_failed_is_given_again_before_those_behind_it(
     assert world.counts == [[0], [1], [0]]
 
 
-def test_in_order_the_rest_of_a_batch_may_be_suspended_and_an_exhausted_message_tells_why() -> None:
+def test_in_order_the_rest_of_a_batch_may_be_suspended_and_an_exhausted_message_tells_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, send_back_log.__name__)
     says: dict[int, Exception] = {1: SendBack(WHY, acknowledged=1, suspend_ms=50)}
     world = in_order(says, batch_size=2, maximum=1)
     world.read(message_at(0), message_at(1)).run()
@@ -257,6 +262,11 @@ def test_in_order_the_rest_of_a_batch_may_be_suspended_and_an_exhausted_message_
     assert world.counts == [[0, 0], [1]]
     [dead] = world.writer.requests
     assert (dead.delay_level, dead.cause) == (-1, WHY)
+    [told] = caplog.records
+    assert (told.levelname, told.getMessage().partition(": ")[2]) == (
+        "INFO",
+        "given again in its place, attempt 1 of 1, in 50 ms",
+    )
 
 
 def test_in_order_nothing_is_sent_back_from_a_partition_that_was_dropped() -> None:
