@@ -27,7 +27,7 @@ class AssignedPositions:
 
     Attributes:
         paused: partitions that return no records for now.
-        given: for each partition, the offset after the last returned record.
+        given: for each partition, the offset after the last record returned since it was assigned or sought.
     """
 
     def __init__(self, cluster: InMemoryCluster, group: str, *, reset: str, tells_ends: bool) -> None:
@@ -58,6 +58,7 @@ class AssignedPositions:
             for one in partitions:
                 where = (one.topic, one.partition)
                 self._next[where] = self._start(where, one.offset)
+                self.given.pop(where, None)
                 self._ends_told.discard(where)
                 self.paused.discard(where)
 

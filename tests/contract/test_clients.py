@@ -166,6 +166,7 @@ def test_pause_resume_seek_and_position(world: World) -> None:
     assert values(events(world, reader, codes)) == [b"0-0", b"0-1"]
     assert [one.offset for one in reader.position(both)] == [2, 2]
     reader.seek(TopicPartition(topic, 1, 1))
+    assert [one.offset for one in reader.position(both)] == [2, OFFSET_INVALID]
     assert values(events(world, reader, codes)) == [b"1-1"]
     assert reader.get_watermark_offsets(both[0], SECONDS) == (0, 2)
     reader.incremental_unassign(both[:1])

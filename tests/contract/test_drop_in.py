@@ -11,8 +11,9 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter
 from reconsume.consumers import Consumer, origin, polled_from, reconsume_times
-from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.contract.worlds import World
@@ -233,6 +234,30 @@ def test_after_a_rebalance_a_list_may_be_committed_in_part_before_it_is_sent_bac
         assert (again.value(), reconsume_times(again)) == (b"f", 1)
     copies = [one.value for one in world.read(world.names.delay(1_000)) if one["RETRY_TOPIC"] == topic]
     assert copies == [b"f"]
+
+
+def test_a_commit_without_arguments_leaves_out_messages_that_are_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, topic = world.name("left-out"), world.topic("left-out", 2)
+    world.produce(topic, b"a", b"b", partition=0)
+    world.produce(topic, b"c", partition=1)
+
+    def fenced(*_args: Any) -> None:
+        raise PartitionLost("as if the group had rebalanced")
+
+    with world.drop_in(group, {"enable.auto.commit": False}, exactly_once=True) as consumer:
+        consumer.subscribe([topic])
+        first = min(read(world, consumer, 3), key=lambda one: one.value() or b"")
+        with monkeypatch.context() as patch:
+            patch.setattr(ExactlyOnceWriter, "send_back", fenced)
+            with pytest.raises(PartitionLost):
+                consumer.send_message_back(first)
+        consumer.commit(asynchronous=False)
+        assert [world.committed(group, topic, partition) for partition in (0, 1)] == [None, 1]
+        assert [one.value() for one in read(world, consumer, 2)] == [b"a", b"b"]
+        consumer.commit(asynchronous=False)
+        assert [world.committed(group, topic, partition) for partition in (0, 1)] == [2, 1]
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])

@@ -255,7 +255,9 @@ class Consumer(DerivedConsumer):
         Raises:
             IllegalSetting: an offset combines a retry's `topic()` with its `offset()`.
         """
-        given = self._given(message, offsets)
+        given, settings = self._given(message, offsets), self._settings
+        if not given and settings.exactly_once and settings.stores_offsets:
+            given["offsets"] = self._stale_records.committable(self)
         return super().commit(**given, asynchronous=asynchronous)  # type: ignore[no-any-return, call-overload]
 
     def store_offsets(self, message: KafkaMessage | None = None, offsets: list[TopicPartition] | None = None) -> None:

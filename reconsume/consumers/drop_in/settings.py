@@ -24,11 +24,13 @@ class DropInSettings(GroupSettings):
     Attributes:
         starts_at_beginning: whether `auto.offset.reset` starts all topics at their beginning.
         cooperative: whether assignments are incremental.
+        stores_offsets: whether librdkafka stores the offset of each record that it returns.
         dead_letter_on: causes that are not worth a retry.
     """
 
     starts_at_beginning: bool
     cooperative: bool
+    stores_offsets: bool
     dead_letter_on: ExceptionClasses
 
     @classmethod
@@ -72,6 +74,7 @@ class DropInSettings(GroupSettings):
             own_table=None if table is None else DelayLevels.parse(table),
             starts_at_beginning=str(conf.get("auto.offset.reset", "latest")) in _BEGINNING,
             cooperative=is_cooperative(conf),
+            stores_offsets=not is_off(conf.get("enable.auto.offset.store", True)),
             dead_letter_on=exception_classes(ours["dead_letter_on"]),
         )
 

@@ -38,6 +38,7 @@ class Group:
     assigned: list[TopicPartition] = field(default_factory=lambda: [FLIGHTS])
     asked: int = 0
     sought: list[int] = field(default_factory=list)
+    returned: int = OFFSET_INVALID
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         self.asked += 1
@@ -51,10 +52,14 @@ class Group:
     def assignment(self) -> list[TopicPartition]:
         return self.assigned
 
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [TopicPartition(one.topic, one.partition, self.returned) for one in partitions]
+
     def seek(self, to: TopicPartition) -> None:
         if self.cannot_seek:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.sought.append(to.offset)
+        self.returned = OFFSET_INVALID
 
     def stale(self, *, from_end: bool = False) -> StaleRecords:
         stale = StaleRecords(self.seek, from_end=from_end)
@@ -63,7 +68,12 @@ class Group:
 
     def is_stale(self, stale: StaleRecords, offset: int, error: KafkaError | None = None) -> bool:
         polled = KafkaMessage(topic="flights", partition=0, offset=offset, error=error)
+        self.returned = offset + 1
         return stale.is_stale(cast("Any", self), polled)
+
+    def committable(self, stale: StaleRecords) -> list[int] | None:
+        offsets = stale.committable(cast("Any", self))
+        return None if offsets is None else [one.offset for one in offsets]
 
     def left_out(self, stale: StaleRecords, *offsets: int) -> list[int]:
         return [offset for offset in offsets if self.is_stale(stale, offset)]
@@ -207,3 +217,48 @@ def test_where_nobody_answers_the_record_is_read_again(refusal: KafkaException |
 def test_a_record_that_cannot_be_read_again_is_taken() -> None:
     group = Group(38, [KafkaException(KafkaError(KafkaError._TIMED_OUT))], cannot_seek=True)
     assert not group.is_stale(group.stale(), 0)
+
+
+def test_stored_offsets_count_unless_a_record_was_left_out() -> None:
+    group = Group(38)
+    stale = group.stale()
+    assert group.committable(stale) is None, "nothing has arrived"
+    assert not group.is_stale(stale, 38)
+    assert group.committable(stale) is None
+
+
+@NO_ANSWER
+def test_a_record_that_is_read_again_is_not_committed_before(refusal: KafkaException | KafkaError) -> None:
+    group = Group(38, [refusal])
+    stale = group.stale()
+    assert group.is_stale(stale, 38)
+    assert group.committable(stale) == []
+    assert not group.is_stale(stale, 38)
+    assert group.committable(stale) is None
+
+
+def test_a_record_below_the_committed_offset_takes_the_group_not_back() -> None:
+    group = Group(38)
+    stale = group.stale()
+    assert group.is_stale(stale, 36)
+    assert group.committable(stale) == []
+    assert not group.is_stale(stale, 38)
+    assert group.committable(stale) is None
+
+
+def test_after_a_seek_other_partitions_are_committed_up_to_their_last_record() -> None:
+    class Both(Group):
+        def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+            return [*super().position(partitions), TopicPartition("trains", 0, 7)]
+
+    group = Both(38)
+    stale = group.stale()
+    assert group.left_out(stale, 38, 39) == []
+    with stale.trusted_if_sought(FLIGHTS):
+        group.seek(FLIGHTS)
+    assert group.committable(stale) == [7]
+    assert not group.is_stale(stale, 38)
+    assert group.committable(stale) is None
+    with pytest.raises(KafkaException), stale.trusted_if_sought(FLIGHTS):
+        raise KafkaException(KafkaError(KafkaError._STATE))
+    assert group.committable(stale) is None

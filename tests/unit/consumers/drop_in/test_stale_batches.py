@@ -48,6 +48,35 @@ def test_a_batch_whose_first_record_is_read_again_is_given_once_and_in_order(sta
             assert consumer.consume(100, 0) == []
 
 
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_a_commit_without_arguments_leaves_out_records_that_are_read_again(start: str) -> None:
+    with InMemoryKafka() as kafka:
+        for _ in range(4):
+            kafka.produce("flights", b"UA1545")
+        with Departures(kafka, start) as consumer:
+            assert consumer.consume(100, 0) == []
+            with pytest.raises(KafkaException, match="no offset stored"):
+                consumer.commit(asynchronous=False)
+            assert kafka.committed("departures", "flights") == 0
+            assert len(consumer.consume(100, 0)) == 4
+            consumer.commit(asynchronous=False)
+            assert kafka.committed("departures", "flights") == 4
+
+
+def test_offsets_that_the_program_stores_are_committed_whatever_is_read_again() -> None:
+    with InMemoryKafka() as kafka:
+        kafka.produce("flights", b"UA1545")
+        own = {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "earliest"}
+        conf = own | {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "departures"}
+        with Consumer(conf, exactly_once=True) as consumer:
+            consumer.subscribe(["flights"])
+            (message,) = consumer.consume(100, 0)
+            consumer.store_offsets(message)
+            consumer.seek(TopicPartition("flights", 0, 0))
+            consumer.commit(asynchronous=False)
+            assert kafka.committed("departures", "flights") == 1
+
+
 def test_a_refused_seek_leaves_the_first_records_to_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """`PartitionLost` seeks back, and a partition that has just returned refuses it."""
 
