@@ -178,6 +178,8 @@ class SendBackClient:
         """
         transactions = self._transactional_writer()
         failed, groups = [self._failed(message, delay_level, cause) for message in messages], self._groups()
+        # The program may have committed the successful messages of the others itself.
+        proving = {message.kafka[:2] for message in messages}
         unresolved: Offsets | None = None
         while True:
             try:
@@ -187,7 +189,7 @@ class SendBackClient:
                         transactions.send_back(failed, offsets, owned_metadata())
             except OutcomeUnknown as error:
                 logger.warning("%s", error)
-                unresolved = error.offsets
+                unresolved = {where: offset for where, offset in error.offsets.items() if where in proving}
             except KafkaNotReachable as error:
                 logger.warning("%s; trying again", error)
                 if self._stop.wait(_AGAIN_SECONDS):
