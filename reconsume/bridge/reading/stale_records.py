@@ -147,7 +147,7 @@ class StaleRecords:
             self.unchecked.pop(where, None)
         if not self._from_end:
             return
-        silent = [where for where, one in self.unchecked.items() if one.first is None and not one.sought]
+        silent = [where for where, one in list(self.unchecked.items()) if one.first is None and not one.sought]
         try:
             committed = committed_offsets(consumer, [TopicPartition(*where) for where in silent], _BRIEFLY_SECONDS)
         except KafkaNotReachable as error:

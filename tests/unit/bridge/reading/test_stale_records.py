@@ -196,6 +196,25 @@ def test_a_partition_may_be_trusted_while_its_committed_offset_is_asked_for() ->
     assert group.sought == []
 
 
+def test_a_partition_may_be_trusted_while_the_silent_ones_are_counted() -> None:
+    group = Group(38)
+    stale = group.stale(from_end=True)
+    trains = TopicPartition("trains", 0)
+
+    class Counted:
+        sought = False
+
+        @property
+        def first(self) -> None:
+            stale.trust([trains])
+
+    stale.assigned([trains])
+    stale.unchecked["flights", 0] = cast("Any", Counted())
+    group.assigned = [FLIGHTS, trains]
+    stale.nothing_comes(cast("Any", group))
+    assert group.sought == [38]
+
+
 @NO_ANSWER
 def test_while_nobody_answers_it_does_not_go_back(refusal: KafkaException | KafkaError) -> None:
     group = Group(38, [refusal])
