@@ -96,7 +96,7 @@ class StaleRecords:
             yield
         except KafkaException:
             if state is not None:
-                self.unchecked[where] = state
+                self.unchecked.setdefault(where, state)
             raise
 
     def without_stale(self, consumer: Consumer, batch: Iterable[Message]) -> list[Message]:

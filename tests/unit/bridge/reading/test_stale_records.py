@@ -122,6 +122,20 @@ def test_where_the_user_has_chosen_the_start_nothing_is_asked() -> None:
     assert group.asked == 0
 
 
+def test_a_refused_seek_keeps_the_state_of_a_newer_assignment() -> None:
+    group = Group(38)
+    stale = group.stale()
+    assert group.left_out(stale, 40) == []
+
+    def refused() -> None:
+        stale.assigned([FLIGHTS])
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+    with pytest.raises(KafkaException), stale.trusted_if_sought(FLIGHTS):
+        refused()
+    assert group.left_out(stale, 37, 38, 39) == [37]
+
+
 def test_a_group_that_has_committed_nothing_has_left_nothing() -> None:
     group = Group(OFFSET_INVALID)
     assert group.left_out(group.stale(from_end=True), 7) == []
