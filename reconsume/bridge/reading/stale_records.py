@@ -101,8 +101,9 @@ class StaleRecords:
 
     def without_stale(self, consumer: Consumer, batch: Iterable[Message]) -> list[Message]:
         """Return what the program may see of one batch: after a seek, the rest of its partition is read again too."""
-        self._read_again.clear()
-        return [one for one in batch if not (self._is_read_again(one) or self.is_stale(consumer, one))]
+        again = self._read_again
+        again.clear()
+        return [one for one in batch if not ((again and self._is_read_again(one)) or self.is_stale(consumer, one))]
 
     def _is_read_again(self, polled: Message) -> bool:
         return polled.error() is None and (polled.topic(), polled.partition()) in self._read_again
