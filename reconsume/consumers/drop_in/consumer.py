@@ -241,7 +241,7 @@ class Consumer(DerivedConsumer):
                 messages[acknowledged:], delay_level, why, offsets, lambda: self._ownership.metadata(self, unfinished)
             )
         except PartitionLost:
-            self._ownership.come_again(self, dict(sorted(polled, reverse=True)))
+            self._ownership.come_again(self, dict(sorted(polled, reverse=True)), self._seek)
             raise
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
@@ -269,9 +269,7 @@ class Consumer(DerivedConsumer):
         super().store_offsets(**self._given(message, offsets))
 
     def _given(self, message: KafkaMessage | None, offsets: list[TopicPartition] | None) -> dict[str, Any]:
-        given: dict[str, Any] = {}
-        if message is not None:
-            given["message"] = as_polled(message)
+        given: dict[str, Any] = {} if message is None else {"message": as_polled(message)}
         if offsets is not None:
             self._retries.check(offsets, super().position)
             given["offsets"] = offsets
@@ -284,6 +282,9 @@ class Consumer(DerivedConsumer):
             IllegalSetting: it combines a retry's `topic()` with its `offset()`.
         """
         self._retries.check_seek(partition, super().position)
+        self._seek(partition)
+
+    def _seek(self, partition: TopicPartition) -> None:
         with self._stale_records.trusted_if_sought(partition):
             super().seek(partition)
 

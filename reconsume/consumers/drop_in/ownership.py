@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -56,7 +56,9 @@ class Ownership:
                 )
         return metadata
 
-    def come_again(self, consumer: Consumer, partitions: Mapping[Partition, int]) -> None:
+    def come_again(
+        self, consumer: Consumer, partitions: Mapping[Partition, int], seek: Callable[[TopicPartition], None]
+    ) -> None:
         """Seek back to fenced messages of our partitions; otherwise they would be skipped.
 
         A partition that has just come back refuses that, and begins at its committed offset.
@@ -65,6 +67,7 @@ class Ownership:
             consumer: the member.
             partitions: each partition with the smallest offset of the messages; reading begins at the committed offset
                 if that is larger, because messages behind it may be fenced too.
+            seek: seeks to a record of Kafka; the member's own method refuses what may be the offset of a retry.
         """
         assigned = [one for one in consumer.assignment() if (one.topic, one.partition) in partitions]
         try:
@@ -75,6 +78,6 @@ class Ownership:
             where = (one.topic, one.partition)
             offset = max(partitions[where], moved.get(where, -1))
             try:
-                consumer.seek(TopicPartition(*where, offset))
+                seek(TopicPartition(*where, offset))
             except KafkaException as error:
                 logger.warning("%s", translate(error, f"reading {where[0]}-{where[1]} again from {offset}"))

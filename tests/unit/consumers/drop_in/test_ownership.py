@@ -36,14 +36,14 @@ class Rebalanced:
 
 def test_a_partition_that_is_not_read_yet_begins_at_its_committed_offset(caplog: pytest.LogCaptureFixture) -> None:
     consumer = Rebalanced()
-    Ownership().come_again(cast("Any", consumer), {HERE: 7, THERE: 8})
+    Ownership().come_again(cast("Any", consumer), {HERE: 7, THERE: 8}, consumer.seek)
     assert consumer.sought == [(1, 8)]
     assert "reading flights-0 again from 7" in caplog.text
 
 
 def test_reading_goes_back_to_what_is_left_of_a_list_that_was_committed_in_part() -> None:
     consumer = Rebalanced()
-    Ownership().come_again(cast("Any", consumer), {THERE: 6})
+    Ownership().come_again(cast("Any", consumer), {THERE: 6}, consumer.seek)
     assert consumer.sought == [(1, 7)]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter
 from reconsume.consumers import Consumer
+from reconsume.delay_levels.errors import PartitionLost
 from reconsume.testing import InMemoryKafka
 from reconsume.testing.consumer import InMemoryConsumer
 
@@ -94,3 +97,30 @@ def test_a_refused_seek_leaves_the_first_records_to_be_checked(monkeypatch: pyte
             kafka.produce("flights", b"UA1545")
             assert consumer.consume(100, 0) == [], "the request of the committed offset gets no answer"
             assert [one.offset() for one in consumer.consume(100, 0)] == [0]
+
+
+def test_after_a_rebalance_reading_may_go_on_at_a_number_that_is_also_a_retrys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fenced(*_: Any) -> None:
+        raise PartitionLost("as if the group had rebalanced")
+
+    with InMemoryKafka() as kafka:
+        kafka.create_topic("flights")
+        conf = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "departures", "enable.auto.commit": False}
+        with Consumer(conf | {"auto.offset.reset": "earliest"}, exactly_once=True) as consumer:
+            consumer.subscribe(["flights"])
+            kafka.produce("flights", b"UA1545")
+            for _ in range(4):
+                consumer.send_message_back(consumer.consume(100, 0)[0])
+                kafka.advance(timedelta(hours=2))
+            (retry,) = consumer.consume(100, 0)
+            assert (retry.topic(), retry.offset()) == ("flights", 3)
+            for _ in range(3):
+                kafka.produce("flights", b"UA1545")
+            (polled,) = consumer.consume(1, 0)
+            assert polled.offset() == 1
+            passed = [TopicPartition("flights", 0, 3)]
+            monkeypatch.setattr(consumer, "committed", lambda *_: passed)
+            monkeypatch.setattr(ExactlyOnceWriter, "send_back", fenced)
+            with pytest.raises(PartitionLost):
+                consumer.send_message_back(polled)
+            assert [one.offset() for one in consumer.consume(100, 0)] == [3]
