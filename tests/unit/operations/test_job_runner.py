@@ -1,4 +1,4 @@
-"""The runner of jobs, when an error is not one of reconsume's own."""
+"""The runner of jobs: which it takes, and what it does about errors."""
 
 from __future__ import annotations
 
@@ -111,6 +111,19 @@ def stop() -> Iterator[threading.Event]:
     too_late.cancel()
 
 
+@pytest.fixture
+def started(jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event) -> list[str]:
+    """The names of the jobs that are started; the first one stops the runner."""
+    names = list[str]()
+
+    def start(job: Job, *_: object) -> None:
+        names.append(job.name)
+        stop.set()
+
+    monkeypatch.setattr(jobs, "_run_one", start)
+    return names
+
+
 NO_TOPIC: Final = TopicNotReady("topic reconsume.JOBS does not exist")
 NO_RIGHT: Final = KafkaRefused("no right to use the topic")
 NO_LOGIN: Final = KafkaLoginFailed("the brokers refuse the user")
@@ -182,31 +195,17 @@ def test_a_single_pass_that_fails_stops_the_jobs_at_work(
 
 
 def test_a_runner_without_end_waits_for_the_topic_of_jobs(
-    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event, started: list[str]
 ) -> None:
-    started = list[str]()
-
-    def start(job: Job, *_: object) -> None:
-        started.append(job.name)
-        stop.set()
-
     monkeypatch.setattr(_View, "look", looks_at(NO_TOPIC, NO_LOGIN, [JOB]))
-    monkeypatch.setattr(jobs, "_run_one", start)
     jobs.run(stop)
     assert started == ["j"]
 
 
 def test_a_job_behind_an_open_transaction_is_waited_for(
-    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event, started: list[str]
 ) -> None:
-    started = list[str]()
-
-    def start(job: Job, *_: object) -> None:
-        started.append(job.name)
-        stop.set()
-
     monkeypatch.setattr(_View, "look", looks_at([], [JOB]))
-    monkeypatch.setattr(jobs, "_run_one", start)
     assert jobs.run_until_ended(JOB, stop) == JOB
     assert started == ["j"]
 
