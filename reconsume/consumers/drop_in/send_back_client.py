@@ -178,7 +178,7 @@ class SendBackClient:
         """
         transactions = self._transactional_writer()
         failed, groups = [self._failed(message, delay_level, cause) for message in messages], self._groups()
-        # The program may have committed the successful messages of the others itself.
+        # Partitions without a failed message prove nothing: the program may have committed them itself.
         proving = {message.kafka[:2] for message in messages}
         unresolved: Offsets | None = None
         while True:
