@@ -11,6 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BY_FILE := --dist=loadfile --no-loadscope-reorder
 FIRST := -m "not long and not more"
 MORE := -m "more and not long"
+CHAOS := $(foreach part,five_minutes rebalances judge schedule,tests/chaos/test_$(part).py)
 OTHERS := $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
 .DEFAULT_GOAL := help
@@ -45,10 +46,10 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --quiet --fix .
 
 test: check ## The checks, and the tests of most that is promised, on a real Kafka and a real Spark: some 20 minutes
-	@echo "what measures time alone: the traces of RocketMQ, rebalances under load"
-	@$(BIN)/pytest -q $(FIRST) tests/conformance $(foreach part,rebalances judge schedule,tests/chaos/test_$(part).py)
-	@echo "those with Spark and five minutes of faults, three at a time"
-	@$(BIN)/pytest -q $(FIRST) --numprocesses=3 $(BY_FILE) tests/chaos/test_five_minutes.py tests/spark
+	@echo "what measures time alone: the traces of RocketMQ"
+	@$(BIN)/pytest -q $(FIRST) tests/conformance
+	@echo "those with Spark, faults and rebalances under load, three at a time"
+	@$(BIN)/pytest -q $(FIRST) --numprocesses=3 $(BY_FILE) $(CHAOS) tests/spark
 	@echo "all others, nine at a time"
 	@$(BIN)/pytest -q $(FIRST) --numprocesses=9 $(BY_FILE) tests $(OTHERS)
 

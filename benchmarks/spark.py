@@ -118,7 +118,8 @@ def _reconcile(spark: SparkSession, bootstrap_servers: str, records: int, *, ske
 
     options = {"kafka.bootstrap.servers": bootstrap_servers, "includeHeaders": "true", "startingOffsets": "earliest"}
     options |= {"kafka.isolation.level": "read_committed", "subscribePattern": settings.topic_prefix + ".*"}
-    # As many tasks as a reconcile has.
+    # As many tasks as a reconcile has, which wait as little.
+    options["kafka.fetch.max.wait.ms"] = "10"
     partitions = sum(
         count
         for topic, count in KafkaAdmin(settings.client_settings()).topics().items()

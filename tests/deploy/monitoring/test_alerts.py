@@ -18,6 +18,8 @@ from reconsume.bridge.metrics.catalogue import CATALOGUE
 from tests.deploy.charts import find, helm_template, render
 from tests.deploy.tools import ROOT, NotBrought, ToolMissing, promtool
 
+pytestmark = pytest.mark.early(2)
+
 ALERTS: Final = read_alerts()
 NAMES: Final = [one["alert"] for one in ALERTS]
 EXPORTED: Final = {sample for one in CATALOGUE for sample in one.samples}

@@ -19,7 +19,7 @@ from tests.integration.consumers.test_delay_producer import allowing, orders
 from tests.integration.installation import Installation, scheduler
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(1)]
 
 SOON_SECONDS = 45
 """Long enough for everything before it, on a slow machine."""

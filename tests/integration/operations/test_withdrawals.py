@@ -25,7 +25,7 @@ from tests.integration.installation import Installation, scheduler
 from tests.integration.scheduler.test_faults import worker_process
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
 FAR_MS = int((time.time() + 3_600) * 1000)
 LONG_KEYS = 150

@@ -19,7 +19,7 @@ from reconsume.delay_levels.wire.send_back_copy import SendBackRequest, Stored
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(2)]
 
 FEW = 10
 BATCH = 1_000

@@ -28,7 +28,7 @@ from tests.integration.supervised import Supervised, supervised
 from tests.support.brokers.kafka import kafka_to_kill, local_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
 LONG_SESSION_MS = 120_000
 """Nothing here waits for so long: what needs the end of a session fails."""

@@ -24,7 +24,7 @@ from tests.spark.histories.dead_letters import replayed, with_dead_letters
 from tests.spark.histories.lived import Lived
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(5)]
 
 
 def executors(pid: int) -> list[int]:

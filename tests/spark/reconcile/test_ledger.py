@@ -21,6 +21,8 @@ from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, appe
 from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog
 from reconsume.spark_connectors.session import local_rows
 
+pytestmark = pytest.mark.early(3)
+
 PREFIX = "p."
 START = int(dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).timestamp() * 1_000)
 ATTEMPTS = 3

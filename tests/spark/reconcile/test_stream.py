@@ -23,7 +23,7 @@ from tests.spark.histories.copies import Copied, Copy, add, write
 from tests.spark.histories.lived import Lived
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.early(5), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(2), pytest.mark.more]
 
 
 def part(taken: Copy) -> tuple[Copy, list[Copied], Copied]:

@@ -16,7 +16,7 @@ from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, replay_re
 from tests.integration.installation import SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 HEADERS: list[Header] = [("trace", b"1"), ("TAGS", b"late"), ("trace", b"\xff"), ("none", None)]
 
 

@@ -31,7 +31,7 @@ from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, with_dead_letters
 from tests.support.resends import resend
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
 
 def with_all_kinds(bootstrap_servers: str) -> Installation:

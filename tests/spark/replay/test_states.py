@@ -24,7 +24,7 @@ from reconsume.spark_connectors.replay import ReplayProgress, plan_replay, repla
 from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, interrupt, replayed, with_dead_letters
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 DAY_MS = 86_400_000
 
 
