@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -103,11 +102,12 @@ def test_a_single_pass_raises_an_unexpected_error(jobs: JobRunner) -> None:
 
 @pytest.fixture
 def stop() -> Iterator[threading.Event]:
-    """Set after 10 s, for a runner that never ends."""
+    """Set after a minute, for a runner that never ends; the test fails then."""
     event = threading.Event()
-    too_late = threading.Timer(10, event.set)
+    too_late = threading.Timer(60, event.set)
     too_late.start()
     yield event
+    assert too_late.is_alive(), "the runner ends by itself"
     too_late.cancel()
 
 
@@ -188,10 +188,8 @@ def test_a_single_pass_that_fails_stops_the_jobs_at_work(
 
     monkeypatch.setattr(_View, "look", look)
     monkeypatch.setattr(JobRun, "_claim", claim)
-    began = time.monotonic()
     with pytest.raises(type(error)):
         jobs.run(stop, once=True)
-    assert time.monotonic() - began < 8, "not at the end of the time"
 
 
 def test_a_runner_without_end_waits_for_the_topic_of_jobs(
