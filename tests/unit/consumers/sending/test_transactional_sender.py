@@ -396,9 +396,9 @@ def test_a_shutdown_waits_for_one_message_of_a_refused_batch(kafka: Kafka, sende
     kafka.refused, kafka.alone = {b"0"}, lambda: time.sleep(0.2)
     results = fail_together(kafka, sender, 100)
     wait_until(lambda: results.told, what="they are sent one by one")
-    began = time.monotonic()
+    tried = kafka.tried
     sender.close()
-    assert time.monotonic() - began < 1
+    assert kafka.tried - tried <= 2, "one may begin before it is told to end"
     assert len(sender._pending) + len(results.told) == 100, "the others stay uncommitted"
 
 
