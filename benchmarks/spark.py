@@ -35,7 +35,7 @@ from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile import Tolerances
 from reconsume.spark_connectors.replay import ReplayPlan, plan_replay, run_replay
 from reconsume.spark_connectors.session import RECORDS_OF_A_TASK
-from reconsume.spark_connectors.source import TopicSource
+from reconsume.spark_connectors.source import FETCH_WAIT_MS, TopicSource
 
 LARGE_SIZES: Final = (1_000_000, 2_000_000, 4_000_000)
 TURNS: Final = int(os.environ.get("RECONSUME_BENCHMARK_TURNS", "3"))
@@ -119,13 +119,13 @@ def _reconcile(spark: SparkSession, bootstrap_servers: str, records: int, *, ske
     options = {"kafka.bootstrap.servers": bootstrap_servers, "includeHeaders": "true", "startingOffsets": "earliest"}
     options |= {"kafka.isolation.level": "read_committed", "subscribePattern": settings.topic_prefix + ".*"}
     # As many tasks as a reconcile has, which wait as little.
-    options["kafka.fetch.max.wait.ms"] = "10"
     partitions = sum(
         count
         for topic, count in KafkaAdmin(settings.client_settings()).topics().items()
         if topic.startswith(settings.topic_prefix)
     )
     options |= {"minPartitions": str(partitions + 1), "maxRecordsPerPartition": str(RECORDS_OF_A_TASK)}
+    options["kafka.fetch.max.wait.ms"] = FETCH_WAIT_MS
 
     def count() -> None:
         frame = spark.read.format("kafka").options(**options).load()

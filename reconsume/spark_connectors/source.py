@@ -23,7 +23,7 @@ from reconsume.spark_connectors.session import (
 )
 
 DEFAULT_PREFIX: Final = "reconsume."
-_FETCH_WAIT_MS: Final = "10"
+FETCH_WAIT_MS: Final = "10"
 """At the end of a partition Spark asks for its offsets behind a request for more records, which Kafka answers only
 after this time, by default 500 ms. Reading 100 partitions with 4 tasks at once would take 12 s longer."""
 _SPLITS: Final = ("minpartitions", "maxrecordsperpartition")
@@ -78,7 +78,7 @@ class TopicSource:
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "includeHeaders": "true",
             "kafka.isolation.level": "read_committed",
-            "kafka.fetch.max.wait.ms": _FETCH_WAIT_MS,
+            "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
         }
         if not any(name.lower() in _STARTS for name in self.options):
             settings["startingOffsets"] = "earliest"

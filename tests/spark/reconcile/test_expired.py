@@ -28,7 +28,7 @@ from tests.spark.histories.copies import Copied, Copy, add, write
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
 from tests.spark.histories.lived import Lived
 
-pytestmark = [pytest.mark.early(3), pytest.mark.kafka, pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(3)]
 
 Attempt = tuple[str, str, int]
 Place = tuple[str, int]
