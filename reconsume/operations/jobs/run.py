@@ -62,10 +62,6 @@ class _Interrupted(Exception):
     """The run was asked to stop."""
 
 
-class _TakenOver(Exception):
-    """Another runner continues the job."""
-
-
 class JobRun:
     """Runs a job.
 
@@ -113,7 +109,7 @@ class JobRun:
                         self._work()
                 except _Interrupted:
                     self._release()
-                except (WriterReplaced, _TakenOver):
+                except WriterReplaced:
                     seconds = self._give_way(seconds)
                     continue
                 except KafkaNotReachable as error:
@@ -292,7 +288,7 @@ class JobRun:
         self._writer.take_over()
         self._is_stale = True
         if self._view.look(to_the_last=True)[self._name].progress != self._progress:
-            raise _TakenOver
+            raise WriterReplaced(f"job {self._name}: another runner continues it")
 
     def _commit_progress(self, progress: JobProgress, records: Sequence[NewRecord] = ()) -> None:
         record = NewRecord(self._cluster.names.jobs, encode_job_progress(progress), progress_key(self._name), 0)
@@ -313,8 +309,9 @@ class JobRun:
     def _release(self) -> None:
         """Let the next runner continue at once."""
         try:
-            if self._writer.is_alone:
-                self._commit_progress(replace(self._progress, runner=""))
+            if not self._writer.is_alone:
+                self._regain()
+            self._commit_progress(replace(self._progress, runner=""))
         except ReconsumeError as error:
             logger.debug("job is not released, its lease will end job=%s: %s", self._name, error)
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
+from reconsume.bridge.writing import transactions
 from reconsume.cli.commands.dlq import resend_letters
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused, RecordNotFound
@@ -71,6 +72,11 @@ def done(here: Installation, job: Job) -> Job:
     return JobRunner(here.cluster).run_until_ended(job, GO)
 
 
+def wait_until_let_go(here: Installation, job: Job) -> None:
+    """Kafka acknowledges a commit before readers of committed records see all of it."""
+    wait_until(lambda: not show(here.cluster, job.name).progress.runner, 60, "the runner has let go")
+
+
 def status(here: Installation, job: Job) -> str:
     return show(here.cluster, job.name).status(here.cluster.clock())
 
@@ -124,7 +130,7 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(here: Installation) -> None:
     try:
         wait_until(lambda: show(here.cluster, job.name).handled >= 5, 60, "some are sent")
         pause(here.cluster, job.name, by="bob", why="errors again")
-        wait_until(lambda: not show(here.cluster, job.name).progress.runner, 60, "the runner has let go")
+        wait_until_let_go(here, job)
         paused = show(here.cluster, job.name)
         assert paused.status(here.cluster.clock()) == "PAUSED"
         assert [(one.by, one.wish, one.why) for one in paused.events] == [("bob", "pause", "errors again")]
@@ -134,7 +140,7 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(here: Installation) -> None:
             resume(here.cluster, job.name, by="bob")
         wait_until(lambda: show(here.cluster, job.name).handled > paused.handled, 60, "more are sent")
         cancel(here.cluster, job.name, by="carol")
-        wait_until(lambda: not show(here.cluster, job.name).progress.runner, 60, "the runner has let go")
+        wait_until_let_go(here, job)
         with pytest.raises(IllegalSetting, match=r"has ended \(CANCELLED\)"):
             pause(here.cluster, job.name, by="bob")
     finally:
@@ -236,7 +242,22 @@ def test_a_job_that_pauses_itself_stays_cancelled(here: Installation, monkeypatc
     monkeypatch.setattr(run_module, "check_target", refuse)
     cancel_meanwhile(here, job, monkeypatch)
     assert [(one.by, one.wish) for one in done(here, job).events] == [("carol", "cancel")]
-    assert not show(here.cluster, job.name).progress.runner, "the runner has let go"
+    wait_until_let_go(here, job)
+
+
+def test_a_runner_lets_go_of_a_paused_job_though_its_transactions_are_slow(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = with_dead_letters(here, 1)
+    job = create(here.cluster, JobDraft("resend", group), by="alice")
+
+    def refuse(*_: object) -> None:
+        raise KafkaRefused("a right is missing")
+
+    monkeypatch.setattr(run_module, "check_target", refuse)
+    monkeypatch.setattr(transactions, "_PROMPT_MS", -1)
+    assert [(one.by, one.wish) for one in done(here, job).events] == [("reconsume", "pause")]
+    wait_until_let_go(here, job)
 
 
 @pytest.mark.parametrize("picked", [False, True])
