@@ -32,6 +32,8 @@ _OURS: Final = (QUARANTINE_REASON, QUARANTINE_ORIGIN, QUARANTINE_TIMESTAMP)
 def quarantine_headers(headers: Headers, reason: str, source: Position, timestamp_ms: int) -> list[Header]:
     """Return the record's own headers unchanged, then why it is here and where it came from.
 
+    A record without a timestamp (-1), or of before 1970, counts as of 1970, so that readers take it for a scheduler's.
+
     Guarantees: the added headers have a few kilobytes at most, whatever the record's own headers contain.
     Test: tests/unit/bridge/scheduler/targets/test_hostile_records.py.
     """
@@ -39,7 +41,7 @@ def quarantine_headers(headers: Headers, reason: str, source: Position, timestam
         *headers,
         (QUARANTINE_REASON, reason[:_LONGEST_REASON].encode(errors="replace")),
         (QUARANTINE_ORIGIN, str(source).encode()),
-        (QUARANTINE_TIMESTAMP, str(timestamp_ms).encode()),
+        (QUARANTINE_TIMESTAMP, str(max(0, timestamp_ms)).encode()),
     ]
 
 
@@ -102,9 +104,10 @@ class Quarantined:
         if tuple(name for name, _ in ours) != _OURS:
             raise MalformedProperty(f"the record's last headers are not {', '.join(_OURS)}, so no scheduler wrote it")
         reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
-        if (stored_ms := _number(ours[-1][1])) is None:
+        # Up to 0.2 schedulers copied the timestamp -1 of records without one.
+        if (stored_ms := _number((ours[-1][1] or b"").removeprefix(b"-"))) is None:
             raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored[:40]!r}")
-        return cls(own, reason, Position.parse(source), stored_ms)
+        return cls(own, reason, Position.parse(source), 0 if stored.startswith("-") else stored_ms)
 
     def back(self, names: TopicNames, changes: Mapping[str, str]) -> tuple[str, list[Header]]:
         """Return the destination of a release, and its headers.

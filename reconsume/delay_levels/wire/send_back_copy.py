@@ -126,9 +126,10 @@ class Stored(NamedTuple):
     def first_copy(cls, position: Position, timestamp_ms: int) -> Self:
         """Describe a record of an ordinary topic: reconsume's headers on it are leftovers of a copy, not its past.
 
-        Its count starts at 0. Test: tests/unit/delay_levels/rules/test_send_back.py.
+        Its count starts at 0. Without a timestamp (-1), or of before 1970, it counts as of 1970: a header must be 0 or
+        more. Test: tests/unit/delay_levels/rules/test_send_back.py.
         """
-        return cls(position.topic, str(position), 0, timestamp_ms)
+        return cls(position.topic, str(position), 0, max(0, timestamp_ms))
 
     @classmethod
     def of_retry(cls, headers: Headers, position: Position, timestamp_ms: int) -> Self:
@@ -146,7 +147,7 @@ class Stored(NamedTuple):
             origin_topic=text_property(headers, RETRY_TOPIC) or topic_of(identity) or position.topic,
             origin_message_id=identity,
             reconsume_times=count_property(headers, RECONSUME_TIME) or 0,
-            born_ms=timestamp_ms if born_ms is None else born_ms,
+            born_ms=max(0, timestamp_ms) if born_ms is None else born_ms,
             first_failed_ms=count_property(headers, FIRST_FAILURE_TIMESTAMP),
         )
 
@@ -225,7 +226,7 @@ def first_failure_properties(stored: Stored, failed_ms: float | None) -> dict[st
     """Return when the message was first sent back: the stored time, or now if there is none."""
     first = stored.first_failed_ms
     if first is None and stored.reconsume_times == 0 and failed_ms is not None:
-        first = int(failed_ms)
+        first = max(0, int(failed_ms))
     return {} if first is None else {FIRST_FAILURE_TIMESTAMP: str(first)}
 
 

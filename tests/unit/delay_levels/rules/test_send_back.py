@@ -15,7 +15,14 @@ from reconsume.delay_levels.rules.send_back import DEFAULT_MAX_RECONSUME_TIMES, 
 from reconsume.delay_levels.wire.inbox import inbox_copy, inbox_request
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header, Headers, is_ours, text_property, user_headers
-from reconsume.delay_levels.wire.send_back_copy import Position, SendBackCopy, SendBackRequest, Stored, send_back_copy
+from reconsume.delay_levels.wire.send_back_copy import (
+    Position,
+    SendBackCopy,
+    SendBackRequest,
+    Stored,
+    first_failure_properties,
+    send_back_copy,
+)
 
 TABLE = DelayLevels.parse(DEFAULT_LEVEL_TABLE)
 NAMES = TopicNames()
@@ -315,3 +322,9 @@ def test_a_count_beyond_javas_int_is_refused_at_the_inbox(sent_back: int, taken:
 @pytest.mark.parametrize("text", ["flights/3/42", "a.b-c_d/0/0", "t/2147483647/9223372036854775807"])
 def test_a_position_is_written_as_it_is_read(text: str) -> None:
     assert str(Position.parse(text)) == text
+
+
+def test_the_times_of_a_record_without_a_timestamp_are_numbers_that_every_reader_takes() -> None:
+    for stored in (Stored.first_copy(ORIGIN, -1), Stored.of_retry([], ORIGIN, -1)):
+        assert stored.born_ms == 0
+        assert first_failure_properties(stored, -1) == {"FIRST_FAILURE_TIMESTAMP": "0"}
