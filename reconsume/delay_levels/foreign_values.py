@@ -65,6 +65,8 @@ def checked_headers(headers: Iterable[object]) -> list[tuple[str, str | bytes | 
         if not (isinstance(name, str) and isinstance(value, str | bytes | None)):
             raise IllegalSetting(f"headers must be pairs of a str and bytes, such as {_HEADERS}, got {shown(one)}")
         check_utf8("a header", name, value)
+        if "\0" in name:
+            raise IllegalSetting(f"header {shown(name)}: Kafka's client cuts a name at a NUL; leave it out")
         checked.append((name, value))
     return checked
 

@@ -31,7 +31,7 @@ def _from_json(example: str) -> BeforeValidator:
             return value
         try:
             return json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"this text is not JSON ({error}); write {example}") from None
 
     return BeforeValidator(from_json)

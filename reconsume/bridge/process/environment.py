@@ -82,7 +82,7 @@ def _is_kubernetes_service(name: str, value: str) -> bool:
 
 def _read_secret(variable: str, path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        return Path(path).read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise IllegalSetting(f"{variable} names a file that cannot be read: {path}: {error}") from None
 

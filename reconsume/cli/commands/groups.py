@@ -183,7 +183,7 @@ def _json(text: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise IllegalSetting(f"--retry-policy is not JSON: {error}") from None
 
 

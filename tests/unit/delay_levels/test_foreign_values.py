@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import plain_text, shown, type_name, whole_number
+from reconsume.delay_levels.foreign_values import checked_headers, plain_text, shown, type_name, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.support.slips import Hostile, Mute, Poisoned, Text
 
@@ -73,3 +73,8 @@ def test_the_cause_of_an_exception_is_bounded() -> None:
     cause = Cause.of(ValueError("x" * 1_000_000))
     assert cause.stacktrace is not None
     assert (len(cause.message), len(cause.stacktrace)) == (16_384, 16_384)
+
+
+def test_a_name_that_the_client_would_cut_is_refused() -> None:
+    with pytest.raises(IllegalSetting, match="cuts a name at a NUL; leave it out"):
+        checked_headers([("trace\0x", b"1")])

@@ -172,6 +172,8 @@ def test_types_that_are_not_worth_a_retry_are_json_in_the_environment() -> None:
     assert sidecar.dead_letter_on == {"Departures": ("ParseError",)}
     with pytest.raises(IllegalSetting, match=r"this text is not JSON .*; write a table such as"):
         load_settings(ProcessSettings, None, {"RECONSUME_SIDECAR__DEAD_LETTER_ON": "ParseError"}, {})
+    with pytest.raises(IllegalSetting, match=r"this text is not JSON .*; write a table such as"):
+        load_settings(ProcessSettings, None, {"RECONSUME_SIDECAR__DEAD_LETTER_ON": "[" * 100_000}, {})
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,8 @@ def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
     for name in edit.headers:
         if is_reserved(name):
             raise IllegalSetting(f"header {name} is reserved; change only your own headers")
+        if "\0" in name:
+            raise IllegalSetting(f"header {name!r}: Kafka's client cuts a name at a NUL; leave it out")
     size = len(edit.value or b"") + sum(len(name) + len(text or "") for name, text in edit.headers.items())
     if size > most_bytes:
         raise IllegalSetting(

@@ -53,6 +53,13 @@ def test_a_variable_is_the_name_that_librdkafka_knows(variable: str, name: str, 
     Producer(settings).close()  # librdkafka refuses a name that it does not know
 
 
+def test_the_mark_that_windows_puts_before_a_text_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_bytes(b"\xef\xbb\xbfhunter2\r\n")
+    settings = load_settings(Settings, environment={"RECONSUME_KAFKA_SASL_PASSWORD_FILE": str(secret)})
+    assert settings.client_settings()["sasl.password"] == "hunter2"
+
+
 def test_a_secret_is_read_from_a_file_and_never_shown(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("hunter2\n")
