@@ -64,15 +64,18 @@ class ExclusiveWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._transactions.close()
 
-    def take_over(self) -> None:
+    def take_over(self, seconds: float = START_SECONDS) -> None:
         """Fence the others: what they have committed by now is final.
+
+        Args:
+            seconds: the time limit.
 
         Raises:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to the transactional id is missing.
         """
         with translated(f"{self._doing}: registering the transactional id"):
-            self._transactions.register(START_SECONDS)
+            self._transactions.register(seconds)
         self._registration = self._transactions.registrations
 
     @property
@@ -80,9 +83,11 @@ class ExclusiveWriter:
         """Return whether no other writer can have committed anything since `take_over`.
 
         Guarantees: a slow transaction replaces the producer. The new registration fences a writer that came in between,
-        which may have committed before: take over again and read what was written. No test.
+        which may have committed before: take over again and read what was written. So may one while the new producer
+        is not registered yet. Tests: tests/unit/bridge/writing/test_exclusive_writer.py,
+        tests/integration/operations/test_dlq.py.
         """
-        return self._registration == self._transactions.registrations
+        return self._transactions.is_registered and self._registration == self._transactions.registrations
 
     def write_records(self, records: Iterable[NewRecord]) -> None:
         """Commit these records atomically; errors as those of `write`."""

@@ -87,6 +87,7 @@ class Transactions:
 
     Attributes:
         registrations: number of registrations; each fences all others with the same id.
+        is_registered: whether the present producer is registered; if not, the next `write` registers it.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -96,7 +97,7 @@ class Transactions:
         self._producer: Producer | None = None
         self._log = ProducerLog(logger)
         self._made_ms, self._committed_ms = 0.0, float("-inf")
-        self._is_registered = False
+        self.is_registered = False
         self.registrations = 0
 
     def register(self, seconds: float) -> None:
@@ -105,7 +106,7 @@ class Transactions:
         Raises:
             KafkaException: not registered; the same call may succeed later.
         """
-        if self._is_registered:
+        if self.is_registered:
             return
         if self._producer is None:
             self._log, self._made_ms = ProducerLog(self._settings.get("logger", logger)), monotonic_ms()
@@ -129,7 +130,7 @@ class Transactions:
             if error.args[0].code() != KafkaError._TIMED_OUT or is_stale:
                 self._leave()
             raise
-        self._is_registered = True
+        self.is_registered = True
         self.registrations += 1
 
     def write(
@@ -221,7 +222,7 @@ class Transactions:
 
     def close(self) -> None:
         """Release the producer, even a broken one, within seconds."""
-        producer, self._producer, self._is_registered = self._producer, None, False
+        producer, self._producer, self.is_registered = self._producer, None, False
         with closing(self._bounded):
             if producer is not None:
                 try:
@@ -255,7 +256,7 @@ class Transactions:
         producer, self._log.is_left = self._ready(), True
         self._bounded.leave(lambda: discard_producer(producer))
         self._bounded = BoundedCalls()
-        self._producer, self._is_registered = None, False
+        self._producer, self.is_registered = None, False
 
     def _do(
         self,

@@ -15,6 +15,7 @@ from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.writing.batch_size import BatchSize
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.new_record import NewRecord
+from reconsume.bridge.writing.transactions import PATIENCE_SECONDS, START_SECONDS
 from reconsume.delay_levels.errors import (
     KafkaNotReachable,
     KafkaRefused,
@@ -283,9 +284,9 @@ class JobRun:
                 self._regain()
             self._commit_progress(self._progress)
 
-    def _regain(self) -> None:
+    def _regain(self, seconds: float = START_SECONDS) -> None:
         """Fence a writer that came in between; its records must be read."""
-        self._writer.take_over()
+        self._writer.take_over(seconds)
         self._is_stale = True
         if self._view.look(to_the_last=True)[self._name].progress != self._progress:
             raise WriterReplaced(f"job {self._name}: another runner continues it")
@@ -310,7 +311,7 @@ class JobRun:
         """Let the next runner continue at once."""
         try:
             if not self._writer.is_alone:
-                self._regain()
+                self._regain(PATIENCE_SECONDS)
             self._commit_progress(replace(self._progress, runner=""))
         except ReconsumeError as error:
             logger.debug("job is not released, its lease will end job=%s: %s", self._name, error)
