@@ -73,10 +73,21 @@ class StaleRecords:
         self._looked = 0.0
         self._read_again: set[Partition] = set()
         self._left_out: set[Partition] = set()
+        self._begun: set[Partition] = set()
+
+    def begun(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions, before they are assigned; note those that start at an explicit offset.
+
+        Their committed offset may have been deleted: a seek back to it would lead to the end.
+        """
+        self._begun = {(one.topic, one.partition) for one in partitions if one.offset >= 0}
+        return partitions
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note partitions that start at their committed offsets."""
-        self.unchecked.update({(one.topic, one.partition): _UncheckedPartition() for one in partitions})
+        """Note partitions that start at their committed offsets, or as `begun` was told."""
+        for one in partitions:
+            where = one.topic, one.partition
+            self.unchecked[where] = _UncheckedPartition(sought=where in self._begun)
 
     def trust(self, partitions: Iterable[TopicPartition]) -> None:
         """Accept all records of these partitions: their start was explicit."""

@@ -312,7 +312,8 @@ class Consumer(DerivedConsumer):
         if self._settings.starts_at_beginning:
             return partitions
         committed, offsets_for_times = super().committed, super().offsets_for_times
-        return with_retry_starts(partitions, self._retry_topic, committed, offsets_for_times, self._closing)
+        starts = with_retry_starts(partitions, self._retry_topic, committed, offsets_for_times, self._closing)
+        return self._stale_records.begun(starts)
 
     def _on_assign(self, of_user: _Callback | None) -> _Callback:
         def on_assign(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> None:

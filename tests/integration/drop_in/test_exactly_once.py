@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
@@ -73,6 +74,23 @@ def test_a_send_back_commits_its_offset(here: Installation, conf: dict[str, Any]
         consumer.send_message_back(messages, ack_index=3)
     assert len(here.waiting(1_000, group)) == 2
     assert len(here.waiting(2_000, group)) == 1
+
+
+def test_retries_that_are_still_kept_are_read_though_the_committed_one_is_deleted(here: Installation) -> None:
+    """The default `latest`: a seek back to the committed offset would lead to the end."""
+    group, topic = here.name("expired"), here.topic("expired")
+    conf = MANUAL | {"auto.offset.reset": "latest"}
+    with exactly_once(here, group, conf) as consumer:
+        retry = consumer.retry_topic
+    here.produce(retry, *(b"%d" % number for number in range(6)))
+    with KafkaConsumer(here.settings.client_settings() | MANUAL | {"group.id": group}) as offsets:
+        offsets.commit(offsets=[TopicPartition(retry, 0, 1)], asynchronous=False)
+    client = AdminClient(here.settings.client_settings())
+    for deletion in client.delete_records([TopicPartition(retry, 0, 3)]).values():
+        deletion.result(30)
+    with exactly_once(here, group, conf) as consumer:
+        consumer.subscribe([topic])
+        assert [one.value() for one in Reading(consumer).until(3)] == [b"3", b"4", b"5"]
 
 
 @pytest.mark.parametrize("conf", PROTOCOLS)

@@ -295,3 +295,16 @@ def test_after_a_seek_other_partitions_are_committed_up_to_their_last_record() -
     with pytest.raises(KafkaException), stale.trusted_if_sought(FLIGHTS):
         raise KafkaException(KafkaError(KafkaError._STATE))
     assert group.committable(stale) is None
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_partition_that_begins_at_its_first_record_is_not_read_again_from_a_deleted_one(comes: bool) -> None:
+    group = Group(100)
+    stale = StaleRecords(group.seek, from_end=True)
+    stale.begun([TopicPartition("flights", 0, 500)])
+    stale.assigned([FLIGHTS])
+    if comes:
+        assert group.left_out(stale, 500, 501) == []
+    else:
+        stale.nothing_comes(cast("Any", group))
+    assert group.sought == []
