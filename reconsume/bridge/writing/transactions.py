@@ -87,7 +87,7 @@ class Transactions:
 
     Attributes:
         registrations: number of registrations; each fences all others with the same id.
-        is_registered: whether the present producer is registered; if not, the next `write` registers it.
+        is_registered: whether the present producer is; if not, `write` registers it.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -97,8 +97,7 @@ class Transactions:
         self._producer: Producer | None = None
         self._log = ProducerLog(logger)
         self._made_ms, self._committed_ms = 0.0, float("-inf")
-        self.is_registered = False
-        self.registrations = 0
+        self.is_registered, self.registrations = False, 0
 
     def register(self, seconds: float) -> None:
         """Register a producer with its coordinator, which ends open transactions of the same id.

@@ -104,10 +104,9 @@ class Quarantined:
         if tuple(name for name, _ in ours) != _OURS:
             raise MalformedProperty(f"the record's last headers are not {', '.join(_OURS)}, so no scheduler wrote it")
         reason, source, stored = ((value or b"").decode(errors="replace") for _, value in ours)
-        # Up to 0.2 schedulers copied the timestamp -1 of records without one.
-        if (stored_ms := _number((ours[-1][1] or b"").removeprefix(b"-"))) is None:
+        if (stored_ms := _number(ours[-1][1])) is None:
             raise MalformedProperty(f"{QUARANTINE_TIMESTAMP} must be a whole number, not {stored[:40]!r}")
-        return cls(own, reason, Position.parse(source), 0 if stored.startswith("-") else stored_ms)
+        return cls(own, reason, Position.parse(source), stored_ms)
 
     def back(self, names: TopicNames, changes: Mapping[str, str]) -> tuple[str, list[Header]]:
         """Return the destination of a release, and its headers.
