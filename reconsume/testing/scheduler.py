@@ -59,6 +59,7 @@ class SteppedScheduler:
             observer=WorkerObserver(names, SchedulerMetrics(), clock, elapsed=clock),
             refused=lambda _topic: None,
             max_batch_records=scheduler.max_batch_records,
+            transaction_timeout_ms=scheduler.transaction_timeout_ms,
             clock=clock,
             elapsed=clock,
         )

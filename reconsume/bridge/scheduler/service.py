@@ -264,6 +264,7 @@ class SchedulerService:
             observer=self._observer,
             refused=self._checks.refused,
             max_batch_records=scheduler.max_batch_records,
+            transaction_timeout_ms=scheduler.transaction_timeout_ms,
             pace=TransactionPace(scheduler.gather_ms),
             clock=self._clock,
             is_time_in_doubt=lambda: self._clock.is_in_doubt,

@@ -71,6 +71,7 @@ class Worker:
         observer: WorkerObserver,
         refused: Refused,
         max_batch_records: int,
+        transaction_timeout_ms: int,
         pace: TransactionPace | None = None,
         clock: Clock = now_ms,
         elapsed: Clock = monotonic_ms,
@@ -88,7 +89,7 @@ class Worker:
         self._read_ahead = read_ahead
         self._stop = threading.Event()
         self._observer = observer
-        self._size = BatchSize(max_batch_records)
+        self._size = BatchSize(max_batch_records, transaction_ms=transaction_timeout_ms)
         self._pace = pace or TransactionPace(0)
         self._clock = clock
         self._elapsed = elapsed

@@ -9,8 +9,11 @@ MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _FAILED_SLOWLY_MS: Final = 500.0
 """Less than any timeout. A batch that fails sooner, as in a rebalance, fails regardless of its size."""
 _SLOW_MS: Final = 2_500.0
-"""Half of the time limit for one step of a transaction."""
-_QUICK_MS: Final = 1_000.0
+"""The most that a batch takes without being slow: half of the time limit for one step of a transaction."""
+_SLOW_PART: Final = 0.25
+"""Of a shorter transaction's time limit: from here on, a batch is slow."""
+_QUICK_PART: Final = 0.4
+"""Of the time from which a batch is slow: up to here, it is quick."""
 _SLOW_GROWTH: Final = 1.25
 _UNPROVEN: Final = 8
 """A batch smaller than the limit by this factor does not prove that the limit may grow."""
@@ -30,11 +33,15 @@ class BatchSize:
     Args:
         max_records: maximum of records in a batch.
         max_bytes: maximum of bytes of a batch's values.
+        transaction_ms: the time limit of a transaction.
     """
 
-    def __init__(self, max_records: int, max_bytes: int = MAX_BATCH_BYTES) -> None:
+    def __init__(
+        self, max_records: int, max_bytes: int = MAX_BATCH_BYTES, *, transaction_ms: float = _SLOW_MS / _SLOW_PART
+    ) -> None:
         self._max_records = max_records
         self._max_bytes = max_bytes
+        self._slow_ms = min(_SLOW_MS, transaction_ms * _SLOW_PART)
         self._part = 1.0
 
     @property
@@ -55,10 +62,10 @@ class BatchSize:
     def took(self, records: int, size: int, took_ms: float, *, committed: bool) -> None:
         """Learn from a batch of this many records and bytes that ended after this time."""
         fill = max(records / self._max_records, size / self._max_bytes)
-        if took_ms > (_SLOW_MS if committed else _FAILED_SLOWLY_MS):
+        if took_ms > (self._slow_ms if committed else _FAILED_SLOWLY_MS):
             self._shrink(fill / 2)
         elif committed and fill * _UNPROVEN >= self._part:
-            self._part = min(1.0, self._part * (2.0 if took_ms <= _QUICK_MS else _SLOW_GROWTH))
+            self._part = min(1.0, self._part * (2.0 if took_ms <= self._slow_ms * _QUICK_PART else _SLOW_GROWTH))
 
     def halve(self, records: int) -> None:
         """Learn that one of this many records was refused."""

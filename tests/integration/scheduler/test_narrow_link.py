@@ -11,7 +11,7 @@ from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka_tools import limit_producer
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240), pytest.mark.early(2)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.early(2)]
 
 RECORDS = 4_000
 BYTES = 1_000
@@ -39,7 +39,7 @@ def test_a_batch_that_cannot_be_written_in_time_is_followed_by_smaller_ones(boot
     with scheduler(one.settings):
         source = names.delay(0)
         wait_until(
-            lambda: one.finished(one.settings.topic_prefix + "scheduler", source) == RECORDS, 150, "all are done"
+            lambda: one.finished(one.settings.topic_prefix + "scheduler", source) == RECORDS, 210, "all are done"
         )
     written = one.admin.end_offsets([retry], uncommitted=True)[retry]
     assert len(one.retries(group)) == RECORDS

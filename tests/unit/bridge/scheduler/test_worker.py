@@ -184,6 +184,7 @@ class Bench:
             observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.now, elapsed=lambda: self.now),
             refused=lambda _topic: None,
             max_batch_records=100,
+            transaction_timeout_ms=10_000,
             pace=pace,
             clock=lambda: self.now - self.set_back,
             elapsed=lambda: self.now,

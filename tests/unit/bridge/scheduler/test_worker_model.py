@@ -333,6 +333,7 @@ class Workers(RuleBasedStateMachine):
             observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.kafka.now, elapsed=lambda: self.kafka.now),
             refused=lambda _topic: None,
             max_batch_records=5,
+            transaction_timeout_ms=10_000,
             clock=lambda: self.kafka.now,
             elapsed=lambda: self.kafka.now,
             positions=self.kafka.positions,

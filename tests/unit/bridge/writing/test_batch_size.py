@@ -29,6 +29,14 @@ def test_on_a_narrow_link_batches_shrink_below_what_fails_and_stay_there() -> No
     assert min(sizes) >= 200
 
 
+def test_where_transactions_are_short_batches_stay_below_what_fails_too() -> None:
+    size = BatchSize(5_000, transaction_ms=3_000)
+    work(size, lambda records: records * 5.0, 10, 2_000)
+    sizes, failed = work(size, lambda records: records * 5.0, 100, 2_000)
+    assert failed == 0
+    assert min(sizes) >= 50
+
+
 def test_after_an_outage_batches_are_full_again_within_a_dozen() -> None:
     size = BatchSize(5_000)
     work(size, lambda _: 10_000.0, 50, 5_000)
