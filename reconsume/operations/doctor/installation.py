@@ -101,8 +101,9 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
             "transactions",
             f"a transaction in {topic}-{partition} has been open for over {_OPEN_SECONDS} s, since offset {offset}: "
             "consumers cannot read past it (Kafka 4.2 and 4.3 may leave one open when a broker is lost, KAFKA-20734)",
-            f"kafka-transactions.sh --bootstrap-server {cluster.settings.bootstrap_servers} abort --topic {topic} "
-            f"--partition {partition} --start-offset {offset}",
+            "it may have been committed, so save its records before you abort it, as docs/reliability.md#an-open-"
+            "transaction shows; find its producer: kafka-transactions.sh --bootstrap-server "
+            f"{cluster.settings.bootstrap_servers} describe-producers --topic {topic} --partition {partition}",
         )
     if not found:
         report.passed.append(f"transactions: no old one is open in {counted(len(partitions), 'partition')}")

@@ -36,6 +36,7 @@ from tests.integration.installation import LEVELS, Installation, scheduler, sett
 from tests.support.brokers.kafka import local_kafka
 from tests.support.brokers.kafka_tools import run_kafka_tool
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka
+from tests.support.docs.pages import blocks
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(4), pytest.mark.more]
@@ -349,25 +350,40 @@ def test_a_machines_clock_that_is_wrong_is_found(ward: Ward, ahead_ms: int, said
     assert "chronyc tracking" in found.mend
 
 
-def test_a_transaction_that_stays_open_is_found_and_the_command_that_is_named_ends_it(ward: Ward) -> None:
+def test_an_open_transaction_is_found_and_the_page_that_is_named_saves_its_records(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As Kafka 4.2 and 4.3 leave one where a broker was lost (KAFKA-20734)."""
-    topic = ward.here.settings.names.delay(1_000)
+    topic, servers = ward.here.settings.names.delay(1_000), ward.here.settings.bootstrap_servers
     with installed(ward):
         settings = transactional_settings(ward.here.settings.client_settings(), f"{topic}.forgotten", 600_000)
         producer = make_producer(settings)
         producer.init_transactions()
         producer.begin_transaction()
-        producer.produce(topic, b"in an open transaction", partition=0)
+        producer.produce(topic, b"in an open transaction", b"key", partition=0, headers=[("a", b"1"), ("b", None)])
         producer.flush()
+        ward.here.produce(topic, b"behind it", partition=0)
         assert [one for one in ward.examine().findings if one.check == "transactions"] == [], "it is young"
         ward.clock = lambda: now_ms() + 120_000
         (found,) = ward.examine().findings
         assert (found.check, found.weight) == ("transactions", "problem")
         assert f"in {topic}-0 has been open for over 60 s, since offset 0" in found.what
-        script, *options = shlex.split(found.mend)
-        assert script == "kafka-transactions.sh"
-        run_kafka_tool("TransactionsCommand", *options)
+        told, _, command = found.mend.partition("kafka-transactions.sh ")
+        assert "docs/reliability.md#an-open-transaction" in told
+        assert re.search(r"\s0\s*$", run_kafka_tool("TransactionsCommand", *shlex.split(command)), re.MULTILINE)
+
+        def abort(asked: str) -> str:
+            assert asked.startswith("2 records are saved")
+            options = f"--bootstrap-server {servers} abort --topic {topic} --partition 0 --start-offset 0"
+            run_kafka_tool("TransactionsCommand", *options.split())
+            return ""
+
+        monkeypatch.setattr("builtins.input", abort)
+        (program,) = (one for one in blocks("docs/reliability.md", "python") if "read_uncommitted" in one)
+        program = program.replace("127.0.0.1:9092", servers).replace("reconsume.DELAY.10s", topic)
+        exec(compile(program, "docs/reliability.md", "exec"), {})  # noqa: S102
         assert ward.examine().findings == []
+        assert [one.value for one in ward.here.read(topic)] == [b"behind it", b"in an open transaction"]
     close_producer(producer)
 
 
