@@ -109,7 +109,7 @@ class SendBackFailed(ReconsumeError):
         failed: of several send-backs, the indexes of the failed ones.
     """
 
-    def __init__(self, message: str, failed: tuple[object, ...] = ()) -> None:
+    def __init__(self, message: str, failed: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.failed = failed
 

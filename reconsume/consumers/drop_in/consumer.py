@@ -20,7 +20,7 @@ from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
 from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, storable
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
-from reconsume.consumers.drop_in.send_back_client import SendBackClient, as_cause
+from reconsume.consumers.drop_in.send_back_client import SendBackClient, as_cause, failures_of
 from reconsume.consumers.drop_in.settings import DropInSettings
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_listed
@@ -182,8 +182,7 @@ class Consumer(DerivedConsumer):
             cause: the exception, or a text; dead letters show it. Without a level, an exception of `dead_letter_on`
                 makes a dead letter.
             ack_index: of a list, the last message that succeeded: those after it are sent back. -1 and None send
-                back all (RocketMQ: CC-06, CC-07, CC-08). With `exactly_once` the offsets of the whole list are
-                committed.
+                back all (RocketMQ: CC-06, CC-07, CC-08). With `exactly_once` the whole list is committed.
 
         Raises:
             IllegalSetting: an invalid argument, or the record does not exist.
@@ -195,10 +194,11 @@ class Consumer(DerivedConsumer):
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")
         if level == 0 and is_listed(cause, self._settings.dead_letter_on):
             level = DEAD_LETTER_LEVEL
-        if self._settings.exactly_once:
-            self._send_back_exactly_once(messages, acknowledged, level, why)
-        elif failed := messages[acknowledged:]:
-            self._client.send_back(failed, level, why)
+        with failures_of(range(acknowledged, len(messages))):
+            if self._settings.exactly_once:
+                self._send_back_exactly_once(messages, acknowledged, level, why)
+            elif failed := messages[acknowledged:]:
+                self._client.send_back(failed, level, why)
 
     def _messages(self, given: Any, ack_index: int | None) -> tuple[list[Message], int]:
         """Return the messages to send back, and the number of successful messages before them."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, cast
 
 from reconsume.bridge.groups.groups import Groups
@@ -34,6 +34,16 @@ _WAKE_SECONDS: Final = 0.2
 _AGAIN_SECONDS: Final = 0.5
 _REGISTER_SECONDS: Final = 5.0
 """How long `close` waits for a running try."""
+
+
+@contextmanager
+def failures_of(messages: range) -> Iterator[None]:
+    """Give a failure the indexes of its messages: all of these, or those that it names, counted from the first."""
+    try:
+        yield
+    except SendBackFailed as error:
+        error.failed = tuple(messages[index] for index in error.failed) or tuple(messages)
+        raise
 
 
 class SendBackClient:
@@ -133,27 +143,27 @@ class SendBackClient:
         """Send all back; return when the brokers have acknowledged them.
 
         Raises:
-            SendBackFailed: delay topic and inbox refused some, or the group is full (`GroupIsFull`); `failed` names
-                them, and the others are acknowledged.
+            SendBackFailed: delay topic and inbox refused some, or the group is full (`GroupIsFull`); `failed` has
+                their indexes, and the others are acknowledged.
         """
         writer, groups = self._ordinary_writer(), self._groups()
         answers: list[Future[SendBackFailed | None]] = [Future() for _ in messages]
         requests = [self._failed(message, delay_level, cause) for message in messages]
         for request, answer in zip(requests, answers, strict=True):
             writer.send_back(request.request, request.key, request.value, answer.set_result)
-        errors: list[tuple[Position, SendBackFailed]] = []
-        for message, request, answer in zip(messages, requests, answers, strict=True):
+        errors: dict[int, SendBackFailed] = {}
+        for index, (message, request, answer) in enumerate(zip(messages, requests, answers, strict=True)):
             while not wait([answer], _WAKE_SECONDS).done:
                 """So that Ctrl-C ends the wait on Windows too."""
             if (error := answer.result()) is None:
                 self._log.tell(message, fate_of(way_of(request.request, groups)), is_failure=False)
             else:
-                errors.append((Position(*message.kafka[:3]), error))
+                errors[index] = error
         if errors:
-            failed, (first, *_) = zip(*errors, strict=True)
-            where = ", ".join(map(str, failed[:10]))
-            kind = GroupIsFull if all(isinstance(error, GroupIsFull) for _, error in errors) else SendBackFailed
-            raise kind(f"{len(errors)} of {len(messages)} not sent back ({where}): {first}", failed) from first
+            first = next(iter(errors.values()))
+            where = ", ".join(str(Position(*messages[index].kafka[:3])) for index in [*errors][:10])
+            kind = GroupIsFull if all(isinstance(error, GroupIsFull) for error in errors.values()) else SendBackFailed
+            raise kind(f"{len(errors)} of {len(messages)} not sent back ({where}): {first}", tuple(errors)) from first
 
     def send_back_exactly_once(
         self,

@@ -27,8 +27,9 @@ def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
         assert polled is not None
         with pytest.raises(ValueError, match="the program's"):
             consumer.close()
-        with pytest.raises(SendBackFailed, match="the consumer is closed"):
+        with pytest.raises(SendBackFailed, match="the consumer is closed") as refused:
             consumer.send_message_back(polled)
+        assert refused.value.failed == (0,)
 
 
 def followers() -> int:
