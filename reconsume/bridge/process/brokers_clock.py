@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -21,11 +22,16 @@ def monotonic_ms() -> float:
     return time.monotonic() * 1000
 
 
+def boot_ms() -> float:
+    """Return milliseconds of a clock that is never set and, on Linux, goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000 if sys.platform == "linux" else monotonic_ms()
+
+
 class BrokersClock:
     """The time of the brokers' clock, slightly behind and never ahead, independent of this machine's clock.
 
     When a record's acknowledgement arrives, the brokers' clock shows its append time or more. From then on this
-    machine's monotonic clock counts, and trust decreases with age. Of several acknowledgements the quickest counts,
+    machine's `boot_ms` counts, and trust decreases with age. Of several acknowledgements the quickest counts,
     which is a few milliseconds behind.
 
     Records that are read count too, so a recent send-back is late by at most 0.02 % of its wait. If a new record seems
@@ -43,16 +49,16 @@ class BrokersClock:
         is_in_doubt: whether to ask the brokers for the time, because it may have been set back.
     """
 
-    def __init__(self, clock: Clock = now_ms, monotonic: Callable[[], float] = monotonic_ms) -> None:
+    def __init__(self, clock: Clock = now_ms, passed: Callable[[], float] = boot_ms) -> None:
         self._clock = clock
-        self._monotonic = monotonic
+        self._passed = passed
         self._heard: tuple[float, float] | None = None
         self._acknowledged = float("-inf")
         self.is_in_doubt = False
 
     def __call__(self) -> float:
         """Return milliseconds since the epoch."""
-        passed = self._monotonic()
+        passed = self._passed()
         return self._clock() if self._heard is None else passed + self._ahead_of(passed, self._heard)
 
     def heard(self, append_ms: int, sent: float) -> None:
@@ -60,10 +66,10 @@ class BrokersClock:
 
         Args:
             append_ms: the record's append time.
-            sent: `monotonic_ms()` before it was sent; if the brokers' clock was ahead of the append time then, it was
+            sent: `boot_ms()` before it was sent; if the brokers' clock was ahead of the append time then, it was
                 set back.
         """
-        passed = self._monotonic()
+        passed = self._passed()
         self._acknowledged, self.is_in_doubt = passed, False
         if self._heard is not None:
             known = self._ahead_of(passed, self._heard)
@@ -81,7 +87,7 @@ class BrokersClock:
         """
         if self._heard is None:
             return
-        passed = self._monotonic()
+        passed = self._passed()
         behind = self._ahead_of(passed, self._heard) - (append_ms - passed)
         seems_old = behind > _READ_LATE_MS
         if behind < 0 or (seems_old and is_new):
@@ -91,6 +97,6 @@ class BrokersClock:
 
     @staticmethod
     def _ahead_of(passed: float, heard: tuple[float, float]) -> float:
-        """Return the minimum by which the brokers' clock is ahead of the monotonic one."""
+        """Return the minimum by which the brokers' clock is ahead of `boot_ms`."""
         ahead, at = heard
         return ahead - (passed - at) * _DRIFT

@@ -17,7 +17,7 @@ from reconsume.bridge.kafka.clients import discard_producer, make_producer
 from reconsume.bridge.kafka.errors import is_refusal, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.connections import Connections
-from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms
 from reconsume.bridge.process.polled_records import offset_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
@@ -165,7 +165,7 @@ class AtLeastOnceWriter:
             if one.outcome not in UNWRITTEN and not is_in_hand:
                 self._refused.pop((queue, offset), None)
                 try:
-                    self._produce_one(one, partial(self._note, queue, offset, monotonic_ms()))
+                    self._produce_one(one, partial(self._note, queue, offset, boot_ms()))
                 except KafkaException as error:
                     if not is_refusal(error.args[0]):
                         raise

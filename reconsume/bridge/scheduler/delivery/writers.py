@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
-from reconsume.bridge.process.brokers_clock import BrokersClock, monotonic_ms
+from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms, monotonic_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
@@ -236,7 +236,7 @@ class TransactionalWriter:
 
     def _on_stored(self) -> Callable[[KafkaError | None, Message], None]:
         """Return a delivery callback that learns the append time of a record, or its refusal."""
-        time, sent = self._time, monotonic_ms()
+        time, sent = self._time, boot_ms()
 
         def stored(error: KafkaError | None, message: Message) -> None:
             kind, append_ms = message.timestamp()

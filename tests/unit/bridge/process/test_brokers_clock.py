@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconsume.bridge.process.brokers_clock import BrokersClock
+from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms
 from reconsume.bridge.process.polled_records import stored_ms
 
 EPOCH = 1_700_000_000_000
@@ -124,6 +127,16 @@ def test_a_backlog_tells_nothing_but_that_the_clock_may_have_been_set_back_since
     bench.clock.saw(int(bench.brokers) - 50_000, is_new=False)
     assert bench.brokers - 3 <= bench.clock() <= bench.brokers
     assert bench.clock.is_in_doubt == in_doubt
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such clock")
+def test_the_time_that_the_machine_was_suspended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is due meanwhile is delivered at once. `time.monotonic` stands still."""
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    clock = BrokersClock()
+    clock.heard(EPOCH, boot_ms())
+    monkeypatch.setattr(time, "clock_gettime", lambda kind: now + 3_600 * (kind == time.CLOCK_BOOTTIME))
+    assert EPOCH + 3_598_000 < clock() <= EPOCH + 3_600_000
 
 
 def test_a_record_that_was_just_stored_raises_no_doubt_however_long_nothing_was_heard() -> None:
