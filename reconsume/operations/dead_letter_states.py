@@ -23,13 +23,14 @@ from reconsume.delay_levels.wire.names import encode_name
 logger = SafeLogger(__name__)
 
 _ONLY_PARTITION: Final = 0
-_FIRST_STEP_MS: Final = 3_600_000
+_SET_BACK_MS: Final = 3_600_000
 
 
 class StatesReader:
     """Reads states of dead letters backwards, only as far as the oldest requested letter needs.
 
-    A state is written after its dead letter, so records older than the letter do not concern it.
+    A state is written after its dead letter, so records older than the letter do not concern it. The reader begins an
+    hour earlier: the brokers' clock may have been set back between the two.
 
     Args:
         cluster: the installation.
@@ -54,7 +55,7 @@ class StatesReader:
         self._states: dict[DeadLetterKey, DeadLetterState | None] = {}
         self._start: int | None = None
         self._since_ms = 0
-        self._step_ms = _FIRST_STEP_MS
+        self._step_ms = _SET_BACK_MS
 
     def of(self, letter: DeadLetterKey) -> DeadLetterState | None:
         """Return the state of a dead letter; None while it is open.
@@ -63,7 +64,7 @@ class StatesReader:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to read the topic is missing.
         """
-        if self._start is None or letter.stored_ms < self._since_ms:
+        if self._start is None or letter.stored_ms - _SET_BACK_MS < self._since_ms:
             self._read_since(letter.stored_ms)
         return self._states.get(letter)
 
@@ -73,7 +74,7 @@ class StatesReader:
             # An installation of an earlier version; `topics apply` creates it.
             self._start, self._since_ms = 0, 0
             return
-        since_ms = max(0, stored_ms - (self._step_ms if self._start is not None else 0))
+        since_ms = max(0, stored_ms - self._step_ms)
         start = admin.offsets_at([where], since_ms, uncommitted=True)[where]
         end = self._start
         if end is None:

@@ -14,7 +14,7 @@ from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.cli.commands.dlq import list_letters, reopen_letters, resend_letters, resolve_letters, show_letter
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import TopicNotReady
-from reconsume.delay_levels.wire.dead_letter_states import decode_state
+from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, decode_state, encode_state
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.dead_letter_states import StatesReader
 from reconsume.operations.dead_letters import read_one, read_page
@@ -66,6 +66,19 @@ def test_what_was_sent_again_on_day_1_is_not_sent_again_on_day_9(here: Installat
     assert (first.state, first.by, first.job) == ("RESENT", "alice", day_1)
     assert abs(first.at_ms - time.time() * 1_000) < 600_000
     assert states(here, group) == [("0/2", "RESENT"), ("0/1", "RESENT"), ("0/0", "RESENT")]
+
+
+def test_a_state_is_found_though_the_brokers_clock_was_set_back_after_its_letter(here: Installation) -> None:
+    """By the append times, the state is older than its letter."""
+    group = with_dead_letters(here, 1)
+    resolve(here.cluster, group, [FIRST], by="alice", why="too old")
+    where = DeadLetterKey(here.settings.names.dead_letter(group), 0, 17, int(time.time() * 1_000) + 3_000_000)
+    before = read_one(here.cluster, group, FIRST).state
+    assert before is not None
+    here.produce(here.settings.names.dead_letter_states, encode_state(before).encode(), key=str(where).encode())
+    state = StatesReader(here.cluster).of(where)
+    assert state is not None
+    assert state.why == "too old"
 
 
 def test_states_are_committed_with_the_resend(here: Installation) -> None:
