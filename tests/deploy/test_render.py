@@ -203,6 +203,10 @@ def test_notes_tell_the_next_commands_and_every_warning() -> None:
     for warning in ("topics.manage is none", "One worker", "PLAINTEXT", "diagnosticMode", "named by tag"):
         assert warning in notes, run.stdout + run.stderr
     assert "Warnings" not in helm_template("full", "scheduler.enabled=true", notes=True).stdout.partition("NOTES:")[2]
+    published = [
+        helm_template("strimzi", *more, notes=True).stdout for more in ((), ("config.topics.retention_days=9",))
+    ]
+    assert ["run `reconsume topics apply` once" in one for one in published] == [False, True]
     signs_in = [helm_template(one, notes=True).stdout for one in ("console", "console-people")]
     assert ["the token as the password" in one for one in signs_in] == [True, False]
 

@@ -170,7 +170,7 @@ class SendBacks:
             failed.size,
             self._names.send_back,
             self._admin,
-            "the delay topics take no more; raise max.message.bytes of both (`reconsume topics plan` says to what), "
+            "the delay topics take no more; raise max.message.bytes of both with `kafka-configs.sh --alter`, "
             "and keep the record uncommitted until then",
         )
 
