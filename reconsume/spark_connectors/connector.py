@@ -20,7 +20,7 @@ _PATCHES: Final = {(4, 0): 0, (4, 1): 1, (4, 2): 0}
 patch of the same minor version. Some patches reach PyPI before Maven Central or never reach it, and for some Maven
 Central lacks the token provider."""
 _TESTED: Final = "pip install 'pyspark>=4.0,<4.3'"
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)", re.ASCII)
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 _CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _IN_PYSPARK: Final = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime")
 """The connector depends on these 110 MB, which every Spark already has."""

@@ -114,7 +114,7 @@ class DeadLetterIndex:
         """
         if self.store.is_damaged:
             self._begin_again()
-        admin = self._cluster.admin
+        admin, began_ms = self._cluster.admin, self._cluster.clock()
         topics = admin.topics()
         # The end of the states first: their letters are before the other ends.
         states = self._new(all_partitions({self._states: min(1, topics.get(self._states, 0))}))
@@ -147,7 +147,7 @@ class DeadLetterIndex:
                 self._read_to({where: Progress(one.topic_id, one.end) for where, one in spans.items()})
         self.left, self.is_complete = 0, True
         if states:
-            self._followed_ms = self._cluster.clock()
+            self._followed_ms = began_ms
         if lost:
             # Without names, because the console shows it to people who may not see all groups.
             raise KafkaNotReachable(

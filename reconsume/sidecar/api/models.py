@@ -72,6 +72,7 @@ def _moment(value: Any) -> Any:
 _Whole = BeforeValidator(_whole)
 Count = Annotated[int, Field(ge=0, le=_MAX_INT), _Whole]
 LongCount = Annotated[int, Field(ge=0, le=_MAX_SAFE), _Whole]
+Timestamp = Annotated[int, Field(ge=-_MAX_SAFE, le=_MAX_SAFE), _Whole]
 Level = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT), _Whole]
 WaitLevel = Annotated[int, Field(ge=1, le=_MAX_INT), _Whole]
 AckIndex = Annotated[int, Field(ge=-1, le=_MAX_INT), _Whole]
@@ -137,7 +138,7 @@ class RecordByValue(RecordToSendBack):
     value: Annotated[Base64 | None, Field(description="null for a tombstone")]
     key: Base64 | None = None
     headers: Annotated[list[KafkaHeader], Field(description="all that it was read with, reconsume's own too")] = []
-    timestamp: Annotated[LongCount | None, Field(description="of the record, in milliseconds; default: now")] = None
+    timestamp: Annotated[Timestamp | None, Field(description="of the record, in milliseconds; default: now")] = None
 
 
 _BY_VALUE = frozenset(RecordByValue.model_fields) - frozenset(RecordToSendBack.model_fields)

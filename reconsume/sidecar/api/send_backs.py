@@ -233,7 +233,8 @@ class SendBacks:
         timestamp = int(now_ms()) if record.timestamp is None else record.timestamp
         if record.topic == self._names.retry(group):
             return Stored.of_retry(headers, record.position, timestamp), None
-        return Stored.first_copy(record.position, timestamp), record.timestamp
+        stored = Stored.first_copy(record.position, timestamp)
+        return stored, None if record.timestamp is None else stored.born_ms
 
     async def _read(self, group: str, position: Position) -> Message:
         if position.partition >= self._partitions.get(position.topic, 0):

@@ -30,6 +30,7 @@ MESSAGE = {"topic": "flights", "value": ""}
         ({"offset": 42.0}, RecordToSendBack),
         ({"value": None}, RecordByValue),
         ({"value": "", "key": None, "headers": [], "timestamp": None}, RecordByValue),
+        ({"value": "", "timestamp": -1}, RecordByValue),
     ],
 )
 def test_a_record_by_reference_or_by_value(more: dict[str, Any], kind: type) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable
@@ -67,8 +68,8 @@ class _Admin:
         return ends
 
 
-def cluster_of(admin: _Admin) -> Any:
-    cluster = Cluster(Settings(bootstrap_servers="127.0.0.1:9"))
+def cluster_of(admin: _Admin, clock: Clock = now_ms) -> Any:
+    cluster = Cluster(Settings(bootstrap_servers="127.0.0.1:9"), clock)
     cluster.__dict__["admin"] = admin
     return cluster
 
@@ -144,6 +145,24 @@ def test_a_letter_whose_reopening_kafka_has_forgotten_is_open(
         admin.since = 9
         index.look()
         assert store.count(LetterFilter(state="OPEN")) == is_open, "it was read a moment ago"
+
+
+def test_what_kafka_forgets_during_a_look_that_takes_half_a_day_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(_Admin):
+        now_ms = 1e12
+
+        def leaderless(self, topics: Iterable[str]) -> set[tuple[str, int]]:
+            self.now_ms += 13 * 3_600_000
+            return super().leaderless(topics)
+
+    admin = Slow(first=0)
+    with DeadLetterStore() as store:
+        resolve_unseen(monkeypatch, admin, store)
+        index = DeadLetterIndex(cluster_of(admin, lambda: admin.now_ms), store, CauseLabels())
+        index.look()
+        admin.since = 9
+        index.look()
+        assert store.count(LetterFilter(state="OPEN")) == 1
 
 
 def test_a_check_for_forgotten_reopenings_that_fails_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
