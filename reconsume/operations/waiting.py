@@ -184,7 +184,12 @@ def read_waiting(cluster: Cluster, places: Iterable[str]) -> Iterator[tuple[Read
     with RangeReader(cluster.base, f"{names.prefix}delay-list", seconds=_SECONDS) as reader:
         for one in positions:
             span = spans.get((one.topic, one.partition))
-            if span is None or not span.start <= one.offset < span.end or one.offset in span.done:
+            if span is not None and one.offset >= span.end:
+                raise RecordNotFound(
+                    f"no record is visible at {one}; if it was just written, a transaction in front of it may be open: "
+                    "try again, and run `reconsume doctor` if this stays so"
+                )
+            if span is None or one.offset < span.start or one.offset in span.done:
                 raise IllegalSetting(f"{one} no longer waits; `reconsume delay list` shows waiting records")
             ranges = {(one.topic, one.partition): (one.offset, one.offset + 1)}
             read = next(iter(reader.records(ranges)), None)

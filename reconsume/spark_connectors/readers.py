@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import texts, type_name, whole_number
+from reconsume.delay_levels.foreign_values import of_type, texts, type_name
 from reconsume.spark_connectors.names import KINDS, kind_pattern
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import DEFAULT_PREFIX, TopicSource
@@ -112,7 +112,7 @@ def read_delays(
     if delays_ms is not None and (isinstance(delays_ms, str | bytes) or not isinstance(delays_ms, Iterable)):
         raise IllegalSetting(f"delays_ms must be a list of int, such as [10_000], got {type_name(type(delays_ms))}")
     if delays_ms is not None:
-        topics = [source.names.delay(whole_number(delay, "each of delays_ms")) for delay in delays_ms]
+        topics = [source.names.delay(of_type(delay, "each of delays_ms", int)) for delay in delays_ms]
     return typed(source.raw(topics, kind_pattern(topic_prefix, "delay"), streaming=streaming), topic_prefix)
 
 

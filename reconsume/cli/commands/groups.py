@@ -72,7 +72,8 @@ def set_groups(
     retry_max_times: Annotated[int | None, typer.Option(help="retries before a message becomes a dead letter")] = None,
     retry_queue_nums: Annotated[int | None, typer.Option(help="partitions of the retry topic")] = None,
     retry_policy: Annotated[
-        str | None, typer.Option(metavar="JSON", help="groupRetryPolicy as JSON, in RocketMQ's form")
+        str | None,
+        typer.Option(metavar="JSON", help="groupRetryPolicy as JSON, in RocketMQ's form; null: the level table"),
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="whether the group may consume")] = None,
     consume_broadcast_enable: Annotated[bool | None, typer.Option(help="whether the group may broadcast")] = None,
@@ -93,10 +94,9 @@ def set_groups(
         retryQueueNums=retry_queue_nums,
         consumeEnable=consume_enable,
         consumeBroadcastEnable=consume_broadcast_enable,
-        groupRetryPolicy=_json(retry_policy),
         retryPaused=retry_paused,
         maxWaiting=max_waiting,
-    )
+    ) | ({} if retry_policy is None else {"groupRetryPolicy": _json(retry_policy)})
     of_all = _given(messageDelayLevel=delay_levels, autoCreateSubscriptionGroup=auto_create)
     if group is not None:
         if of_all:
@@ -178,9 +178,7 @@ def delete_group(
         print_line(f"group {group} is no longer registered")
 
 
-def _json(text: str | None) -> Any:
-    if text is None:
-        return None
+def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import check_range, shown
 
 _LARGEST: Final = 200_000
 _SLOWEST: Final = 1e-5
 """One record a day is faster."""
+_MOST_PARTITIONS: Final = 1_000_000
+"""More than a topic has."""
 
 
 class ReplayChunk(NamedTuple):
@@ -30,6 +33,21 @@ def check_rate(rate: float | None) -> None:
     """
     if rate is not None and not _SLOWEST <= rate < math.inf:
         raise IllegalSetting(f"rate {rate}: use a number of records per second, {_SLOWEST:f} or more")
+
+
+def check_run(rate: float | None, settle_seconds: float, bulk_partitions: Sequence[int]) -> None:
+    """Check the arguments of a run.
+
+    Raises:
+        IllegalSetting: one of them is not possible.
+    """
+    check_rate(rate)
+    if not 0 <= settle_seconds < math.inf:
+        raise IllegalSetting(f"settle_seconds {settle_seconds}: use a number of seconds, 0 or more")
+    if isinstance(bulk_partitions, str | bytes) or not isinstance(bulk_partitions, Sequence):
+        raise IllegalSetting(f"bulk_partitions must be a list of int, such as [8, 9], got {shown(bulk_partitions)}")
+    for number in bulk_partitions:
+        check_range("each of bulk_partitions", number, 0, _MOST_PARTITIONS)
 
 
 def chunk_size(rate: float | None) -> int:

@@ -30,7 +30,7 @@ from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.names import group_of_name
-from reconsume.spark_connectors.replay.chunks import check_rate, chunk_size, chunks_of, pause_seconds
+from reconsume.spark_connectors.replay.chunks import check_run, chunk_size, chunks_of, pause_seconds
 from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, records, write_in_order
 from reconsume.spark_connectors.replay.replays import read_replays, stored_replays
 from reconsume.spark_connectors.replay.run_rows import RunRows, mark_sent, sink
@@ -116,7 +116,7 @@ def run_replay(
     """
     check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
-    check_rate(rate)
+    check_run(rate, settle_seconds, bulk_partitions)
     if not at_least_once:
         _check_retries(spark)
     events = _events(spark, plan)

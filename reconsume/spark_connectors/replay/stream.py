@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.readers import dead_letters
-from reconsume.spark_connectors.replay.chunks import check_rate
+from reconsume.spark_connectors.replay.chunks import check_run
 from reconsume.spark_connectors.replay.execution import PlanTooOld, run_replay
 from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
 from reconsume.spark_connectors.session import check_folder, literal_path, rows_if_there
@@ -65,7 +65,7 @@ def replay_stream(
     check_folder("folder", folder)
     check_types(locals(), name=str, rate=(int, float, NoneType))
     check_types(locals(), at_least_once=bool, settle_seconds=(int, float))
-    check_rate(rate)
+    check_run(rate, settle_seconds, bulk_partitions)
     which = PlanChoice.of(where, target, group, max_replays, groups, topics)
     how: dict[str, Any] = {"rate": rate, "at_least_once": at_least_once, "settle_seconds": settle_seconds}
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)

@@ -91,6 +91,8 @@ def test_groups_that_keep_a_policy_of_their_own_are_named(groups: Run) -> None:
     assert groups("set", "own", "--retry-policy", policy).exit_code == 0
     told = groups("set", "--delay-levels", "1s 9s", "--yes").stderr
     assert "groups with a retry policy of their own keep it: own\n" in told
+    assert groups("set", "own", "--retry-policy", "null").exit_code == 0
+    assert "retry policy of their own" not in groups("set", "--delay-levels", "1s 8s", "--yes").stderr
 
 
 def test_a_table_that_is_there_already_is_not_asked_for(groups: Run) -> None:

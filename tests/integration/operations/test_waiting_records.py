@@ -50,3 +50,5 @@ def test_what_waits_is_listed_and_a_delayed_message_is_withdrawn_where_it_stands
     assert list_waiting(one.cluster, group=group).records == []
     with pytest.raises(IllegalSetting, match="no longer waits"):
         cancel_delayed(one.cluster, [f"{lane}/0/1"])
+    with pytest.raises(IllegalSetting, match=r"no record is visible at .*/0/99; .*transaction"):
+        cancel_delayed(one.cluster, [f"{lane}/0/99"])

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JNetworkError
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.failures import SparkFailed
-from reconsume.spark_connectors.replay.chunks import check_rate
+from reconsume.spark_connectors.replay.chunks import check_rate, check_run
 from reconsume.spark_connectors.replay.execution import _add_event, _check_break, _check_retries, run_replay
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS, ReplayPlan, open_plan
 from reconsume.spark_connectors.session import shuffle_partitions
@@ -80,6 +80,19 @@ def test_a_plan_goes_on_only_as_it_was_made() -> None:
 def test_a_rate_that_no_run_has_is_refused(rate: float) -> None:
     with pytest.raises(IllegalSetting, match=f"rate {rate}: use a number of records per second"):
         check_rate(rate)
+
+
+@pytest.mark.parametrize("seconds", [-1, math.inf, math.nan])
+def test_a_time_to_settle_that_no_run_has_is_refused(seconds: float) -> None:
+    with pytest.raises(IllegalSetting, match=f"settle_seconds {seconds}: use a number of seconds, 0 or more"):
+        check_run(None, seconds, ())
+
+
+@pytest.mark.parametrize("partitions", [8, "89", [-1], [True], [8.0], [1 << 40], {8}])
+def test_bulk_partitions_that_no_topic_has_are_refused(partitions: Any) -> None:
+    check_run(None, 0, [8, 9])
+    with pytest.raises(IllegalSetting, match="bulk_partitions must be"):
+        check_run(None, 0, partitions)
 
 
 def test_a_run_that_was_interrupted_long_ago_does_not_go_on() -> None:
