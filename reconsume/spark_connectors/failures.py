@@ -78,7 +78,7 @@ _KNOWN: Final[tuple[tuple[str, type[ReconsumeError], str], ...]] = (
     (
         r"[Ll]og file|offset log|OffsetSeq|checkpoint|\boffsets/\d",
         IllegalSetting,
-        "the checkpoint in the stream's folder cannot be read; {checkpoint}",
+        "the checkpoint in the stream's folder cannot be read; go on with a new folder, what was replayed is left out",
     ),
     (
         r"kafka\.common\.errors\.\w*AuthenticationException|SSL handshake failed",
@@ -102,12 +102,11 @@ _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?((?:[\w$]+\.)+[\w$]+(?:Exceptio
 
 
 @contextmanager
-def explained(what: str, checkpoint: str = "go on with a new folder, what was replayed is left out") -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """Turn errors of Spark in this block into errors of reconsume, with the current action.
 
     Args:
         what: the action, for the message.
-        checkpoint: the way out if a stream's checkpoint cannot be read.
 
     Raises:
         ReconsumeError: one of the tree, or `SparkFailed` with the first line of each Java cause.
@@ -122,10 +121,10 @@ def explained(what: str, checkpoint: str = "go on with a new folder, what was re
             raise SparkFailed(f"{what}: {_ENDED}") from error
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
-        raise _meaning(what, checkpoint, str(error)) from error
+        raise _meaning(what, str(error)) from error
 
 
-def _meaning(what: str, checkpoint: str, text: str) -> ReconsumeError:
+def _meaning(what: str, text: str) -> ReconsumeError:
     if own := _OWN.findall(text):
         kinds = {kind.__name__: kind for _, kind, _ in _KNOWN}
         return kinds.get(own[-1][0], SparkFailed)(f"{what}: {own[-1][1]}")
@@ -133,5 +132,5 @@ def _meaning(what: str, checkpoint: str, text: str) -> ReconsumeError:
     told = "\n  ".join(causes[-3:] or [text.strip()[:600]])
     for pattern, kind, meaning in _KNOWN:
         if re.search(pattern, text):
-            return kind(f"{what}: {meaning.format(checkpoint=checkpoint)}. Spark says:\n  {told}")
+            return kind(f"{what}: {meaning}. Spark says:\n  {told}")
     return SparkFailed(f"{what}: Spark failed:\n  {told}")

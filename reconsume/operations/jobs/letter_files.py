@@ -176,13 +176,10 @@ def json_line_writer(out: TextIO) -> Callable[[Mapping[str, Any]], None]:
     return write
 
 
-def csv_writer(
-    out: TextIO, columns: Sequence[str] = COLUMNS, *, with_head: bool = True
-) -> Callable[[Mapping[str, Any]], None]:
+def csv_writer(out: TextIO, columns: Sequence[str] = COLUMNS) -> Callable[[Mapping[str, Any]], None]:
     """Return a function that writes rows for a spreadsheet: possible formulas begin with `'`, controls are escapes."""
     table = csv.DictWriter(out, columns, extrasaction="ignore")
-    if with_head:
-        table.writeheader()
+    table.writeheader()
 
     def write(row: Mapping[str, Any]) -> None:
         table.writerow({name: _csv_cell(value) for name, value in row.items()})
