@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(150), pytest.mark.more]
 def test_subscribe_does_not_wait_and_a_send_back_waits_for_the_brokers_until_the_consumer_is_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    # With automatic commits nothing may be left to commit.
+    conf = {"log_level": 0, "session.timeout.ms": 6_000, "enable.auto.commit": False}
     with kafka_to_kill() as kafka, ThreadPoolExecutor(1) as thread:
         here = Installation(settings_for(kafka.bootstrap_servers))
         here.make_topics()
@@ -29,7 +31,7 @@ def test_subscribe_does_not_wait_and_a_send_back_waits_for_the_brokers_until_the
         here.produce(topic, b"one", b"two")
         kafka.kill()
         # Closing waits for the session's time where no broker answers.
-        with drop_in(here, group, conf={"log_level": 0, "session.timeout.ms": 6_000}) as consumer:
+        with drop_in(here, group, conf=conf) as consumer:
             with caplog.at_level(logging.WARNING):
                 consumer.subscribe([topic])
             assert "the retry topic is created when it does" in caplog.text
