@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
+from reconsume.bridge.process.environment import read_secret_file
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -48,7 +49,8 @@ def read_token(section: str, host: str, token: SecretStr | None, token_file: Pat
     if token is not None:
         found, where = token.get_secret_value().strip(), f"{section}.token"
     elif token_file is not None:
-        found, where = _read(section, token_file), f"{section}.token_file {token_file}"
+        found = read_secret_file(f"setting {section}.token_file", token_file).strip()
+        where = f"{section}.token_file {token_file}"
     elif is_loopback(host):
         return None
     else:
@@ -68,13 +70,6 @@ def read_token(section: str, host: str, token: SecretStr | None, token_file: Pat
             "openssl rand -hex 32"
         )
     return found
-
-
-def _read(section: str, file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"setting {section}.token_file: {file} cannot be read: {error}") from None
 
 
 def listening_sockets(setting: str, host: str, port: int | None, default: int = 0) -> list[socket.socket]:

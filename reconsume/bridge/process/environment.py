@@ -60,7 +60,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             name = name.removesuffix("_FILE")
             if _PREFIX + name in environment:
                 raise IllegalSetting(f"{variable} and {_PREFIX + name} are both set; keep one of them")
-            _put(settings, name, _read_secret(variable, environment[variable]))
+            _put(settings, name, read_secret_file(variable, Path(environment[variable])))
         else:
             _put(settings, name, environment[variable], may_be_json=True)
     return settings
@@ -80,11 +80,16 @@ def _is_kubernetes_service(name: str, value: str) -> bool:
     )
 
 
-def _read_secret(variable: str, path: str) -> str:
+def read_secret_file(names: str, file: Path) -> str:
+    """Return the text of a file that a setting or variable names, without a byte-order mark and the last line's end.
+
+    Raises:
+        IllegalSetting: the file cannot be read.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8-sig").rstrip("\r\n")
+        return file.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"{variable} names a file that cannot be read: {path}: {error}") from None
+        raise IllegalSetting(f"{names} names a file that cannot be read: {file}: {error}") from None
 
 
 def _put(settings: dict[str, Any], name: str, value: str, *, may_be_json: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from reconsume.bridge.http.header_text import header_text
+from reconsume.bridge.process.environment import read_secret_file
 from reconsume.console.sign_in.access import SHARED_TOKEN, printable
 from reconsume.delay_levels.errors import IllegalSetting
 
@@ -104,9 +105,4 @@ def read_secret(setting: str, text: SecretStr | None, file: Path | None) -> str 
     """
     if text is not None:
         return text.get_secret_value().strip()
-    if file is None:
-        return None
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"setting {setting}_file: {file} cannot be read: {error}") from None
+    return None if file is None else read_secret_file(f"setting {setting}_file", file).strip()

@@ -11,6 +11,7 @@ from reconsume.bridge.process.settings import Settings, load_settings
 from reconsume.cli.actions.processes import run_console
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.sign_in import SignIn
+from reconsume.console.sign_in.tokens import read_secret
 from reconsume.delay_levels.errors import IllegalSetting
 
 TOKEN = "0123456789abcdef"
@@ -34,13 +35,21 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
     assert load_settings(Settings, file, environment).bootstrap_servers == "kafka:9092", "one file serves all processes"
 
 
+def test_a_token_file_of_an_editor_that_writes_a_byte_order_mark_has_the_same_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\r\n", encoding="utf-8-sig")
+    settings = load_settings(ConsoleProcessSettings, None, {}, {"console": {"token_file": str(file)}})
+    assert settings.console.read_token() == TOKEN
+    assert read_secret("console.tokens", None, file) == TOKEN
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("[console]\ntoken = 'short'", "setting console.token: a token needs at least 16 characters, this one has 5"),
         ("[console]\ntoken = 'sixteen or möre characters'", "setting console.token: a token must be one line of"),
         ('[console]\ntoken = "two lines of a\\ntoken"', "setting console.token: a token must be one line of"),
-        ("[console]\ntoken_file = '/nowhere'", "setting console.token_file: /nowhere cannot be read"),
+        ("[console]\ntoken_file = '/nowhere'", "setting console.token_file names a file that cannot be read: /nowhere"),
         ("[console]\nindex_folder = ''", "the path is empty; name a file or folder"),
         ("[console]\nreports_folder = ''", "the path is empty; name a file or folder"),
         ("[console]\ntoken = 'a'\ntoken_file = 'b'", "token and token_file are both set"),
