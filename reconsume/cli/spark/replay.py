@@ -69,8 +69,8 @@ def replay(settings: Settings, options: ReplayOptions, *, as_json: bool) -> None
     check_rate(options.how.get("rate"))
     which = {name: value for name, value in options.which.items() if value not in (None, [])}
     which["topic_prefix"] = settings.topic_prefix
-    bulk_partitions = _check_topics(settings, which.get("groups", ()), which.get("topics", ()))
-    how = {**options.how, "bulk_partitions": bulk_partitions, "options": options.spark.kafka}
+    of_topics = _check_topics(settings, which.get("groups", ()), which.get("topics", ()))
+    how = {**options.how, **of_topics, "options": options.spark.kafka}
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark)
     with stopping(spark):
@@ -153,11 +153,11 @@ def _progress(at: ReplayProgress) -> str:
     return f"sending: {at.before + at.sent:,} of {at.total:,}"
 
 
-def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[str]) -> range:
+def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[str]) -> dict[str, Any]:
     """Ask Kafka before Spark starts, which takes a minute to report an unreachable broker.
 
     Returns:
-        The partitions of `DELAY.0s` for floods.
+        Arguments of a run: the partitions of `DELAY.0s` for floods, and how long it keeps records.
 
     Raises:
         KafkaNotReachable: no broker answered.
@@ -174,7 +174,9 @@ def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[st
     for topic, remedy in needed.items():
         if topic not in found:
             raise TopicNotReady(f"topic {topic} does not exist: {remedy}")
-    return range(read_groups(cluster).normal_partitions, found[lane])
+    published = read_groups(cluster)
+    retention_days = (published.system.topic_settings or settings.topics).retention_days
+    return {"bulk_partitions": range(published.normal_partitions, found[lane]), "retention_days": retention_days}
 
 
 def _ask(plan: ReplayPlan, options: ReplayOptions) -> bool:

@@ -35,7 +35,9 @@ def check_rate(rate: float | None) -> None:
         raise IllegalSetting(f"rate {rate}: use a number of records per second, {_SLOWEST:f} or more")
 
 
-def check_run(rate: float | None, settle_seconds: float, bulk_partitions: Sequence[int]) -> None:
+def check_run(
+    rate: float | None, settle_seconds: float, bulk_partitions: Sequence[int], retention_days: float = 7
+) -> None:
     """Check the arguments of a run.
 
     Raises:
@@ -44,6 +46,8 @@ def check_run(rate: float | None, settle_seconds: float, bulk_partitions: Sequen
     check_rate(rate)
     if not 0 <= settle_seconds < math.inf:
         raise IllegalSetting(f"settle_seconds {settle_seconds}: use a number of seconds, 0 or more")
+    if not 0 < retention_days < math.inf:
+        raise IllegalSetting(f"retention_days {retention_days}: use a number of days above 0")
     if isinstance(bulk_partitions, str | bytes) or not isinstance(bulk_partitions, Sequence):
         raise IllegalSetting(f"bulk_partitions must be a list of int, such as [8, 9], got {shown(bulk_partitions)}")
     for number in bulk_partitions:

@@ -39,8 +39,7 @@ from reconsume.spark_connectors.replay.states import STATE_KEY, read_states
 from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there, runs_tasks_once
 from reconsume.spark_connectors.source import TopicSource
 
-_LONGEST_BREAK_MS: Final = 6 * 86_400_000
-"""`DELAY.0s` keeps seven days: later nothing shows which records a run has sent just before it was interrupted."""
+_DAY_MS: Final = 86_400_000
 _EVENT: Final = "at BIGINT, run STRING, what STRING"
 
 
@@ -94,6 +93,7 @@ def run_replay(
     at_least_once: bool = False,
     settle_seconds: float = 10.0,
     bulk_partitions: Sequence[int] = (),
+    retention_days: float = 7,
     options: Mapping[str, str] | None = None,
 ) -> ReplayResult:
     """Send the unsent records of a plan; nothing, if it was run to its end before.
@@ -108,15 +108,17 @@ def run_replay(
         settle_seconds: after an interrupted run, wait until no record arrived from it for this time.
         bulk_partitions: the partitions of `DELAY.0s` for floods, as a replay is one; each group uses one of them. By
             default records go by their keys.
+        retention_days: the installation's `topics.retention_days`; `DELAY.0s` shows for that long what was sent.
         options: Kafka settings for Spark (`kafka.…`).
 
     Raises:
         IllegalSetting: an invalid argument, Spark retries tasks, or the plan is too old.
         ReplayInterrupted: Spark failed, or another run of the plan began.
     """
-    check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool, settle_seconds=(int, float))
+    check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool)
+    check_types(locals(), settle_seconds=(int, float), retention_days=(int, float))
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
-    check_run(rate, settle_seconds, bulk_partitions)
+    check_run(rate, settle_seconds, bulk_partitions, retention_days)
     if not at_least_once:
         _check_retries(spark)
     events = _events(spark, plan)
@@ -124,7 +126,7 @@ def run_replay(
         progress(ReplayProgress(0, plan.to_send, plan.to_send))
         return ReplayResult(plan.plan_id, 0, plan.to_send)
     if events:
-        _check_break(plan, _known_ms(source, plan, events))
+        _check_break(plan, _known_ms(source, plan, events), longest_break_days(retention_days))
     run = uuid.uuid4().hex
     _add_event(spark, plan, run, "started")
     with explained(f"what plan {plan.plan_id} has sent cannot be read back"):
@@ -287,9 +289,14 @@ def _known_ms(source: TopicSource, plan: ReplayPlan, events: Sequence[RunEvent])
     return max(events[0].at, marked[0]["at"] or 0)
 
 
-def _check_break(plan: ReplayPlan, known_ms: int) -> None:
-    if time.time_ns() // 1_000_000 - known_ms > _LONGEST_BREAK_MS:
+def longest_break_days(retention_days: float) -> float:
+    """Return after how many days `DELAY.0s` may no longer show what a run has sent just before it was interrupted."""
+    return retention_days * 6 / 7
+
+
+def _check_break(plan: ReplayPlan, known_ms: int, longest_days: float) -> None:
+    if time.time_ns() // 1_000_000 - known_ms > longest_days * _DAY_MS:
         raise PlanTooOld(
-            f"plan {plan.plan_id} was interrupted over 6 days ago, and DELAY.0s may have deleted the records that it "
-            "sent, so the missing ones are unknown; read its report, then make a new plan with a filter for the rest"
+            f"plan {plan.plan_id} was interrupted over {longest_days:.3g} days ago, and DELAY.0s may have "
+            "deleted the records that it sent, so the missing ones are unknown; read its report, then make a new plan with a filter for the rest"
         )

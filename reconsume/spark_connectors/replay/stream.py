@@ -14,7 +14,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.readers import dead_letters
 from reconsume.spark_connectors.replay.chunks import check_run
-from reconsume.spark_connectors.replay.execution import PlanTooOld, run_replay
+from reconsume.spark_connectors.replay.execution import PlanTooOld, longest_break_days, run_replay
 from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
 from reconsume.spark_connectors.session import check_folder, literal_path, rows_if_there
 from reconsume.spark_connectors.source import TopicSource
@@ -36,6 +36,7 @@ def replay_stream(
     at_least_once: bool = False,
     settle_seconds: float = 10.0,
     bulk_partitions: Sequence[int] = (),
+    retention_days: float = 7,
     topic_prefix: str = "reconsume.",
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
@@ -59,15 +60,17 @@ def replay_stream(
         at_least_once: see `run_replay`.
         settle_seconds: see `run_replay`.
         bulk_partitions: see `run_replay`.
+        retention_days: see `run_replay`.
         topic_prefix: the prefix of the installation's topics.
         options: options of Spark's Kafka source; `maxOffsetsPerTrigger` limits a batch.
     """
     check_folder("folder", folder)
     check_types(locals(), name=str, rate=(int, float, NoneType))
-    check_types(locals(), at_least_once=bool, settle_seconds=(int, float))
-    check_run(rate, settle_seconds, bulk_partitions)
+    check_types(locals(), at_least_once=bool, settle_seconds=(int, float), retention_days=(int, float))
+    check_run(rate, settle_seconds, bulk_partitions, retention_days)
     which = PlanChoice.of(where, target, group, max_replays, groups, topics)
     how: dict[str, Any] = {"rate": rate, "at_least_once": at_least_once, "settle_seconds": settle_seconds}
+    how |= {"bulk_partitions": bulk_partitions, "retention_days": retention_days}
     source = TopicSource.of(spark, bootstrap_servers, topic_prefix, options)
 
     def replay_batch(batch: DataFrame, number: int) -> None:
@@ -76,13 +79,12 @@ def replay_stream(
         if plan is None:
             plan = plan_from(here, at, f"{name}-{number}", batch, which, dead_letters(here, which.groups, which.topics))
         try:
-            run_replay(
-                here.spark, bootstrap_servers, plan, bulk_partitions=bulk_partitions, options=here.options, **how
-            )
+            run_replay(here.spark, bootstrap_servers, plan, options=here.options, **how)
         except PlanTooOld as error:
             raise IllegalSetting(
-                f"plan {plan.plan_id} was interrupted over 6 days ago, so the records that it sent are unknown; "
-                f"use a new folder, and a --where that leaves out the dead letters in {at}/records"
+                f"plan {plan.plan_id} was interrupted over {longest_break_days(retention_days):.3g} days ago, so the "
+                "records that it sent are unknown; use a new folder, and a --where that leaves out the dead letters in "
+                f"{at}/records"
             ) from error
 
     _check_checkpoint(spark, folder)

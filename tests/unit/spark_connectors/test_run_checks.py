@@ -14,7 +14,13 @@ from py4j.protocol import Py4JNetworkError
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.spark_connectors.failures import SparkFailed
 from reconsume.spark_connectors.replay.chunks import check_rate, check_run
-from reconsume.spark_connectors.replay.execution import _add_event, _check_break, _check_retries, run_replay
+from reconsume.spark_connectors.replay.execution import (
+    _add_event,
+    _check_break,
+    _check_retries,
+    longest_break_days,
+    run_replay,
+)
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS, ReplayPlan, open_plan
 from reconsume.spark_connectors.session import shuffle_partitions
 
@@ -98,9 +104,11 @@ def test_bulk_partitions_that_no_topic_has_are_refused(partitions: Any) -> None:
 def test_a_run_that_was_interrupted_long_ago_does_not_go_on() -> None:
     plan = ReplayPlan("folder", "friday", 0, "true", "retry", "reconsume.", 2)
     now = time.time_ns() // 1_000_000
-    _check_break(plan, now - 5 * DAY_MS)
+    _check_break(plan, now - 5 * DAY_MS, longest_break_days(7))
     with pytest.raises(IllegalSetting, match="plan friday was interrupted over 6 days ago"):
-        _check_break(plan, now - 7 * DAY_MS)
+        _check_break(plan, now - 7 * DAY_MS, longest_break_days(7))
+    with pytest.raises(IllegalSetting, match=r"plan friday was interrupted over 0\.857 days ago"):
+        _check_break(plan, now - 23 * DAY_MS // 24, longest_break_days(1))
 
 
 class Gone:
