@@ -298,5 +298,6 @@ def _check_break(plan: ReplayPlan, known_ms: int, longest_days: float) -> None:
     if time.time_ns() // 1_000_000 - known_ms > longest_days * _DAY_MS:
         raise PlanTooOld(
             f"plan {plan.plan_id} was interrupted over {longest_days:.3g} days ago, and DELAY.0s may have "
-            "deleted the records that it sent, so the missing ones are unknown; read its report, then make a new plan with a filter for the rest"
+            "deleted the records that it sent, so the missing ones are unknown; read its report, then make a new plan "
+            "with a filter for the rest"
         )

@@ -146,7 +146,7 @@ def wait(*_arguments, **_options):
     time.sleep(600)
 
 {command}.open_session = wait
-{command}.read_committed = {command}._check_topics = lambda *_: None
+{command}.read_committed = {command}._check_topics = lambda *_: {{}}
 sys.argv = ["reconsume", "{command}", "-b", "127.0.0.1:9"]
 from reconsume.cli.main import main
 main()
