@@ -14,18 +14,22 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.bytes_shown import blob, header_rows
 from reconsume.console.pages.filters import FilterForm, place_of
 from reconsume.console.pages.rows import group_of, hides_values, row_of
-from reconsume.console.pages.views import GroupPage, group_view, overview_of, visible_to
+from reconsume.console.pages.views import GroupPage, causes_of, group_view, overview_of, visible_to
 from reconsume.console.settings import ConsoleProcessSettings
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.snapshot import Snapshot
 from reconsume.console.web.faults import Refusal
 from reconsume.console.web.guard import caller_of, require
 from reconsume.console.web.rendering import Renderer
+from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import STATES
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.operations.dead_letter_states import state_name
+from reconsume.operations.dead_letters import Page
 
 _OF_A_PAGE: Final = 50
+_FOR_CAUSES: Final = 200
 
 
 class Pages:
@@ -70,7 +74,7 @@ class Pages:
         return self._renderer.page(request, "overview.html", content)
 
     def group(self, request: Request) -> Response:
-        """Show settings, waits, and the causes of open dead letters."""
+        """Show settings, waits, and the causes of the newest dead letters."""
         group = group_of(request)
         seen = self._seen(request, group)
         if seen is None:
@@ -81,12 +85,14 @@ class Pages:
             (DLQ_PREFIX + group, self._names.dead_letter(group)),
         ]
         counts = self._cluster.causes(group)
+        newest = self._newest(group) if counts is None else None
         content = {
             "view": view,
             "snapshot": snapshot,
             "index_trouble": self._cluster.index_trouble(),
             "topics": topics,
-            "left": self._cluster.left_to_index(),
+            "newest": newest,
+            "causes": newest and causes_of(newest.records),
             "labels": None if counts is None else counts.causes,
             "open_letters": 0 if counts is None else counts.number,
             "hours": self._cluster.hours(group),
@@ -124,6 +130,13 @@ class Pages:
             return self._renderer.pending(request, self._cluster.left_to_index())
         content = {"group": group, "retries": self._cluster.retry_hours(group)}
         return self._renderer.page(request, "hours.html", content)
+
+    def _newest(self, group: str) -> Page | None:
+        """Return the newest dead letters; None if the group has none yet."""
+        try:
+            return self._cluster.page(group, DeadLetterFilter(), limit=_FOR_CAUSES)
+        except TopicNotReady:
+            return None
 
     def dead_letters(self, request: Request) -> Response:
         """Show a page of dead letters, newest first."""

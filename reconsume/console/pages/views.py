@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
 from reconsume.bridge.reading.counting import Count, total
+from reconsume.console.pages.bytes_shown import shorten
+from reconsume.console.pages.rows import CAUSE_CHARACTERS
 from reconsume.console.sign_in.access import ConsoleCaller
 from reconsume.console.snapshot import Snapshot
 from reconsume.delay_levels.errors import SubscriptionGroupNotExist
 from reconsume.delay_levels.rules.retry_policies import RetryPolicy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.operations.dead_letter_index.letters import OpenLetters
+from reconsume.operations.dead_letters import DeadLetterRecord
 from reconsume.operations.status import GroupStatus, LaneStatus, Status
 
 SHOWN_GROUPS: Final = 500
 NO_RECORDS: Final = Count(0, exact=True)
 _LONGEST_LADDER: Final = 40
+_SHORTEST_NEEDLE: Final = 4
+_NUMBERS: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +172,45 @@ def group_view(group: str, groups: Groups, status: Status, names: TopicNames) ->
     rungs = ladder(policy, config.retry_max_times, names)
     waiting = {one.topic: one.waiting for one in status.waiting}
     return GroupPage(group, is_registered, config, counts, policy, rungs, waiting)
+
+
+class CauseRow(NamedTuple):
+    """Dead letters of one cause.
+
+    Attributes:
+        exception_class: the class of the newest one, on one line.
+        cause: the cause of the newest one, on one line.
+        needle: a text that all of them contain, for a filter; may be empty.
+        number: how many there are.
+    """
+
+    exception_class: str
+    cause: str
+    needle: str
+    number: int
+    newest: DeadLetterRecord
+
+
+def causes_of(records: Iterable[DeadLetterRecord]) -> list[CauseRow]:
+    """Return causes, the most frequent first; causes that differ only in numbers count as one.
+
+    Args:
+        records: newest first.
+    """
+    found: dict[tuple[str, str], list[DeadLetterRecord]] = {}
+    for one in records:
+        cause = (one.letter.cause or "").partition("\n")[0].strip()
+        found.setdefault((one.letter.exception_class or "", _NUMBERS.sub("#", cause)), []).append(one)
+    rows = [_cause_row(of_cause) for of_cause in found.values()]
+    return sorted(rows, key=lambda one: -one.number)
+
+
+def _cause_row(records: Sequence[DeadLetterRecord]) -> CauseRow:
+    newest = records[0]
+    line = (newest.letter.cause or "").partition("\n")[0].strip()
+    kind = newest.letter.exception_class or ""
+    needle = max(_NUMBERS.split(line), key=len).strip()
+    if len(needle) < _SHORTEST_NEEDLE:
+        needle = kind
+    shown, cause = shorten(kind, CAUSE_CHARACTERS), shorten(line, CAUSE_CHARACTERS)
+    return CauseRow(shown, cause, needle[:CAUSE_CHARACTERS], len(records), newest)

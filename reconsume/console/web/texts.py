@@ -123,6 +123,11 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = {
     "level": ("Level", "级别"),
     "wait": ("Wait", "等待"),
     "together": ("Together", "累计"),
+    "causes": ("Causes of the newest dead letters", "最新死信的原因"),
+    "causes_help": (
+        "From the newest {looked_at} dead letters. Causes that differ only in numbers count as one.",
+        "统计最新 {looked_at} 条死信；仅数字不同的原因视为同一原因。",
+    ),
     "open_causes": ("Causes of open dead letters", "未处理死信的原因"),
     "open_causes_help": (
         "From {number} open dead letters. Causes that differ only in ids, numbers or host names count as one.",

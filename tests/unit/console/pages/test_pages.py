@@ -145,19 +145,17 @@ def test_estimates_and_the_quarantine_are_told(browser: Browser, cluster: FakeCl
     assert "/quarantine" in page.links
 
 
-def test_a_group_shows_its_waits_and_its_topics_before_its_dead_letters_are_counted(
-    browser: Browser, cluster: FakeCluster
-) -> None:
-    cluster.left = 1_700
+def test_a_group_shows_its_waits_its_topics_and_its_causes(browser: Browser) -> None:
     page = browser.get("/groups/departures").seen
     for text in ("%RETRY%departures", "reconsume.DLQ.departures", "reconsume.DELAY.2h", "retryMaxTimes", "16"):
         assert text in page.words
-    assert "The index of dead letters is being built: 1,700 records left." in page.words
-    assert LETTERS in page.links
+    assert "From the newest 2 dead letters" in page.words
+    assert f"{LETTERS}?text=no+dep_time" in page.links
 
 
 def test_a_group_without_dead_letters(browser: Browser, cluster: FakeCluster) -> None:
     cluster.letters.clear()
+    assert "This group has no dead letters" in browser.get("/groups/departures").seen.words
     missing = browser.get(LETTERS)
     assert (missing.status, "has no dead-letter topic" in missing.text) == (404, True)
 

@@ -11,7 +11,7 @@ import pytest
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
 from reconsume.bridge.reading.counting import Count
 from reconsume.console.pages.rows import row_of
-from reconsume.console.pages.views import SHOWN_GROUPS, Overview, group_view, ladder, overview_of, visible_to
+from reconsume.console.pages.views import SHOWN_GROUPS, Overview, causes_of, group_view, ladder, overview_of, visible_to
 from reconsume.console.sign_in.access import ConsoleCaller, ConsoleRole, Grant
 from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.console.web.faults import status_of
@@ -96,13 +96,40 @@ def test_a_group_is_known_by_its_settings_or_by_its_topics() -> None:
     assert (refused.config, refused.rungs) == (None, [])
 
 
+def test_the_same_cause_with_other_numbers_is_one() -> None:
+    letters = [
+        letter(5, "order 18: not found"),
+        letter(4, "order 17: not found\nat line 3"),
+        letter(3, "boom"),
+        letter(2, "order 17: not found", exception_class="KeyError"),
+        letter(1, None, exception_class=None),
+    ]
+    rows = causes_of(letters)
+    assert [(row.exception_class, row.cause, row.number) for row in rows] == [
+        ("builtins.ValueError", "order 18: not found", 2),
+        ("builtins.ValueError", "boom", 1),
+        ("KeyError", "order 17: not found", 1),
+        ("", "", 1),
+    ]
+    assert rows[0].newest.place == (0, 5)
+    assert [row.needle for row in rows] == [": not found", "boom", ": not found", ""]
+    for row in rows[:3]:
+        assert any(row.needle in (one.letter.cause or "") for one in letters)
+
+
+def test_a_cause_of_numbers_alone_is_found_by_its_class() -> None:
+    assert [row.needle for row in causes_of([letter(1, "404")])] == ["builtins.ValueError"]
+
+
 def test_long_classes_and_causes_are_shortened_on_pages() -> None:
     for one in (
         letter(1, "404", exception_class="A" * 900_000),
         letter(1, "b" * 900_000, exception_class="A" * 900_000),
     ):
-        row = row_of(one, hide=False)
-        assert max(len(row["exception_class"]), len(row["cause"])) <= 160
+        [row] = causes_of([one])
+        assert max(len(row.exception_class), len(row.cause), len(row.needle)) <= 160
+        assert row.needle in f"{one.letter.exception_class} {one.letter.cause}"
+        assert len(row_of(one, hide=False)["exception_class"]) <= 160
 
 
 def test_an_old_reading_is_shown_where_the_next_one_fails_and_says_so() -> None:
