@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -15,6 +16,7 @@ from reconsume.console.pages.forms import Form, FormReader, last
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import require
 from reconsume.console.web.rendering import Renderer
+from reconsume.operations.record_address import RecordAddress
 
 _OF_A_PAGE: Final = 100
 
@@ -53,15 +55,20 @@ class QuarantinePages:
     def _release(self, request: Request, form: Form) -> Response:
         caller = require(request, ConsoleRole.ADMIN)
         places = places_of(form.get("shown" if "all" in form else "place", []))
-        return self._page(request, "released", self._changes.release(caller.name, places))
+        return self._page(request, "released", self._changes.release(caller.name, places), places)
 
     def _resolve(self, request: Request, form: Form) -> Response:
         caller = require(request, ConsoleRole.ADMIN)
-        done = self._changes.resolve_quarantined(caller.name, places_of(form.get("place", [])), last(form, "why"))
-        return self._page(request, "resolved", done)
+        places = places_of(form.get("place", []))
+        done = self._changes.resolve_quarantined(caller.name, places, last(form, "why"))
+        return self._page(request, "resolved", done, places)
 
-    def _page(self, request: Request, done: str, number: int = 0) -> Response:
-        """Show the open records, and above them what was done with how many."""
-        records, has_more = self._cluster.quarantine(_OF_A_PAGE)
+    def _page(self, request: Request, done: str, number: int = 0, handled: Collection[RecordAddress] = ()) -> Response:
+        """Show the open records, and above them what was done with how many.
+
+        Brokers acknowledge a commit a moment before readers see it.
+        """
+        found, has_more = self._cluster.quarantine(_OF_A_PAGE)
+        records = [one for one in found if one.place not in handled]
         content = {"records": records, "has_more": has_more, "done": done, "number": number}
         return self._renderer.page(request, "quarantine.html", content, here="/quarantine")

@@ -145,6 +145,17 @@ def test_the_quarantine_is_released_by_admins_alone(tmp_path: Path) -> None:
         assert vera.get("/groups/billing/job?kind=resend").status == 403
 
 
+def test_what_was_just_released_is_gone_from_the_page_though_its_commit_is_not_visible_yet(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.held = [held(1), held(2)]
+    monkeypatch.setattr(cluster, "release", len)
+    form = browser.get("/quarantine").seen.form("/release")
+    shown = browser.send(form, ("place", "0/1"))
+    assert "1 released." in shown.seen.words
+    assert ('value="0/1"' in shown.text, 'value="0/2"' in shown.text) == (False, True)
+
+
 def test_only_an_operator_of_all_groups_resends_to_the_origin_topic(tmp_path: Path) -> None:
     """All groups read it."""
     cluster = FakeCluster(letters={"departures": [letter(1)]})
