@@ -85,8 +85,7 @@ class Worker:
         self._writer = writer
         self._membership = membership
         self._member = member or GroupMember(consumer, names, is_static=False)
-        self._router = router
-        self._read_ahead = read_ahead
+        self._router, self._read_ahead = router, read_ahead
         self._stop = threading.Event()
         self._observer = observer
         self._size = BatchSize(max_batch_records, transaction_ms=transaction_timeout_ms)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from types import NoneType
 from typing import Final, NamedTuple
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import check_range, shown
+from reconsume.delay_levels.foreign_values import check_range, check_types, shown
 
 _LARGEST: Final = 200_000
 _SLOWEST: Final = 1e-5
@@ -43,6 +44,8 @@ def check_run(
     Raises:
         IllegalSetting: one of them is not possible.
     """
+    numeric = int, float
+    check_types(locals(), rate=(*numeric, NoneType), settle_seconds=numeric, retention_days=numeric)
     check_rate(rate)
     if not 0 <= settle_seconds < math.inf:
         raise IllegalSetting(f"settle_seconds {settle_seconds}: use a number of seconds, 0 or more")

@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import NoneType
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -115,8 +114,7 @@ def run_replay(
         IllegalSetting: an invalid argument, Spark retries tasks, or the plan is too old.
         ReplayInterrupted: Spark failed, or another run of the plan began.
     """
-    check_types(locals(), plan=ReplayPlan, rate=(int, float, NoneType), at_least_once=bool)
-    check_types(locals(), settle_seconds=(int, float), retention_days=(int, float))
+    check_types(locals(), plan=ReplayPlan, at_least_once=bool)
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
     check_run(rate, settle_seconds, bulk_partitions, retention_days)
     if not at_least_once:

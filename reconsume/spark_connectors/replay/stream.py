@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import NoneType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -65,8 +64,7 @@ def replay_stream(
         options: options of Spark's Kafka source; `maxOffsetsPerTrigger` limits a batch.
     """
     check_folder("folder", folder)
-    check_types(locals(), name=str, rate=(int, float, NoneType))
-    check_types(locals(), at_least_once=bool, settle_seconds=(int, float), retention_days=(int, float))
+    check_types(locals(), name=str, at_least_once=bool)
     check_run(rate, settle_seconds, bulk_partitions, retention_days)
     which = PlanChoice.of(where, target, group, max_replays, groups, topics)
     how: dict[str, Any] = {"rate": rate, "at_least_once": at_least_once, "settle_seconds": settle_seconds}
