@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fcntl
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 
-from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
+from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation, settings_for
 from tests.spark.histories.copies import Copied, Copy, take
 from tests.support.waiting import wait_until
 
@@ -39,8 +40,25 @@ def body_of(message: Any) -> int:
 
 
 @pytest.fixture(scope="session")
-def lived(bootstrap_servers: str) -> Iterator[Lived]:
-    """Message n fails n % 4 times in each group; whatever fails three times is a dead letter."""
+def lived(bootstrap_servers: str, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """Message n fails n % 4 times in each group; whatever fails three times is a dead letter.
+
+    The process that needs it first makes it, for all processes of the run that have the same Kafka.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    of_the_run = folder.parent if hasattr(pytestconfig, "workerinput") else folder
+    made = of_the_run / f"lived-{bootstrap_servers.rpartition(':')[2]}.json"
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            made.write_text(json.dumps(live(bootstrap_servers)))
+    prefix = json.loads(made.read_text())
+    one = Installation(settings_for(bootstrap_servers, prefix))
+    return Lived(one, tuple(map(one.name, GROUPS)))
+
+
+def live(bootstrap_servers: str) -> str:
+    """Make the history; its prefix."""
     with installation(bootstrap_servers) as one:
         topic = one.topic("flights", 2)
         groups = tuple(map(one.name, GROUPS))
@@ -58,7 +76,7 @@ def lived(bootstrap_servers: str) -> Iterator[Lived]:
         wait_until(lambda: one.read(one.settings.names.quarantine), 60, "the broken record")
         for consumer in consumers:
             consumer.shutdown()
-        yield Lived(one, groups)
+        return one.settings.topic_prefix
 
 
 @pytest.fixture(scope="session")
