@@ -64,7 +64,7 @@ class StatesReader:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to read the topic is missing.
         """
-        if self._start is None or letter.stored_ms - _SET_BACK_MS < self._since_ms:
+        if self._start is None or max(0, letter.stored_ms - _SET_BACK_MS) < self._since_ms:
             self._read_since(letter.stored_ms)
         return self._states.get(letter)
 
