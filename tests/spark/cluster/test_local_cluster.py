@@ -72,7 +72,7 @@ def started(program: str, bootstrap_servers: str, prefix: str, *arguments: str) 
                 os.killpg(run.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("dies", ["executor", "driver"])
+@pytest.mark.parametrize("dies", ["executor", pytest.param("driver", marks=pytest.mark.long)])
 def test_reconcile_finds_all_once_though_a_process_dies_in_the_middle(
     spark: SparkSession, lived: Lived, taken: Copy, tmp_path: Path, dies: str
 ) -> None:

@@ -138,7 +138,14 @@ def test_only_a_folder_that_is_not_there_means_that_there_is_no_ledger_yet(
     assert str(tmp_path) in str(told.value)
 
 
-@pytest.mark.parametrize("dies", ["before the rows", "while it notes them", "before it removes the old rows"])
+@pytest.mark.parametrize(
+    "dies",
+    [
+        pytest.param("before the rows", marks=pytest.mark.long),
+        "while it notes them",
+        pytest.param("before it removes the old rows", marks=pytest.mark.long),
+    ],
+)
 def test_a_run_that_dies_while_it_puts_a_day_together_does_not_stop_the_next(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:

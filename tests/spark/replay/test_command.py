@@ -72,7 +72,7 @@ def test_it_plans_asks_sends_and_reports(bootstrap_servers: str, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize("mode", ["plan", "stream"])
+@pytest.mark.parametrize("mode", ["plan", pytest.param("stream", marks=pytest.mark.long)])
 def test_a_replay_is_a_flood_and_goes_to_its_groups_bulk_partition(
     bootstrap_servers: str, tmp_path: Path, mode: str
 ) -> None:

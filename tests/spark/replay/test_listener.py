@@ -95,6 +95,7 @@ def test_chosen_dead_letters_come_to_the_listener_once_with_topic_and_headers(
     assert len(here.retries(group)) == 10
 
 
+@pytest.mark.long
 def test_a_replay_of_what_keeps_failing_is_refused_at_the_limit(
     spark: SparkSession, here: Installation, tmp_path: Path
 ) -> None:

@@ -112,7 +112,7 @@ def test_what_is_settled_while_a_run_lasts_is_not_sent(
     assert states(one) == {"RESENT": 3, "RESOLVED": 1}
 
 
-@pytest.mark.parametrize("is_interrupted", [False, True])
+@pytest.mark.parametrize("is_interrupted", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_is_resolved_after_it_was_sent_stays_resolved(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, *, is_interrupted: bool
 ) -> None:
