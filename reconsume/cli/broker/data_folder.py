@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,25 @@ def using_folder() -> Iterator[None]:
         yield
     except OSError as error:
         raise BrokerFailed(f"Kafka has no folder for its data: {error}; name one that can be written") from None
+
+
+def require_unused(folder: Path) -> None:
+    """Check that no Kafka that runs has the folder.
+
+    A second one would write to the metadata of the first before it looks for the lock itself.
+
+    Raises:
+        BrokerFailed: another one has it.
+    """
+    lock = folder / "log" / ".lock"
+    if not lock.exists():
+        return
+    with using_folder(), lock.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            used = f"the data folder {folder} is used by another Kafka; stop it, or name another one"
+            raise BrokerFailed(used) from None
 
 
 def is_formatted(folder: Path) -> bool:

@@ -25,6 +25,7 @@ from reconsume.cli.broker.data_folder import (
     BrokerFailed,
     is_formatted,
     note_version,
+    require_unused,
     using_folder,
     version_of_data,
 )
@@ -67,7 +68,6 @@ _SETTINGS: Final = {
 }
 _PORT_TRIES: Final = 5
 _BIND_FAILED: Final = re.compile(r"failed to bind to \S*:(\d+)")
-_FOLDER_USED: Final = "Failed to acquire lock on file .lock"
 _WRITTEN_CLASSES: Final = "classes.jsa"
 _ENDED_IN_ORDER: Final = 128 + signal.SIGTERM
 _LAST_LINES: Final = 20
@@ -161,6 +161,7 @@ class LocalKafka:
             raise BrokerFailed(
                 f"Kafka splits the name of its data folder {self._folder} at the comma; name another one"
             )
+        require_unused(self._folder)
         if self._given_data_dir is None:
             self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -301,8 +302,6 @@ class LocalKafka:
         last = self.log_file.read_bytes()[self._log_start :].decode(errors="replace")
         if not self.alive() and (bind := _BIND_FAILED.search(last)):
             raise _PortTaken(int(bind[1]))
-        if not self.alive() and _FOLDER_USED in last:
-            raise BrokerFailed(f"the data folder {self._folder} is used by another Kafka; stop it, or name another one")
         what = f"did not answer within {deadline_seconds:.0f} s" if self.alive() else "ended while it started"
         raise BrokerFailed(f"Kafka {what}; its last lines:\n{self.log_tail()}")
 

@@ -113,8 +113,11 @@ def test_a_port_that_was_named_and_is_taken_before_kafka_has_it_is_a_clear_error
 
 
 def test_a_data_folder_that_another_kafka_has_is_a_clear_error(broker: LocalKafka) -> None:
+    folder = broker.log_file.parent
+    before = (folder / "server.properties").read_bytes()
     with pytest.raises(BrokerFailed, match="is used by another Kafka; stop it, or name another one"):
-        LocalKafka(data_dir=broker.log_file.parent).start()
+        LocalKafka(data_dir=folder).start()
+    assert (folder / "server.properties").read_bytes() == before, "the other one's files are left alone"
 
 
 @pytest.mark.parametrize("whose", ["broker", "controller"])

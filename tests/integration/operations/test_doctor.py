@@ -363,10 +363,16 @@ def test_an_open_transaction_is_found_and_the_page_that_is_named_saves_its_recor
         producer.produce(topic, b"in an open transaction", b"key", partition=0, headers=[("a", b"1"), ("b", None)])
         producer.flush()
         ward.here.produce(topic, b"behind it", partition=0)
-        assert [one for one in ward.examine().findings if one.check == "transactions"] == [], "it is young"
+
+        def findings() -> list[Finding]:
+            """By a clock that is ahead, a worker's own transactions seem old too."""
+            found = ward.examine().findings
+            return [one for one in found if one.check == "transactions" and f"in {topic}-0" in one.what]
+
+        assert findings() == [], "it is young"
         ward.clock = lambda: now_ms() + 120_000
-        (found,) = ward.examine().findings
-        assert (found.check, found.weight) == ("transactions", "problem")
+        (found,) = findings()
+        assert found.weight == "problem"
         assert f"in {topic}-0 has been open for over 60 s, since offset 0" in found.what
         told, _, command = found.mend.partition("kafka-transactions.sh ")
         assert "docs/reliability.md#an-open-transaction" in told
@@ -382,7 +388,7 @@ def test_an_open_transaction_is_found_and_the_page_that_is_named_saves_its_recor
         (program,) = (one for one in blocks("docs/reliability.md", "python") if "read_uncommitted" in one)
         program = program.replace("127.0.0.1:9092", servers).replace("reconsume.DELAY.10s", topic)
         exec(compile(program, "docs/reliability.md", "exec"), {})  # noqa: S102
-        assert ward.examine().findings == []
+        assert findings() == []
         assert [one.value for one in ward.here.read(topic)] == [b"behind it", b"in an open transaction"]
     close_producer(producer)
 
