@@ -81,7 +81,7 @@ def _is_kubernetes_service(name: str, value: str) -> bool:
 
 
 def read_secret_file(names: str, file: Path) -> str:
-    """Return the text of a file that a setting or variable names, without a byte-order mark and the last line's end.
+    """Return the text of a file that a setting or variable names, without byte-order mark and trailing line breaks.
 
     Raises:
         IllegalSetting: the file cannot be read.

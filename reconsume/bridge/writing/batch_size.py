@@ -9,11 +9,11 @@ MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _FAILED_SLOWLY_MS: Final = 500.0
 """Less than any timeout. A batch that fails sooner, as in a rebalance, fails regardless of its size."""
 _SLOW_MS: Final = 2_500.0
-"""The most that a batch takes without being slow: half of the time limit for one step of a transaction."""
+"""A batch that takes longer is slow: half of the time limit for one step of a transaction."""
 _SLOW_PART: Final = 0.25
-"""Of a shorter transaction's time limit: from here on, a batch is slow."""
+"""A batch that takes longer than this part of its transaction's time limit is slow, too."""
 _QUICK_PART: Final = 0.4
-"""Of the time from which a batch is slow: up to here, it is quick."""
+"""A batch that takes at most this part of the time of a slow one is quick."""
 _SLOW_GROWTH: Final = 1.25
 _UNPROVEN: Final = 8
 """A batch smaller than the limit by this factor does not prove that the limit may grow."""

@@ -41,6 +41,7 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
     }
     chosen = {name: value for name, value in chosen.items() if value is not None}
     how: dict[str, Any] = {"rate": said.rate, "bulk_partitions": said.bulk_partition}
+    how["retention_days"] = said.retention_days
     if said.stream is not None:
         if not said.yes:
             raise IllegalSetting("--stream sends without asking: pass --yes")
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bulk-partition", type=int, action="append", default=[], help="of DELAY.0s, behind the normal ones; several"
     )
+    parser.add_argument("--retention-days", type=float, default=7, help="topics.retention_days of the installation")
     parser.add_argument("--stream", metavar="NAME", help="replay what came since this name's last run")
     parser.add_argument("--topic-prefix", help="of the installation (reconsume.)")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of Spark's Kafka source")

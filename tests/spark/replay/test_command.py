@@ -157,6 +157,8 @@ def test_spark_submit_makes_the_plan_and_sends_only_when_told(
     assert replayed(one) == {}
     done = submit(spark, [*arguments, "--yes"])
     assert (done["sent"], done["before"]) == (3, 0)
+    with pytest.raises(IllegalSetting, match="retention_days 0"):
+        submit(spark, [*arguments, "--yes", "--retention-days", "0"])
     with pytest.raises(IllegalSetting, match="write KEY=VALUE"):
         submit(spark, [*arguments, "--option", "x"])
     with pytest.raises(IllegalSetting, match="pass --yes"):
