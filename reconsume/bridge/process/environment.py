@@ -89,7 +89,8 @@ def read_secret_file(names: str, file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise IllegalSetting(f"{names} names a file that cannot be read: {file}: {error}") from None
+        why = (error.strerror if isinstance(error, OSError) else "") or f"{error}"
+        raise IllegalSetting(f"{names} names a file that cannot be read: {file}: {why}") from None
 
 
 def _put(settings: dict[str, Any], name: str, value: str, *, may_be_json: bool = False) -> None:

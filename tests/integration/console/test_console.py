@@ -296,7 +296,10 @@ def test_the_command_ends_at_once_while_a_page_waits_for_kafka() -> None:
     ("arguments", "why"),
     [
         (["--listen", "0.0.0.0:0"], "setting console.listen.host: other machines can reach 0.0.0.0"),
-        (["--token-file", "/nowhere"], "setting console.token_file: /nowhere cannot be read"),
+        (
+            ["--token-file", "/nowhere"],
+            "setting console.token_file names a file that cannot be read: /nowhere: No such file",
+        ),
     ],
 )
 def test_a_command_line_that_cannot_work(arguments: list[str], why: str) -> None:
