@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Final
 
 from reconsume.bridge.kafka.admin import Commit, Partition
@@ -33,7 +33,8 @@ def commits_of_groups(cluster: Cluster, asked: Mapping[str, Sequence[Partition]]
         for group, offsets in offsets_of_groups(cluster.base, asked).items():
             found[group] = {(topic, one): Commit(offset, text) for topic, one, offset, text in offsets if offset >= 0}
     others = [group for group in asked if group not in found]
-    # Each request needs its own client: see `KafkaAdmin.commits`.
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        answers = pool.map(lambda group: cluster.admin.commits(group, asked[group]), others)
+    # Each request needs its own client: see `KafkaAdmin.commits`. Threads of a `ThreadPoolExecutor` hold up the end of
+    # the process until a silent coordinator's time is over; these do not.
+    with ThreadPool(min(_SIDE_BY_SIDE, len(others) or 1)) as pool:
+        answers = pool.map(lambda group: cluster.admin.commits(group, asked[group]), others, chunksize=1)
         return found | dict(zip(others, answers, strict=True))

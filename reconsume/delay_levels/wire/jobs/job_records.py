@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
+from reconsume.delay_levels.foreign_values import shown
 from reconsume.delay_levels.wire.names import check_group
 from reconsume.delay_levels.wire.properties import (
     LARGEST,
@@ -271,7 +272,7 @@ def check_edit(edit: LetterEdit, most_bytes: int) -> LetterEdit:
         raise IllegalSetting("an edit needs a new value or a header")
     for name in edit.headers:
         if is_reserved(name) or "\0" in name:  # Kafka's client would cut the name there
-            raise IllegalSetting(f"header {name} is reserved, or has a NUL; change only your own headers")
+            raise IllegalSetting(f"header {shown(name)} is reserved, or has a NUL; change only your own headers")
     size = len(edit.value or b"") + sum(len(name) + len(text or "") for name, text in edit.headers.items())
     if size > most_bytes:
         raise IllegalSetting(

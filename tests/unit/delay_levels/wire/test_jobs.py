@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -126,8 +127,8 @@ def test_an_edit_changes_something_and_fits() -> None:
     assert LetterEdit(headers={"a": None}).parts == "headers"
     with pytest.raises(IllegalSetting, match="a new value or a header"):
         check_edit(LetterEdit(), 10)
-    for name in ("REAL_TOPIC", "REPLAY_ID", "__dlq.errors.message"):
-        with pytest.raises(IllegalSetting, match=f"header {name} is reserved"):
+    for name in ("REAL_TOPIC", "REPLAY_ID", "__dlq.errors.message", "a\x00b"):
+        with pytest.raises(IllegalSetting, match=re.escape(f"header {name!r} is reserved")):
             check_edit(LetterEdit(headers={name: "x"}), 10)
     with pytest.raises(IllegalSetting, match="the edit has 11 bytes"):
         check_edit(LetterEdit(b"x" * 11), 10)
