@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For every JVM of the tests: the second compiler takes more time here than it ever gives back."""
+"""For the JVMs of the tests: in most the second compiler takes more time than it ever gives back."""
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
 

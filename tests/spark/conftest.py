@@ -63,10 +63,13 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {"spark.driver.memory": "1g"} | FEW_RECORDS
     chosen = os.environ.get("RECONSUME_TEST_SPARK", "local[2]")
-    if chosen == "connect":
-        session = _connected(settings)
-    else:
-        session = local_session(lambda _line: None, master=chosen, settings=settings)
+    with pytest.MonkeyPatch.context() as patch:
+        # This JVM works for minutes: here the second compiler gives back more time than it takes.
+        patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ['JDK_JAVA_OPTIONS']} -XX:TieredStopAtLevel=4")
+        if chosen == "connect":
+            session = _connected(settings)
+        else:
+            session = local_session(lambda _line: None, master=chosen, settings=settings)
     yield session
     session.stop()
 
