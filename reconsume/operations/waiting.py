@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import partitions_with_leader
-from reconsume.bridge.kafka.single_records import write_at_once
 from reconsume.bridge.reading.counting import Span
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalName, IllegalSetting, MalformedProperty, RecordNotFound, TopicNotReady
@@ -145,30 +144,6 @@ def describe_waiting(read: ReadRecord, names: TopicNames) -> WaitingRecord:
         due_ms,
         read.stored_ms,
     )
-
-
-def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
-    """Withdraw waiting delayed messages; the schedulers drop them at their next hop.
-
-    All of them are withdrawn, or none.
-
-    Args:
-        cluster: the installation.
-        places: `TOPIC/PARTITION/OFFSET`, as a list shows them.
-
-    Raises:
-        IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, has no `UNIQ_KEY`,
-            or is due in over 40 days.
-        RecordNotFound: no record is at a place.
-    """
-    names = cluster.names
-    chosen = [one for _, one in read_waiting(cluster, places)]
-    for one in chosen:
-        check_withdrawable(one, cluster.clock())
-    requests = [{"value": None, "headers": withdrawal_headers(one, names)} for one in chosen]
-    topic = cluster.require(names.cancel)
-    write_at_once(cluster, topic, topic, requests)
-    return chosen
 
 
 def read_waiting(cluster: Cluster, places: Iterable[str]) -> Iterator[tuple[ReadRecord, WaitingRecord]]:

@@ -13,8 +13,8 @@ from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_json, print_line, print_table
 from reconsume.delay_levels.human_text import counted
 from reconsume.operations.jobs.letter_files import moment
-from reconsume.operations.lives.deliver_now import deliver_now
-from reconsume.operations.waiting import WaitingRecord, cancel_delayed, list_waiting
+from reconsume.operations.lives.delayed_messages import cancel_delayed, deliver_now
+from reconsume.operations.waiting import WaitingRecord, list_waiting
 
 app = typer.Typer()
 

@@ -36,12 +36,11 @@ from reconsume.operations.dead_letters import read_page
 from reconsume.operations.groups_file import change_group
 from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.service import JobDraft, create
-from reconsume.operations.lives.deliver_now import deliver_now
+from reconsume.operations.lives.delayed_messages import cancel_delayed, deliver_now
 from reconsume.operations.quarantine.changes import release
 from reconsume.operations.quarantine.records import read_quarantine
 from reconsume.operations.rights import Right, Role, rights_of
 from reconsume.operations.status import collect_status
-from reconsume.operations.waiting import cancel_delayed
 from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
 from tests.integration.sidecars import running_sidecar, sidecar_settings
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka

@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
-from reconsume.operations.lives import deliver_now as early
-from reconsume.operations.lives.deliver_now import deliver_now
+from reconsume.operations.lives import delayed_messages as early
+from reconsume.operations.lives.delayed_messages import deliver_now
 from reconsume.operations.waiting import list_waiting
 from tests.integration.consumers.test_delay_producer import allowing, orders
 from tests.integration.installation import Installation, scheduler
@@ -27,9 +27,9 @@ KILLED = """
 import os, signal, sys
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.operations.lives import deliver_now
-deliver_now._headers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-deliver_now.deliver_now(Cluster(Settings(bootstrap_servers=sys.argv[1], topic_prefix=sys.argv[2])), [sys.argv[3]])
+from reconsume.operations.lives import delayed_messages
+delayed_messages._headers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+delayed_messages.deliver_now(Cluster(Settings(bootstrap_servers=sys.argv[1], topic_prefix=sys.argv[2])), [sys.argv[3]])
 """
 
 

@@ -7,7 +7,8 @@ import pytest
 from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import write_system
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.waiting import cancel_delayed, list_waiting
+from reconsume.operations.lives.delayed_messages import cancel_delayed, deliver_now
+from reconsume.operations.waiting import list_waiting
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
@@ -43,6 +44,8 @@ def test_what_waits_is_listed_and_a_delayed_message_is_withdrawn_where_it_stands
     with pytest.raises(IllegalSetting, match="has no UNIQ_KEY"):
         cancel_delayed(one.cluster, [f"{lane}/0/2"])
     cancel_delayed(one.cluster, [f"{lane}/0/0"])
+    with pytest.raises(IllegalSetting, match="withdrawn or delivered early already"):
+        cancel_delayed(one.cluster, [f"{lane}/0/0"])
     with scheduler(one.settings):
         wait_until(lambda: len(one.retries(group)) == 1, 120, "the retry, which stands last")
         wait_until(lambda: one.committed(settings.names.scheduler_group, lane) == 4, 60, "the commit")
@@ -52,3 +55,14 @@ def test_what_waits_is_listed_and_a_delayed_message_is_withdrawn_where_it_stands
         cancel_delayed(one.cluster, [f"{lane}/0/1"])
     with pytest.raises(IllegalSetting, match=r"no record is visible at .*/0/99; .*transaction"):
         cancel_delayed(one.cluster, [f"{lane}/0/99"])
+
+
+def test_a_message_that_was_delivered_early_is_not_called_withdrawn(bootstrap_servers: str) -> None:
+    settings = settings_for(bootstrap_servers)
+    one = Installation(settings.model_copy(update={"allowed_real_topics": ["orders-.*"]}))
+    one.make_topics()
+    orders, lane = one.unique("orders"), settings.names.delay(3_600_000)
+    one.produce(lane, b"pay", headers=[("REAL_TOPIC", orders.encode()), ("UNIQ_KEY", b"invoice")])
+    deliver_now(one.cluster, [f"{lane}/0/0"])
+    with pytest.raises(IllegalSetting, match="withdrawn or delivered early already"):
+        cancel_delayed(one.cluster, [f"{lane}/0/0"])

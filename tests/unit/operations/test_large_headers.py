@@ -36,7 +36,7 @@ from reconsume.operations.jobs.letter_files import letter_file
 from reconsume.operations.jobs.records import Job
 from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.work import LetterOutcome, Resending, with_outcomes
-from reconsume.operations.lives import deliver_now as deliver_module
+from reconsume.operations.lives import delayed_messages as deliver_module
 from reconsume.operations.quarantine import changes
 from reconsume.operations.quarantine.records import QuarantineRecord
 from reconsume.operations.record_address import RecordAddress

@@ -1,9 +1,10 @@
-"""Early delivery of delayed messages, by hand."""
+"""Withdrawal and early delivery of delayed messages, by hand."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -35,6 +36,30 @@ _MOST: Final = 500
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 
+def cancel_delayed(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
+    """Withdraw waiting delayed messages; the schedulers drop them at their next hop.
+
+    All of them are withdrawn, or none. Nobody withdraws or delivers one of them by hand at the same time.
+
+    Args:
+        cluster: the installation.
+        places: `TOPIC/PARTITION/OFFSET`, as a list shows them.
+
+    Raises:
+        IllegalSetting: a place is invalid, or its record no longer waits, is not a delayed message, has no `UNIQ_KEY`,
+            is due in over 40 days, or was withdrawn or delivered early before.
+        RecordNotFound: no record is at a place.
+        KafkaNotReachable: an answer is missing; repeat the call, which withdraws them or reports that it has.
+    """
+    with _one_at_a_time(cluster, "withdrawing delayed messages") as writer:
+        chosen = [one for _, one in read_waiting(cluster, dict.fromkeys(places))]
+        for one in chosen:
+            check_withdrawable(one, cluster.clock())
+        _check_withdrawn(cluster, chosen)
+        writer.write_records(_withdrawals(cluster, chosen))
+    return chosen
+
+
 def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
     """Deliver waiting delayed messages at once; all of them or none.
 
@@ -64,11 +89,8 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
         raise IllegalSetting(f"{len(places)} delayed messages are named; name between 1 and {_MOST}")
     names = cluster.names
     lane, groups = cluster.require(names.delay(0)), read_groups(cluster)
-    cluster.require(names.cancel)
     choose = partial(LanePartitions(lambda: groups).choose, lane, cluster.admin.partitions([lane])[lane])
-    with ExclusiveWriter(cluster, f"{names.prefix}deliver-now", "delivering delayed messages now") as writer:
-        # First: from here on no other transaction can be committed.
-        writer.take_over()
+    with _one_at_a_time(cluster, "delivering delayed messages now") as writer:
         chosen: list[tuple[ReadRecord, WaitingRecord]] = []
         for read, one in read_waiting(cluster, dict.fromkeys(places)):
             _check(one, names.send_back, cluster.clock())
@@ -86,11 +108,22 @@ def deliver_now(cluster: Cluster, places: Sequence[str]) -> list[WaitingRecord]:
                 target = text_property(read.headers, REAL_TOPIC) or ""
                 yield NewRecord(lane, read.value, read.key, choose(target, read.key), _headers(read, cluster.clock()))
 
-        withdrawals = [
-            NewRecord(names.cancel, None, None, ANY_PARTITION, withdrawal_headers(one, names)) for _, one in chosen
-        ]
-        writer.write_after(withdrawals, copies)
+        writer.write_after(_withdrawals(cluster, [one for _, one in chosen]), copies)
     return [one for _, one in chosen]
+
+
+@contextmanager
+def _one_at_a_time(cluster: Cluster, doing: str) -> Iterator[ExclusiveWriter]:
+    """Yield a writer; from here on no other transaction of a person with delayed messages can be committed."""
+    cluster.require(cluster.names.cancel)
+    with ExclusiveWriter(cluster, f"{cluster.names.prefix}deliver-now", doing) as writer:
+        writer.take_over()
+        yield writer
+
+
+def _withdrawals(cluster: Cluster, chosen: Iterable[WaitingRecord]) -> list[NewRecord]:
+    names = cluster.names
+    return [NewRecord(names.cancel, None, None, ANY_PARTITION, withdrawal_headers(one, names)) for one in chosen]
 
 
 def _check(one: WaitingRecord, inbox: str, now_ms: float) -> None:
