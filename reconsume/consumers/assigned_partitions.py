@@ -108,30 +108,41 @@ class AssignedPartitions:
                 logger.warning("%s", answer)
                 self.queues[where].committed = None
 
-    def reset_offset(self, where: Partition, *, had_none: bool) -> None:
-        """Choose a start for a partition without a committed offset, or with one that retention has deleted.
+    def reset_offsets(self, out_of_range: Mapping[Partition, bool]) -> None:
+        """Choose starts for partitions without a committed offset, or with one that retention has deleted.
 
         Guarantees: unfinished messages are kept, although their records are gone. They are dropped only if other
         records have their offsets now: the topic was recreated or truncated, or the group goes back.
         Tests: tests/unit/consumers/partitions/test_offset_reset.py.
+
+        Guarantees: a new group that begins at the end of a partition commits that end, so an owner that gets the
+        partition before its first message reads what was stored meanwhile.
+        Test: tests/integration/consumers/test_push_consumer_offsets.py.
+
+        Args:
+            out_of_range: whether each had no committed offset.
         """
-        queue = self.queues.get(where)
-        if queue is None:
+        out_of_range = {where: had_none for where, had_none in out_of_range.items() if where in self.queues}
+        if not out_of_range:
             return
         # The start depends on the committed offset.
-        self.sender.settle([queue], self.settings.limits.settle_seconds)
-        start = self._offset_reset.start_of(where, had_none=had_none)
-        # Without an answer: this offset is out of range too, so the question is repeated.
-        offset = queue.end if start.offset < 0 < queue.end else start.offset
-        if start.is_made_again or offset < queue.end:
-            self._give_away([where])
-            self._begin(where)
-        if start.is_made_again:
-            # Metadata beside the offset of a recreated topic describes records that no longer exist.
-            self.queues[where].held = None
-        # librdkafka may or may not keep a pause; a full partition is paused again in this turn.
-        self._resume([queue])
-        self._starts[where] = offset, math.inf
+        self.sender.settle([self.queues[where] for where in out_of_range], self.settings.limits.settle_seconds)
+        starts = self._offset_reset.starts_of(out_of_range)
+        for where, start in starts.items():
+            queue = self.queues[where]
+            # Without an answer: this offset is out of range too, so the question is repeated.
+            offset = queue.end if start.offset < 0 < queue.end else start.offset
+            if start.is_made_again or offset < queue.end:
+                self._give_away([where])
+                self._begin(where)
+            if start.is_made_again:
+                # Metadata beside the offset of a recreated topic describes records that no longer exist.
+                self.queues[where].held = None
+            # librdkafka may or may not keep a pause; a full partition is paused again in this turn.
+            self._resume([queue])
+            self._starts[where] = offset, math.inf
+        ends = {where: Commit(start.offset, "") for where, start in starts.items() if start.is_end}
+        self.consumer.commit(ends, wait=False)
         self.restart(polled=False)
 
     def restart(self, *, polled: bool = True) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import has_no_offset, is_end, is_fatal, is_missing, is_out_of_range, translate
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
-from reconsume.bridge.process.polled_records import PolledRecord, place_of
+from reconsume.bridge.process.polled_records import ClientError, PolledRecord, place_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.consumers.assigned_partitions import AssignedPartitions
@@ -132,12 +133,13 @@ class ConsumeLoop:
         rest = self._consumer.consume(min(max(room, _FEW_RECORDS), _MANY_RECORDS) - 1)
         # A rebalance may have happened with them: then the partition's new owner reads the first one again.
         polled = [first, *rest] if self._queue_of(first) is owner else rest
+        errors: list[PolledRecord] = []
         for topic, partition, failed, run in by_partition(polled):
             if failed:
-                for one in run:
-                    self._failed(one)
+                errors += run
             elif (queue := self.partitions.queues.get((topic or "", partition or 0))) is not None:
                 self._hand_out(queue, PolledBatch(run, self._reading))
+        self._heed(errors)
 
     def _begin_fresh(self) -> None:
         """Hand out the first messages of partitions whose finished messages are now known."""
@@ -163,13 +165,19 @@ class ConsumeLoop:
     def _queue_of(self, polled: PolledRecord) -> ProcessQueue | None:
         return self.partitions.queues.get(place_of(polled))
 
-    def _failed(self, polled: PolledRecord) -> None:
-        error = polled.error()
-        assert error is not None
-        topic, partition = polled.topic() or "", polled.partition()
-        if is_out_of_range(error) and partition is not None:
-            self.partitions.reset_offset((topic, partition), had_none=has_no_offset(error))
-        elif is_missing(error):
+    def _heed(self, errors: Iterable[PolledRecord]) -> None:
+        out_of_range: dict[Partition, bool] = {}
+        for polled in errors:
+            error, partition = polled.error(), polled.partition()
+            assert error is not None
+            if is_out_of_range(error) and partition is not None:
+                out_of_range[polled.topic() or "", partition] = has_no_offset(error)
+            else:
+                self._tell(error, polled.topic() or "")
+        self.partitions.reset_offsets(out_of_range)
+
+    def _tell(self, error: ClientError, topic: str) -> None:
+        if is_missing(error):
             # RocketMQ: TN-09. The retry topic may appear later; librdkafka looks for it every 10 s.
             if topic != self._reading.retry_topic:
                 remedy = f"{self._subscriptions.remedy_if_missing(topic)}; it is then read from its beginning"
@@ -210,7 +218,7 @@ class ConsumeLoop:
         self.partitions.pause(self.partitions.queues.values())
         polled = self._consumer.poll(_BUSY_SECONDS)
         if polled is not None and polled.error() is not None:
-            self._failed(polled)
+            self._heed([polled])
         self._sender.serve()
 
     def end(self) -> None:

@@ -23,7 +23,7 @@ from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import is_rebalance, translate, translated
 from reconsume.bridge.librdkafka.callback_errors import catchable
 from reconsume.bridge.librdkafka.undecodable import metadata_of
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST, watermark
+from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST, OffsetLookUp, offsets_for, watermarks
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 
@@ -202,26 +202,47 @@ class GroupConsumer:
         Raises:
             ReconsumeError: no broker answers.
         """
+        found = self.firsts_and_ends([where], seconds)[where]
+        if isinstance(found, ReconsumeError):
+            raise found
+        return found
+
+    def firsts_and_ends(
+        self, partitions: Collection[Partition], seconds: float
+    ) -> dict[Partition, tuple[int, int] | ReconsumeError]:
+        """Return the first kept offset of each partition and its end; or the error."""
+        firsts, ends = (
+            self._look_up(watermarks, partitions, which, seconds, "asking where {} begins and ends")
+            for which in (EARLIEST, LATEST)
+        )
+        found: dict[Partition, tuple[int, int] | ReconsumeError] = {}
+        for where, first in firsts.items():
+            end = ends[where]
+            found[where] = (
+                first if isinstance(first, ReconsumeError) else end if isinstance(end, ReconsumeError) else (first, end)
+            )
+        return found
+
+    def offsets_at(
+        self, partitions: Collection[Partition], timestamp_ms: int, seconds: float
+    ) -> dict[Partition, int | ReconsumeError]:
+        """Return the first offset of each with that timestamp or a later one, `END` if none follows; or the error."""
+        doing = "looking where {} was at the moment to start from"
+        return self._look_up(offsets_for, partitions, timestamp_ms, seconds, doing)
+
+    def _look_up(
+        self, look_up: OffsetLookUp, partitions: Collection[Partition], at: int, seconds: float, doing: str
+    ) -> dict[Partition, int | ReconsumeError]:
+        """Return the answers for these partitions, with errors about each one's name."""
+        answers: Mapping[Partition, int | KafkaError]
         try:
-            ask = self._consumer.offsets_for_times
-            return watermark(ask, *where, EARLIEST, seconds), watermark(ask, *where, LATEST, seconds)
+            answers = look_up(self._consumer.offsets_for_times, partitions, at, seconds)
         except KafkaException as error:
-            raise translate(error, f"asking where {names_of([where])} begins and ends") from error
-
-    def offset_at(self, where: Partition, timestamp_ms: int, seconds: float) -> int:
-        """Return the first offset with that timestamp or a later one; `END` if none follows.
-
-        Raises:
-            ReconsumeError: no broker answers, or rights are missing.
-        """
-        try:
-            [found] = self._consumer.offsets_for_times([TopicPartition(*where, timestamp_ms)], seconds)
-            error = found.error
-        except KafkaException as raised:
-            error = raised.args[0]
-        if error is not None:
-            raise translate(error, f"looking where {names_of([where])} was at the moment to start from")
-        return found.offset
+            answers = dict.fromkeys(partitions, error.args[0])
+        return {
+            where: one if isinstance(one, int) else translate(one, doing.format(names_of([where])))
+            for where, one in answers.items()
+        }
 
     def group_metadata(self) -> Any:
         """Return the metadata that fences a transaction once this member has lost a partition (KIP-447)."""

@@ -1,4 +1,4 @@
-"""The first and the end offset of a partition, each by a request of its own.
+"""The first and the end offsets of partitions, each by a request of its own.
 
 `Consumer.get_watermark_offsets` (librdkafka 2.16, `rd_kafka_query_watermark_offsets`) sends two requests at once. If it
 handles both answers in one turn, the success of the second clears the error of the first, and the missing offset takes
@@ -12,13 +12,17 @@ Remove when: `get_watermark_offsets` raises if either request fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 OffsetsForTimes = Callable[[list[TopicPartition], float], list[TopicPartition]]
 """`Consumer.offsets_for_times`."""
+OffsetLookUp = Callable[
+    [OffsetsForTimes, Collection[tuple[str, int]], int, float], dict[tuple[str, int], int | KafkaError]
+]
+"""`watermarks` or `offsets_for`."""
 EARLIEST: Final = -2
 """Kafka's special timestamp for the first kept offset."""
 LATEST: Final = -1
@@ -38,9 +42,34 @@ def watermark(ask: OffsetsForTimes, topic: str, partition: int, which: int, seco
     Raises:
         KafkaException: no broker answered, or with an error.
     """
-    [found] = ask([TopicPartition(topic, partition, which)], seconds)
-    if found.error is not None:
-        raise KafkaException(found.error)
-    if found.offset < 0:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the answer has no offset"))
-    return found.offset
+    [found] = watermarks(ask, [(topic, partition)], which, seconds).values()
+    if isinstance(found, KafkaError):
+        raise KafkaException(found)
+    return found
+
+
+def watermarks(
+    ask: OffsetsForTimes, partitions: Collection[tuple[str, int]], which: int, seconds: float
+) -> dict[tuple[str, int], int | KafkaError]:
+    """Return the first kept offset of each partition, or its end; or the error.
+
+    Raises:
+        KafkaException: no broker answered.
+    """
+    missing = KafkaError(KafkaError._TIMED_OUT, "the answer has no offset")
+    found = offsets_for(ask, partitions, which, seconds)
+    return {where: missing if isinstance(one, int) and one < 0 else one for where, one in found.items()}
+
+
+def offsets_for(
+    ask: OffsetsForTimes, partitions: Collection[tuple[str, int]], timestamp_ms: int, seconds: float
+) -> dict[tuple[str, int], int | KafkaError]:
+    """Return the first offset of each partition with that timestamp or a later one, -1 if none follows; or the error.
+
+    One request for all: on the connection of a consumer that reads, each waits up to 0.5 s for a fetch.
+
+    Raises:
+        KafkaException: no broker answered.
+    """
+    found = ask([TopicPartition(*where, timestamp_ms) for where in partitions], seconds) if partitions else []
+    return {(one.topic, one.partition): one.offset if one.error is None else one.error for one in found}

@@ -114,10 +114,12 @@ class Start(NamedTuple):
     Attributes:
         offset: of the first record, or one of Kafka's logical offsets.
         is_made_again: whether the topic was deleted and recreated after the group's last commit.
+        is_end: whether it is the end of the partition, which will be another offset for the next owner.
     """
 
     offset: int
     is_made_again: bool = False
+    is_end: bool = False
 
 
 _WITHOUT_AN_ANSWER: Final = {
@@ -161,41 +163,69 @@ class OffsetReset:
         self._clock: Clock = monotonic_ms
         self._present: dict[str, tuple[str | None, float]] = {}
 
-    def start_of(self, where: Partition, *, had_none: bool) -> Start:
-        """Return the start of a partition without a committed offset, or with one that retention has deleted.
+    def starts_of(self, out_of_range: Mapping[Partition, bool]) -> dict[Partition, Start]:
+        """Return the starts of partitions without a committed offset, or with one that retention has deleted.
 
         Args:
-            where: the partition.
-            had_none: whether there was no committed offset. If there is one now, its coordinator had lost it before.
+            out_of_range: whether each had no committed offset. If there is one now, its coordinator had lost it before.
 
         Raises:
             ReconsumeError: the cluster refuses the request.
         """
-        answer = self._ask([where], _RESET_SECONDS)[where]
-        try:
-            if isinstance(answer, ReconsumeError):
-                raise answer
-            committed = answer.offset
-            wanted = self._wanted(where, is_new=committed < 0)
-        except ReconsumeError as error:
-            # librdkafka asks again until it gets an answer, and reports if there is no offset. Assuming "none" here
-            # could skip records that the group has not consumed.
-            logger.warning("%s", error)
-            return Start(COMMITTED)
-        try:
-            # As numbers: librdkafka 2.16 would resolve logical offsets itself, and read on if the partition is lost
-            # before the answer. The end is older than the look-up of a timestamp: a record in between has it.
-            first, end = self._consumer.first_and_end(where, _RESET_SECONDS)
-            offset = self._offset(where, wanted, first, end)
-        except ReconsumeError as error:
-            if wanted is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and isinstance(error, KafkaRefused):
-                raise
-            logger.warning("%s; trying again", error)
-            return Start(_WITHOUT_AN_ANSWER[wanted])
-        if had_none and first <= committed <= end:
-            return Start(committed)
-        _tell(where, committed, first, end, offset)
-        return Start(offset, is_made_again=committed > end)
+        starts: dict[Partition, Start] = {}
+        committed: dict[Partition, int] = {}
+        wanted: dict[Partition, ConsumeFromWhere] = {}
+        for where, answer in self._ask(out_of_range, _RESET_SECONDS).items():
+            try:
+                if isinstance(answer, ReconsumeError):
+                    raise answer
+                wanted[where] = self._wanted(where, is_new=answer.offset < 0)
+                committed[where] = answer.offset
+            except ReconsumeError as error:
+                # librdkafka asks again until it gets an answer, and reports if there is no offset. Assuming "none" here
+                # could skip records that the group has not consumed.
+                logger.warning("%s", error)
+                starts[where] = Start(COMMITTED)
+        for where, found in self._offsets(wanted).items():
+            if isinstance(found, ReconsumeError):
+                if wanted[where] is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and isinstance(found, KafkaRefused):
+                    raise found
+                logger.warning("%s; trying again", found)
+                starts[where] = Start(_WITHOUT_AN_ANSWER[wanted[where]])
+                continue
+            first, end, offset = found
+            if out_of_range[where] and first <= committed[where] <= end:
+                starts[where] = Start(committed[where])
+                continue
+            _tell(where, committed[where], first, end, offset)
+            is_end = wanted[where] is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+            starts[where] = Start(offset, is_made_again=committed[where] > end, is_end=is_end)
+        return starts
+
+    def _offsets(
+        self, wanted: Mapping[Partition, ConsumeFromWhere]
+    ) -> dict[Partition, tuple[int, int, int] | ReconsumeError]:
+        """Return the first offset of each partition, its end, and the wanted start; or the error.
+
+        As numbers: librdkafka 2.16 would resolve logical offsets itself, and read on if the partition is lost before
+        the answer. The end is older than the look-up of a timestamp: a record in between has it.
+        """
+        ends = self._consumer.firsts_and_ends(wanted, _RESET_SECONDS)
+        since = [where for where, by in wanted.items() if by is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP]
+        known = [where for where in since if not isinstance(ends[where], ReconsumeError)]
+        moments = self._consumer.offsets_at(known, self._consume_from.timestamp_ms, _RESET_SECONDS)
+        found: dict[Partition, tuple[int, int, int] | ReconsumeError] = {}
+        for where, by in wanted.items():
+            extent, moment = ends[where], moments.get(where, END)
+            if isinstance(extent, ReconsumeError):
+                found[where] = extent
+            elif isinstance(moment, ReconsumeError):
+                found[where] = moment
+            else:
+                first, end = extent
+                is_first = by is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+                found[where] = first, end, first if is_first else end if moment == END else moment
+        return found
 
     def _wanted(self, where: Partition, *, is_new: bool) -> ConsumeFromWhere:
         """Return where a partition starts for a group without any knowledge of it.
@@ -228,12 +258,6 @@ class OffsetReset:
             id_ = self._topic_ids([topic]).get(topic)
             self._present[topic] = id_, self._clock() + _ID_HOLDS_MS
         return id_
-
-    def _offset(self, where: Partition, wanted: ConsumeFromWhere, first: int, end: int) -> int:
-        if wanted is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-            found = self._consumer.offset_at(where, self._consume_from.timestamp_ms, _RESET_SECONDS)
-            return end if found == END else found
-        return first if wanted is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET else end
 
 
 def _tell(where: Partition, committed: int, first: int, end: int, start: int) -> None:

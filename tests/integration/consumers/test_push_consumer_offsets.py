@@ -166,6 +166,21 @@ def test_with_latest_the_topic_starts_at_its_end_and_the_retry_topic_at_its_begi
     assert b"old" not in {body for body, _ in listener.seen}
 
 
+def test_what_comes_between_two_owners_of_a_new_group_is_not_skipped(here: Installation) -> None:
+    """The first owner starts at the end and consumes nothing; the second one does not look for a later end."""
+    group, topic = here.name("handed-on"), here.topic("handed-on", 2)
+    listener = Deliveries(lambda _messages, _context: SUCCESS)
+    latest = {"auto.offset.reset": "latest"}
+    here.produce(topic, b"old", b"old", b"old", partition=0)
+    with here.consumer(group, topic, listener, conf=latest):
+        wait_until(lambda: here.all_committed(group).items() >= {((topic, 0), 3), ((topic, 1), 0)}, what="its starts")
+    for partition in range(2):
+        here.produce(topic, b"between %d" % partition, partition=partition)
+    with here.consumer(group, topic, listener, conf=latest):
+        wait_until(lambda: len(listener.seen) == 2, what="both")
+    assert sorted(listener.seen, key=str) == [(b"between 0", 0), (b"between 1", 0)]
+
+
 @pytest.mark.rule("FC-09", "CC-15")
 def test_a_shutdown_waits_for_running_listeners_and_takes_their_results(here: Installation) -> None:
     group, topic = here.name("shutdown"), here.topic("shutdown")

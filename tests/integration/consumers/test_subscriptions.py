@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from reconsume.consumers import (
     PushConsumer,
 )
 from reconsume.consumers.subscriptions import repeated_look
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
@@ -227,15 +227,17 @@ def test_a_moment_that_nobody_could_look_up_is_looked_up_again(
     here.produce(topic, b"1")
     asked: list[str] = []
 
-    def third_time_lucky(consumer: GroupConsumer, where: Partition, timestamp_ms: int, seconds: float) -> int:
-        if where[0] == topic:
+    def third_time_lucky(
+        consumer: GroupConsumer, partitions: Collection[Partition], timestamp_ms: int, seconds: float
+    ) -> dict[Partition, int | ReconsumeError]:
+        if topic in dict(partitions):
             asked.append(topic)
             if len(asked) < 3:
-                raise KafkaNotReachable("away")
-        return offset_at(consumer, where, timestamp_ms, seconds)
+                return dict.fromkeys(partitions, KafkaNotReachable("away"))
+        return offsets_at(consumer, partitions, timestamp_ms, seconds)
 
-    offset_at = GroupConsumer.offset_at
-    monkeypatch.setattr(GroupConsumer, "offset_at", third_time_lucky)
+    offsets_at = GroupConsumer.offsets_at
+    monkeypatch.setattr(GroupConsumer, "offsets_at", third_time_lucky)
     listener = Deliveries(succeeds)
     moment = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     with consumer_of(here, group, listener, conf=protocol, consume_from_where=moment).subscribe(topic):

@@ -79,7 +79,7 @@ def test_other_members_get_no_partition_that_was_not_given_up(servers: str) -> N
 
 
 def assert_is_not_given_up(loop: ConsumeLoop, other: Consumer) -> None:
-    loop.partitions.reset_offset(("flights", 0), had_none=True)
+    loop.partitions.reset_offsets({("flights", 0): True})
     assert not run(lambda: other.poll(0.1), other.assignment, LONGER_THAN_A_REBALANCE)
     assert len(loop.partitions.queues) == 4
 

@@ -183,9 +183,11 @@ class Client:
         self.paused -= {(one.topic, one.partition) for one in partitions}
 
     def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        [one] = partitions
-        found = {EARLIEST: 0, LATEST: len(self.kafka.logs[one.topic, one.partition])}
-        return [TopicPartition(one.topic, one.partition, found[one.offset])]
+        found = []
+        for one in partitions:
+            offset = {EARLIEST: 0, LATEST: len(self.kafka.logs[one.topic, one.partition])}[one.offset]
+            found.append(TopicPartition(one.topic, one.partition, offset))
+        return found
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         if self.deaf:

@@ -28,7 +28,7 @@ from reconsume.consumers import PushConsumer, assembly
 from reconsume.consumers.assembly import LoopBuilder
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
-from reconsume.consumers.partitions.partition_starts import OffsetReset
+from reconsume.consumers.partitions.partition_starts import OffsetReset, Start
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from tests.unit.consumers.doubles import RETRY_TOPIC, Begun, Clock, RecordingWriter, loop_of, message_at, service_of
@@ -48,7 +48,7 @@ class Asked:
         end: of the partition; None if nobody answers.
         at_the_moment: the offset that has this timestamp, or how the question failed; None for the timestamp itself.
         topic_id: of every topic; empty if it does not exist, None if nobody answers.
-        ids_asked: the number of requests for ids.
+        ids_asked: the number of requests for ids; `offsets_asked`: for offsets.
     """
 
     committed_offset: int | None
@@ -56,6 +56,7 @@ class Asked:
     at_the_moment: int | None = None
     topic_id: str | None = "present"
     ids_asked: int = 0
+    offsets_asked: int = 0
 
     def reset(self, consume_from: ConsumeFrom) -> OffsetReset:
         consumer = GroupConsumer({}, lambda _settings: cast("Any", self))
@@ -73,17 +74,34 @@ class Asked:
         return dict.fromkeys(partitions, Commit(self.committed_offset, ""))
 
     def offsets_for_times(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        [asked] = partitions
-        if asked.offset in (EARLIEST, LATEST):
+        self.offsets_asked += 1
+        if partitions[0].offset in (EARLIEST, LATEST):
             if self.end is None:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            return [TopicPartition(asked.topic, asked.partition, 3 if asked.offset == EARLIEST else self.end)]
+            offset = 3 if partitions[0].offset == EARLIEST else self.end
+            return [TopicPartition(one.topic, one.partition, offset) for one in partitions]
         if self.at_the_moment in (KafkaError._TIMED_OUT, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             raise KafkaException(KafkaError(self.at_the_moment))
         return [
             TopicPartition(one.topic, one.partition, one.offset if self.at_the_moment is None else self.at_the_moment)
             for one in partitions
         ]
+
+
+def start_of(reset: OffsetReset, where: Partition, *, had_none: bool) -> Start:
+    """The start of one partition."""
+    return reset.starts_of({where: had_none})[where]
+
+
+@pytest.mark.parametrize(
+    ("consume_from", "requests"), [(LAST, 2), (ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 5_000), 3)]
+)
+def test_many_partitions_are_asked_for_at_once(consume_from: ConsumeFrom, requests: int) -> None:
+    """Each request waits up to 0.5 s for a fetch; with one for each partition, 300 partitions never started."""
+    asked = Asked(OFFSET_INVALID, at_the_moment=100)
+    starts = asked.reset(consume_from).starts_of({("flights", number): True for number in range(300)})
+    assert {start.offset for start in starts.values()} == {100}
+    assert (len(starts), asked.offsets_asked) == (300, requests)
 
 
 @pytest.mark.rule("TN-06")
@@ -115,7 +133,7 @@ class Asked:
     ],
 )
 def test_where_it_starts(topic: str, asked: Asked, offset: int, *, is_made_again: bool) -> None:
-    start = asked.reset(LAST).start_of((topic, 0), had_none=False)
+    start = start_of(asked.reset(LAST), (topic, 0), had_none=False)
     assert (start.offset, start.is_made_again) == (offset, is_made_again)
 
 
@@ -124,9 +142,9 @@ def test_a_partition_that_is_seen_later_starts_at_its_beginning(consume_from: Co
     asked = Asked(OFFSET_INVALID)
     since = replace(consume_from, known={"flights": 1})
     reset = asked.reset(since)
-    assert reset.start_of(("flights", 0), had_none=True).offset == as_configured
-    assert reset.start_of(("flights", 1), had_none=True).offset == 3
-    assert reset.start_of(("trains", 0), had_none=True).offset == 3
+    assert start_of(reset, ("flights", 0), had_none=True).offset == as_configured
+    assert start_of(reset, ("flights", 1), had_none=True).offset == 3
+    assert start_of(reset, ("trains", 0), had_none=True).offset == 3
 
 
 @pytest.mark.parametrize(("consume_from", "as_configured"), [(LAST, 100), (MOMENT, 5_000)], ids=["last", "moment"])
@@ -156,7 +174,7 @@ def test_a_topic_that_was_made_again_since_the_start_is_read_from_its_beginning(
 ) -> None:
     """The brokers have deleted the group's offset with the old topic. Without an answer, the question is repeated."""
     reset = Asked(OFFSET_INVALID, topic_id=topic_id).reset(replace(consume_from, known={"flights": 1}, ids=ids))
-    start = reset.start_of(FLIGHTS, had_none=True)
+    start = start_of(reset, FLIGHTS, had_none=True)
     assert (start.offset, start.is_made_again) == (as_configured if offset is None else offset, False)
 
 
@@ -165,11 +183,11 @@ def test_the_id_of_a_topic_is_asked_for_once_for_all_partitions_of_an_assignment
     asked, clock = Asked(OFFSET_INVALID, topic_id="old"), Clock()
     reset = asked.reset(replace(LAST, known={"flights": 20, "trains": 1}, ids={"flights": "old", "trains": "old"}))
     reset._clock = clock
-    assert {reset.start_of(("flights", one), had_none=True).offset for one in range(20)} == {100}
-    assert (reset.start_of(("trains", 0), had_none=True).offset, asked.ids_asked) == (100, 2)
+    assert {start_of(reset, ("flights", one), had_none=True).offset for one in range(20)} == {100}
+    assert (start_of(reset, ("trains", 0), had_none=True).offset, asked.ids_asked) == (100, 2)
     asked.topic_id = "new"
     clock.now += 1_000
-    assert (reset.start_of(FLIGHTS, had_none=True).offset, asked.ids_asked) == (3, 3)
+    assert (start_of(reset, FLIGHTS, had_none=True).offset, asked.ids_asked) == (3, 3)
 
 
 def test_a_loop_has_one_client_for_ids_of_topics_and_a_stop_ends_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +213,7 @@ def test_a_loop_has_one_client_for_ids_of_topics_and_a_stop_ends_its_requests(mo
 @pytest.mark.parametrize("topic", ["flights", RETRY_TOPIC])
 def test_an_offset_that_the_coordinator_has_found_again_is_the_start(topic: str) -> None:
     asked = Asked(42)
-    start = asked.reset(LAST).start_of((topic, 0), had_none=True)
+    start = start_of(asked.reset(LAST), (topic, 0), had_none=True)
     assert (start.offset, start.is_made_again) == (42, False)
 
 
@@ -213,13 +231,13 @@ def test_a_new_group_starts_as_configured_and_asks_again_when_nobody_tells_of_a_
     where: ConsumeFromWhere, answer: int, offset: int
 ) -> None:
     asked = Asked(OFFSET_INVALID, at_the_moment=answer)
-    assert asked.reset(ConsumeFrom(where, 5_000)).start_of(("flights", 1), had_none=True).offset == offset
+    assert start_of(asked.reset(ConsumeFrom(where, 5_000)), ("flights", 1), had_none=True).offset == offset
 
 
 def test_a_refusal_is_not_asked_for_again() -> None:
     asked = Asked(OFFSET_INVALID, at_the_moment=KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaRefused, match="looking where flights-1 was at the moment to start from: no right"):
-        asked.reset(MOMENT).start_of(("flights", 1), had_none=True)
+        start_of(asked.reset(MOMENT), ("flights", 1), had_none=True)
 
 
 class Appending(Asked):
@@ -233,13 +251,13 @@ class Appending(Asked):
 
 def test_a_record_that_comes_while_a_moment_is_looked_up_is_read() -> None:
     asked = Appending(OFFSET_INVALID, at_the_moment=OFFSET_END)
-    assert asked.reset(MOMENT).start_of(("flights", 1), had_none=True).offset == 100
+    assert start_of(asked.reset(MOMENT), ("flights", 1), had_none=True).offset == 100
 
 
 def test_a_moment_after_all_records_is_asked_for_again_when_nobody_tells_the_end() -> None:
     """At librdkafka's own end, records of the meantime would be skipped."""
     asked = Asked(OFFSET_INVALID, end=None, at_the_moment=OFFSET_END)
-    assert asked.reset(MOMENT).start_of(("flights", 1), had_none=True).offset == OFFSET_STORED
+    assert start_of(asked.reset(MOMENT), ("flights", 1), had_none=True).offset == OFFSET_STORED
 
 
 @pytest.mark.parametrize(
@@ -258,7 +276,7 @@ def test_the_log_tells_why_a_start_was_chosen(
     committed: int, told: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    Asked(committed).reset(LAST).start_of(("flights", 0), had_none=False)
+    start_of(Asked(committed).reset(LAST), ("flights", 0), had_none=False)
     assert caplog.messages == told
     assert {one.levelname for one in caplog.records} == {"INFO" if committed < 0 else "WARNING"}
 
@@ -301,7 +319,7 @@ class Kept:
 
     def _listen(self, chunk: Any, _context: Any) -> ConsumeConcurrentlyStatus:
         if not self.begun.messages:
-            self.loop.partitions.reset_offset(FLIGHTS, had_none=False)
+            self.loop.partitions.reset_offsets({FLIGHTS: False})
         self.begun.messages += [(0, one.offset) for one in chunk]
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
@@ -346,7 +364,7 @@ def test_messages_in_memory_are_not_lost_with_their_records(
 def test_messages_that_wait_for_the_progress_of_an_earlier_owner_are_kept_too() -> None:
     kept = Kept()
     kept.loop._hand_out(kept.queue, [message_at(5)])
-    kept.loop.partitions.reset_offset(FLIGHTS, had_none=False)
+    kept.loop.partitions.reset_offsets({FLIGHTS: False})
     kept.loop._begin_fresh()
     assert kept.begun.messages == [(0, 5)]
     assert len(kept.sender.requests) == 1
