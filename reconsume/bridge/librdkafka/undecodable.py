@@ -11,6 +11,7 @@ Remove when: confluent-kafka returns such names and metadata without an error, o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from gc import get_referents
 from operator import methodcaller
@@ -23,10 +24,21 @@ from reconsume.delay_levels.wire.properties import Header
 
 logger = SafeLogger(__name__)
 
-_DECODING: Final = [RLock() for _ in range(16)]
+_DECODING: Final[list[RLock]] = []
+_LOCKS: Final = 16
 _UNKNOWN_NAME: Final = "\N{REPLACEMENT CHARACTER}"
 _HEADERS: Final[Callable[[PolledRecord], list[Header] | None]] = methodcaller("headers")
 """Not `message.headers()`: once specialised, Python (3.11) notices its error only in a later call."""
+
+
+def _renew_locks() -> None:
+    """Forget locks of threads that a forked child does not have."""
+    _DECODING[:] = [RLock() for _ in range(_LOCKS)]
+
+
+_renew_locks()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def headers_of(message: PolledRecord) -> list[Header]:
@@ -51,7 +63,7 @@ def shared_headers_of(message: PolledRecord) -> list[Header]:
     Remove when: `Message.headers()` of confluent-kafka can be called in several threads.
     """
     # Several, so that threads with different messages rarely meet; reentrant for what a collection runs in this thread.
-    with _DECODING[id(message) // 64 % len(_DECODING)]:
+    with _DECODING[id(message) // 64 % _LOCKS]:
         return headers_of(message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -171,6 +172,39 @@ def test_its_topic_is_without_the_namespace_on_a_retry_and_after_a_local_failure
 
 def test_its_repr_says_where_it_stood() -> None:
     assert repr(retry()) == "<Message reconsume.RETRY.departures-0@7>"
+
+
+FORKED = """
+import os, threading
+from reconsume.bridge.librdkafka import undecodable
+from reconsume.consumers.message import Message
+from tests.unit.consumers.doubles import message_at
+message = message_at(7, headers=[("trace", b"1")])
+taken, forked = threading.Event(), threading.Event()
+def hold():
+    for lock in undecodable._DECODING:
+        lock.acquire()
+    taken.set()
+    forked.wait()
+threading.Thread(target=hold, daemon=True).start()
+taken.wait()
+if (child := os.fork()) == 0:
+    os._exit(0 if message.all_headers == [("trace", b"1")] else 1)
+for _ in range(300):
+    if (ended := os.waitpid(child, os.WNOHANG))[0]:
+        break
+    forked.wait(0.1)
+else:
+    os.kill(child, 9)
+    ended = os.waitpid(child, 0)
+forked.set()
+assert ended[1] == 0, "the child waits for a thread that only its parent has"
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_reads_headers_though_a_thread_of_its_parent_was_reading_some() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=120)
 
 
 ASKED_AT_ONCE = """
