@@ -199,7 +199,7 @@ class LedgerLog:
         place = f"compacted/day={day}/{uuid.uuid4().hex}"
         write_rows(rows, f"{self.folder}/{place}")
         told: dict[str, object] = {"runs": [one.run for one in runs], "place": place}
-        told |= {"topic_prefix": runs[-1].topic_prefix, "kept_from": runs[-1].kept_from}
+        told |= {"topic_prefix": runs[-1].topic_prefix, "kept_from": max(one.kept_from for one in runs)}
         local_rows(self.spark, [told], _DAYS).write.mode("append").parquet(f"{self.folder}/days/day={day}")
         self._empty("settled", day)
 
