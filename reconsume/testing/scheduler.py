@@ -57,7 +57,7 @@ class SteppedScheduler:
             names=names,
             read_ahead=self._read_ahead,
             observer=WorkerObserver(names, SchedulerMetrics(), clock, elapsed=clock),
-            refused=lambda _topic: None,
+            refused=lambda _topics: {},
             max_batch_records=scheduler.max_batch_records,
             transaction_timeout_ms=scheduler.transaction_timeout_ms,
             clock=clock,

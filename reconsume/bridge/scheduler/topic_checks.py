@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicDifference, TopicMaker
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
 
 logger = SafeLogger(__name__)
-
-_UNANSWERED_MS: Final = 5_000
 
 
 class TopicChecks:
@@ -28,7 +25,6 @@ class TopicChecks:
         self._settings = settings
         self._admin = admin
         self._look_up = look_up
-        self._asked_again_at = float("-inf")
 
     def check(self) -> None:
         """Raise TopicNotReady for missing topics; create the topic of positions."""
@@ -52,33 +48,45 @@ class TopicChecks:
                 "create it: reconsume topics apply"
             ) from error
 
-    def refused(self, topic: str) -> str | None:
-        """Return why a delay topic is refused: with producers' timestamps it would deliver early, late or out of order.
+    def refused(self, topics: Collection[str]) -> dict[str, str]:
+        """Return refused delay topics and why: with producers' timestamps they would deliver early or late.
 
         A retention time that is shorter than the delay is only logged: what it has not deleted yet is delivered.
 
         Test: tests/integration/scheduler/test_delivery.py.
         """
+        refused = {}
+        for topic, found in self._found_settings(topics).items():
+            self._warn_of_retention(topic, int(found.get("retention.ms", -1)))
+            kind = found.get("message.timestamp.type")
+            if kind != "LogAppendTime":
+                wrong = TopicDifference(topic, "message.timestamp.type", str(kind), "LogAppendTime", breaks=True)
+                refused[topic] = (
+                    f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records "
+                    f"are due; fix it: {wrong.remedy(self._settings.bootstrap_servers)}, then restart the scheduler "
+                    "workers"
+                )
+        return refused
+
+    def _found_settings(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of these topics, asked for at once: in a rebalance nothing is delivered.
+
+        Without the right to describe a topic, it is trusted; each record shows the kind of its timestamp.
+        """
+        found: dict[str, dict[str, str]] = {}
         try:
-            if monotonic_ms() < self._asked_again_at:
-                # A rebalance may bring a hundred topics; waiting for each would cost the membership.
-                raise KafkaNotReachable("no answer for another topic a moment ago")
-            found = self._look_up.settings([topic])[topic]
-        except ReconsumeError as error:
-            # Without the right to describe it, the topic is trusted; each record shows the kind of its timestamp.
-            logger.warning("settings of %s not checked: %s", topic, error)
-            if isinstance(error, KafkaNotReachable):
-                self._asked_again_at = monotonic_ms() + _UNANSWERED_MS
-            return None
-        self._warn_of_retention(topic, int(found.get("retention.ms", -1)))
-        kind = found.get("message.timestamp.type")
-        if kind == "LogAppendTime":
-            return None
-        wrong = TopicDifference(topic, "message.timestamp.type", str(kind), "LogAppendTime", breaks=True)
-        return (
-            f"its message.timestamp.type is {kind}, so the clocks of its producers would decide when records are due; "
-            f"fix it: {wrong.remedy(self._settings.bootstrap_servers)}, then restart the scheduler workers"
-        )
+            try:
+                return self._look_up.settings(topics)
+            except (KafkaRefused, TopicNotReady):
+                for topic in topics:
+                    try:
+                        found |= self._look_up.settings([topic])
+                    except (KafkaRefused, TopicNotReady) as error:
+                        logger.warning("settings of %s not checked: %s", topic, error)
+        except KafkaNotReachable as error:
+            missing = ", ".join(topic for topic in topics if topic not in found)
+            logger.warning("settings of %s not checked: %s", missing, error)
+        return found
 
     def _warn_of_retention(self, topic: str, retention_ms: int) -> None:
         """Log that Kafka deletes records of a delay topic before they are due."""

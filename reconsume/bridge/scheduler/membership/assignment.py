@@ -23,8 +23,8 @@ logger = SafeLogger(__name__)
 
 _AGAIN_MS: Final = 500.0
 
-Refused = Callable[[str], str | None]
-"""Returns why a topic may not be scheduled from, None if it may."""
+Refused = Callable[[Collection[str]], dict[str, str]]
+"""Returns those of these topics that may not be scheduled from, with the reasons."""
 
 
 class Assignment:
@@ -38,7 +38,7 @@ class Assignment:
         read_ahead: the queues of the partitions.
         owners: finds where partitions continue.
         names: the installation's topics.
-        refused: called for each topic.
+        refused: returns those of these topics that are not scheduled from, with the reasons.
         due_of: returns the due moment of a record of `DELAY.0s`.
         is_paused: returns whether the retries of a group are paused now.
         clock: monotonic milliseconds.
@@ -88,33 +88,39 @@ class Assignment:
             ReadingStopped: one of their topics was created again, and other partitions of it are being read.
         """
         self.revoke(set(partitions))
-        topics = {topic for topic, _ in partitions}
         # At once: from now on positions would have the new id beside offsets of the deleted topic.
         self.check_ids(self._owners.meet(partitions))
-        for topic in topics:
+        waits: dict[str, int | str] = {}
+        refused: dict[str, str] = {}
+        for topic in {topic for topic, _ in partitions}:
+            is_parked = self._names.is_parked(topic)
             try:
-                group = self._names.group_parked_in(topic) if self._names.is_parked(topic) else None
-                delay_ms, reason = 0 if group else self._names.delay_ms(topic), self._refused(topic)
+                waits[topic] = self._names.group_parked_in(topic) if is_parked else self._names.delay_ms(topic)
             except IllegalName as error:
-                group, delay_ms, reason = None, 0, str(error)
-            if reason is not None:
-                logger.error("not scheduling from %s: %s", topic, reason)
-                continue
-            for where in (one for one in partitions if one[0] == topic):
-                if topic == self._names.delay(0):
-                    self._read_ahead.assign_held(*where, self._due_of)
-                elif group is not None:
-                    self._read_ahead.assign_parked(*where, partial(self._is_paused, group))
-                else:
-                    self._read_ahead.assign(*where, delay_ms)
-                self._new.add(where)
+                refused[topic] = str(error)
+        refused |= self._refused(waits)
+        for topic, reason in refused.items():
+            logger.error("not scheduling from %s: %s", topic, reason)
+        for where in partitions:
+            if where[0] not in refused:
+                self._read(where, waits[where[0]])
         self._consumer.start(dict.fromkeys(partitions, COMMITTED))
         # librdkafka (2.16) keeps a pause across an assignment that was lost and returned:
         # tests/integration/scheduler/test_faults.py.
         self._consumer.resume(partitions)
-        refused = [where for where in partitions if not self._read_ahead.owns(where)]
-        self._consumer.pause(refused)
-        self._refused_partitions.update(refused)
+        paused = [where for where in partitions if not self._read_ahead.owns(where)]
+        self._consumer.pause(paused)
+        self._refused_partitions.update(paused)
+
+    def _read(self, where: Partition, waits: int | str) -> None:
+        """Read a partition whose records wait for these milliseconds, or for the end of this group's pause."""
+        if where[0] == self._names.delay(0):
+            self._read_ahead.assign_held(*where, self._due_of)
+        elif isinstance(waits, str):
+            self._read_ahead.assign_parked(*where, partial(self._is_paused, waits))
+        else:
+            self._read_ahead.assign(*where, waits)
+        self._new.add(where)
 
     def revoke(self, gone: set[Partition]) -> None:
         """Release partitions: another worker starts with them."""

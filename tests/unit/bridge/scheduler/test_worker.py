@@ -182,7 +182,7 @@ class Bench:
             names=NAMES,
             read_ahead=ReadAhead(1_000, 10**9),
             observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.now, elapsed=lambda: self.now),
-            refused=lambda _topic: None,
+            refused=lambda _topics: {},
             max_batch_records=100,
             transaction_timeout_ms=10_000,
             pace=pace,

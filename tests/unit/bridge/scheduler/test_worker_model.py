@@ -331,7 +331,7 @@ class Workers(RuleBasedStateMachine):
             names=NAMES,
             read_ahead=ReadAhead(4, 10**9),
             observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.kafka.now, elapsed=lambda: self.kafka.now),
-            refused=lambda _topic: None,
+            refused=lambda _topics: {},
             max_batch_records=5,
             transaction_timeout_ms=10_000,
             clock=lambda: self.kafka.now,
