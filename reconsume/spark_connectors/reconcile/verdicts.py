@@ -87,13 +87,12 @@ class AttemptJudge:
         outcome, late_ms = F.col("outcome"), F.col("lateness_ms")
         waits_for = self.now_ms - F.coalesce(_ms("sent_due"), _ms("sent_appended"), _ms("inbox_appended"))
         unexplained = _delivered() & ~_has("sent") & ~self._expired() & ~_untimed()
-        before = F.col("arrived_appended") < self._moment()
         return {
             "LOST": outcome == "lost",
             "OVERDUE": (outcome == "waiting") & ~F.col("parked") & (waits_for > self.tolerances.late_ms) & ~_untimed(),
             "DUPLICATE": unexplained & (F.col("copies_sent") > 0),
             "ORPHAN": unexplained & ~F.col("parked") & (F.col("copies_sent") == 0) & F.col("arrived_damage").isNull(),
-            "EARLY": _delivered() & before & (late_ms < -_CLOCK_SKEW_MS),
+            "EARLY": _delivered() & (late_ms < -_CLOCK_SKEW_MS),
             "LATE": _delivered() & ~F.col("parked") & (late_ms > self.tolerances.late_ms),
             "WRONG_LEVEL": self._wrong_level(),
             "WRONG_GROUP": F.col("paired") == "WRONG_GROUP",
