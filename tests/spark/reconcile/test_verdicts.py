@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any, Final
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.spark_connectors.reconcile.judged import AttemptFacts, LevelTables, Tolerances
+from reconsume.spark_connectors.reconcile.records import second_look
 from reconsume.spark_connectors.reconcile.records.attempts import gather_attempts, pair_attempts
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
 from reconsume.spark_connectors.session import local_rows
+from reconsume.spark_connectors.source import TopicSource
 
 NOW_MS: Final = int(dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC).timestamp() * 1_000)
 MINUTE_MS: Final = 60_000
@@ -22,6 +25,13 @@ RECORDS: Final = NAMED + (
     "level INT, delay_ms BIGINT, dead BOOLEAN, astray BOOLEAN, replayed BOOLEAN, damage STRING, stamp BIGINT, "
     "deliveries INT, cause STRING, released STRING, by_producer BOOLEAN"
 )
+LEDGER: Final = NAMED + (
+    "copy INT, level INT, delay_ms BIGINT, dead BOOLEAN, inbox_topic STRING, inbox_partition INT, inbox_offset BIGINT, "
+    "asked BIGINT, sent_topic STRING, sent_partition INT, sent_offset BIGINT, appended BIGINT, due BIGINT, "
+    "released STRING, target_topic STRING, target_partition INT, target_offset BIGINT, delivered BIGINT, "
+    "lateness_ms BIGINT, outcome STRING, consumed BOOLEAN, cause STRING, damage STRING, findings ARRAY<STRING>, "
+    "notes ARRAY<STRING>"
+)
 
 
 def row(number: int, **more: Any) -> dict[str, Any]:
@@ -30,7 +40,7 @@ def row(number: int, **more: Any) -> dict[str, Any]:
 
 def frame(spark: SparkSession, schema: str, *rows: dict[str, Any]) -> DataFrame:
     """Times of rows are numbers."""
-    times = ("appended", "due")
+    times = ("asked", "appended", "due", "delivered") if schema == LEDGER else ("appended", "due")
     return local_rows(spark, rows, schema).withColumns({name: F.timestamp_millis(name) for name in times})
 
 
@@ -45,3 +55,21 @@ def test_a_delivery_after_the_time_of_the_run_may_be_early(spark: SparkSession) 
     tables, facts = LevelTables(DelayLevels.parse(DEFAULT_LEVEL_TABLE)), AttemptFacts({}, surplus=0)
     judged = AttemptJudge(NOW_MS, tables, Tolerances(), facts).judge(pairs)
     assert [tuple(one) for one in judged.select("outcome", "findings").collect()] == [("moved", ["EARLY"])]
+
+
+def test_inbox_records_whose_copies_are_behind_open_transactions_are_not_lost(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the copy, or also of the delivery, committed readers see nothing; a visible send-back forgives no loss."""
+    lost = {"outcome": "lost", "findings": ["LOST"]}
+    copied, delivered, alone, visible = (row(number) for number in range(4))
+    ledger = frame(
+        spark, LEDGER, *(one | lost for one in (copied, delivered, alone)), visible | lost | {"sent_offset": 5}
+    )
+    sides = [one | {"side": "sent"} for one in (copied, delivered, visible)]
+    sides += [delivered | {"side": "arrived"}, alone | {"side": "inbox"}]
+    monkeypatch.setattr(second_look, "read_records", lambda _source: frame(spark, RECORDS, *sides))
+    source = TopicSource.of(spark, "b:9092", "p.")
+    rows = second_look.forgive_deliveries_in_flight(source, ledger, NOW_MS, 4).collect()
+    found = {int(one.origin_message_id[-1]): (one.outcome, one.findings) for one in rows}
+    assert found == {0: ("waiting", []), 1: ("waiting", []), 2: ("lost", ["LOST"]), 3: ("lost", ["LOST"])}

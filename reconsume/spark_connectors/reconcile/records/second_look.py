@@ -18,11 +18,11 @@ _IN_FLIGHT_MS: Final = 60_000
 
 
 def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms: int, lost_rows: int) -> DataFrame:
-    """Turn lost attempts back into waiting ones if an open transaction is writing their delivery.
+    """Turn lost attempts back into waiting ones if an open transaction writes or hides their next record.
 
     A reader of committed records stops before the oldest open transaction of a partition. So it misses later
-    deliveries of other workers, although they and their offsets are committed. Test:
-    tests/spark/reconcile/test_reconcile.py.
+    deliveries of other workers, and their copies of inbox records on delay topics, although these and their offsets
+    are committed. Tests: tests/spark/reconcile/test_open_transactions.py, test_verdicts.py.
 
     Args:
         source: the topics.
@@ -35,10 +35,13 @@ def forgive_deliveries_in_flight(source: TopicSource, ledger: DataFrame, now_ms:
     same = [F.col(name).eqNullSafe(F.col(f"lost_{name}")) for name in IDENTITY]
     # Deliveries of that time may be millions; missing attempts are few, unless a retry topic was deleted.
     lost = broadcast_if_few(lost, lost_rows)
-    flying = read_records(uncommitted).where("side = 'arrived'").join(lost, same, "left_semi")
-    flying = flying.select(*(F.col(name).alias(f"lost_{name}") for name in IDENTITY)).distinct()
-    joined = ledger.join(broadcast_if_few(flying.withColumn("flying", F.lit(True)), lost_rows), same, "left")
-    forgiven = F.coalesce("flying", F.lit(False)) & (F.col("outcome") == "lost")
+    flying = read_records(uncommitted).where("side != 'inbox'").join(lost, same, "left_semi")
+    named = (F.col(name).alias(f"lost_{name}") for name in IDENTITY)
+    flying = flying.groupBy(*named).agg(F.bool_or(F.col("side") == "arrived").alias("is_delivered"))
+    joined = ledger.join(broadcast_if_few(flying, lost_rows), same, "left")
+    # The attempt's own send-back, which was read, proves nothing.
+    hidden = F.col("is_delivered") | (F.col("is_delivered").isNotNull() & F.col("sent_offset").isNull())
+    forgiven = F.coalesce(hidden, F.lit(False)) & (F.col("outcome") == "lost")
     changed = {
         "findings": F.when(forgiven, F.array_remove("findings", "LOST")).otherwise(F.col("findings")),
         "outcome": F.when(forgiven, "waiting").otherwise(F.col("outcome")),
