@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from reconsume.spark_connectors.headers import moment
 from reconsume.spark_connectors.names import POSITION, shown_name
 from reconsume.spark_connectors.reconcile.judged import Committed
 from reconsume.spark_connectors.session import local_rows
@@ -83,7 +84,8 @@ def as_findings(ledger: DataFrame, column: str, bootstrap_servers: str) -> DataF
     return ledger.where(F.size(column) > 0).select(
         F.explode(column).alias("kind"),
         *shown,
-        *("asked", "appended", "due", "delivered"),
+        # Python cannot represent all times of producers' clocks.
+        *(moment(F.unix_millis(name)).alias(name) for name in ("asked", "appended", "due", "delivered")),
         *(column for place in sides for column in place),
         *("released", "cause", "damage"),
         F.array_compact(F.array(*commands)).alias("commands"),

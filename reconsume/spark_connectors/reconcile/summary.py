@@ -10,6 +10,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from reconsume.spark_connectors.headers import moment
 from reconsume.spark_connectors.reconcile.verdicts import FINDINGS, NOTES
 
 LATENESS_LIMITS_MS: Final = (0, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 600_000)
@@ -27,7 +28,7 @@ def conservation(ledger: DataFrame) -> DataFrame:
     `missing` has those without a state: `sent_back - waiting - moved - dead - quarantined - dropped - expired`.
     """
     sent = F.col("sent_offset").isNotNull() | F.col("inbox_offset").isNotNull()
-    hour = F.date_trunc("hour", F.coalesce("appended", "asked")).alias("hour")
+    hour = F.date_trunc("hour", _sent()).alias("hour")
     return (
         ledger.where(sent)
         .groupBy("group", hour)
@@ -146,7 +147,12 @@ def _times(ledger: DataFrame, counts: Iterable[Row]) -> dict[str, Any]:
 
 
 def _sent_ms() -> Column:
-    return F.unix_millis(F.coalesce("appended", "asked"))
+    return F.unix_millis(_sent())
+
+
+def _sent() -> Column:
+    """Return when an attempt was sent back; null if a producer's clock gave a time that Python cannot represent."""
+    return F.coalesce(*(moment(F.unix_millis(name)) for name in ("appended", "asked")))
 
 
 def _tries(counts: Iterable[Row]) -> list[dict[str, int]]:

@@ -22,6 +22,7 @@ _BESIDE: Final = ("QUARANTINED", "EXPIRED")
 """Notes that appear beside the verdict."""
 _SELDOM: Final = ("quarantined", "dropped", "expired")
 _FIGURES: Final = ("waiting", "moved", "dead", *_SELDOM, "lost")
+_MOST_BARS: Final = 1_000
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _PANEL_WIDTH: Final = 460
 _PATTERNS: Final = ((60_000, "%H:%M"), (3_600_000, "%m-%d %H:00"), (86_400_000, "%Y-%m-%d"))
@@ -123,12 +124,14 @@ def _conservation(groups: Sequence[Mapping[str, Any]], words: Words) -> str:
 
 
 def _times(times: Mapping[str, Any], words: Words) -> str:
-    bars, step = times["bars"], times["step_ms"]
+    bars, step = times["bars"][-_MOST_BARS:], times["step_ms"]
     if not bars:
         return ""
-    # A step without send-backs is a gap, not left out.
-    found = dict.fromkeys(range(bars[0]["at_ms"], bars[-1]["at_ms"] + 1, step), (0, 0))
-    found |= {bar["at_ms"]: (bar["sent_back"] - bar["dead"], bar["dead"]) for bar in bars}
+    found = {bar["at_ms"]: (bar["sent_back"] - bar["dead"], bar["dead"]) for bar in bars}
+    steps = range(bars[0]["at_ms"], bars[-1]["at_ms"] + 1, step)
+    # A step without send-backs is a gap, not left out; gaps of years come from producers' clocks.
+    if len(steps) <= _MOST_BARS:
+        found = dict.fromkeys(steps, (0, 0)) | found
     pattern = next(pattern for limit, pattern in _PATTERNS if step <= limit)
     labels = [dt.datetime.fromtimestamp(at / 1000, dt.UTC).strftime(pattern) for at in found]
     series = [

@@ -1,4 +1,4 @@
-"""Verdicts on a few rows, without Kafka."""
+"""Verdicts and figures of a few rows, without Kafka."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.spark_connectors.reconcile.judged import AttemptFacts, LevelTables, Tolerances
+from reconsume.spark_connectors.reconcile.ledger import as_findings
 from reconsume.spark_connectors.reconcile.records import second_look
 from reconsume.spark_connectors.reconcile.records.attempts import gather_attempts, pair_attempts
+from reconsume.spark_connectors.reconcile.summary import first_findings, summarise
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
+from reconsume.spark_connectors.report import render_report
 from reconsume.spark_connectors.session import local_rows
 from reconsume.spark_connectors.source import TopicSource
 
-NOW_MS: Final = int(dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC).timestamp() * 1_000)
+NOW: Final = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC)
+NOW_MS: Final = int(NOW.timestamp() * 1_000)
 MINUTE_MS: Final = 60_000
 NAMED: Final = "`group` STRING, origin_message_id STRING, replay_times INT, attempt INT, "
 RECORDS: Final = NAMED + (
@@ -73,3 +77,22 @@ def test_inbox_records_whose_copies_are_behind_open_transactions_are_not_lost(
     rows = second_look.forgive_deliveries_in_flight(source, ledger, NOW_MS, 4).collect()
     found = {int(one.origin_message_id[-1]): (one.outcome, one.findings) for one in rows}
     assert found == {0: ("waiting", []), 1: ("waiting", []), 2: ("lost", ["LOST"]), 3: ("lost", ["LOST"])}
+
+
+def test_absurd_times_of_producers_stop_neither_figures_nor_report(spark: SparkSession) -> None:
+    """One wrote microseconds for milliseconds, another one seconds."""
+    told = {"copy": 0, "dead": False, "sent_offset": 5, "outcome": "waiting", "findings": []}
+    told["notes"] = ["PRODUCERS_TIME"]
+    times = (NOW_MS, NOW_MS * 1_000, NOW_MS // 1_000)
+    rows = [row(number, appended=at, delivered=at, **told) for number, at in enumerate(times)]
+    ledger = frame(spark, LEDGER, *rows)
+    figures = summarise(ledger, NOW, None)
+    day = figures["times"]["step_ms"]
+    assert [bar["at_ms"] for bar in figures["times"]["bars"]] == [at // day * day for at in (times[2], NOW_MS)]
+    findings, notes = (as_findings(ledger, name, "b:9092") for name in ("findings", "notes"))
+    shown = first_findings(findings, notes, 50)
+    known = {one["origin_message_id"][-1]: (one["appended"], one["delivered"]) for one in shown}
+    assert [number for number, at in known.items() if at == (None, None)] == ["1"]
+    assert len(known) == 3
+    page = render_report(figures, shown, bootstrap_servers="b:9092", topic_prefix="p.")
+    assert page.count("<rect") == page.count('<text class="tick"') - 3 == 2  # three of the grid
