@@ -13,6 +13,7 @@ from typing import Any
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer
+from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
@@ -24,8 +25,15 @@ from reconsume.delay_levels.errors import OffsetStoreUnusable
 
 logger = SafeLogger(__name__)
 
-Starts = Mapping[Partition, int]
-"""All partitions to read, each with its start offset."""
+
+class Starts(dict[Partition, int]):
+    """All partitions to read, each with its start offset.
+
+    Attributes:
+        recreated: topics that were deleted and created again since they were found.
+    """
+
+    recreated: Collection[str] = ()
 
 
 class PartitionFinder:
@@ -33,7 +41,8 @@ class PartitionFinder:
 
     A start is saved as soon as it is found, so a restart misses no record after it (RocketMQ uses the new end until a
     first message was consumed). Partitions that appear later are read from their beginning, because all is new. So are
-    recreated topics: an offset of the old topic would skip records. Test: tests/unit/consumers/broadcasting/.
+    recreated topics: an offset of the old topic would skip records. If one is being read, the consumer starts anew.
+    Tests: tests/unit/consumers/broadcasting/, tests/integration/consumers/test_broadcasting.py.
     """
 
     def __init__(
@@ -54,8 +63,13 @@ class PartitionFinder:
             KafkaRefused: rights are missing.
             OffsetStoreUnusable: the starts cannot be saved.
         """
-        before: Starts = self._starts or {}
+        before = self._starts or Starts()
         new = self._partitions() - before.keys()
+        if before and (recreated := self._offsets.recreated(self._admin.topic_ids({topic for topic, _ in before}))):
+            # Nothing is saved: offsets of the old topic, which are still committed, belong to its id.
+            self._starts = Starts(before)
+            self._starts.recreated = recreated
+            return self._starts
         if self._starts is not None and not new:
             return self._starts
         ids = self._admin.topic_ids({topic for topic, _ in new})
@@ -69,7 +83,7 @@ class PartitionFinder:
         self._offsets.save({where: Commit(offset, "") for where, offset in first.items()}, ids)
         for topic in sorted(recreated):
             logger.warning("broadcasting: topic %s was recreated; it is read from its beginning", topic)
-        self._starts = {**before, **saved, **first}
+        self._starts = Starts({**before, **saved, **first})
         return self._starts
 
     def _partitions(self) -> set[Partition]:
@@ -119,10 +133,16 @@ class BroadcastConsumer(GroupConsumer):
         """Do nothing: the `RepeatedLook` finds the topics."""
 
     def follow(self) -> None:
-        """Assign new partitions."""
+        """Assign new partitions.
+
+        Raises:
+            MembershipLost: a topic was recreated.
+        """
         latest = self._found.latest
         if latest is self._seen or latest is None:
             return
+        if latest.recreated:
+            raise MembershipLost(f"topic {', '.join(sorted(latest.recreated))} was deleted and created again")
         self._seen = latest
         new = {where: offset for where, offset in sorted(latest.items()) if where not in self._assigned}
         logger.info("reading %s", ", ".join(f"{topic}-{number} from {new[topic, number]}" for topic, number in new))

@@ -301,3 +301,23 @@ def test_an_offset_that_is_not_there_any_more_starts_where_a_new_one_would(here:
     with member(here, "gone", store, listener):
         wait_until(lambda: listener.seen == [(b"1", 0)] * 2, 60, "it starts at the beginning")
         wait_until(lambda: offsets(store, topic) == [1], 60, "and saves that")
+
+
+@pytest.mark.rule("BP-02")
+def test_a_topic_that_is_made_again_while_a_member_runs_is_read_from_its_beginning(
+    here: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_look, "EVERY_SECONDS", 1.0)
+    topic, store = here.topic("again"), tmp_path / "a"
+    here.produce(topic, b"old", b"old", b"old")
+    listener = Deliveries(lambda _messages, _context: SUCCESS)
+    with member(here, "again", store, listener):
+        wait_until(lambda: offsets(store, topic) == [3], 60, "the old topic is read")
+        admin = AdminClient(here.settings.client_settings())
+        admin.delete_topics([topic])[topic].result(30)
+        wait_until(lambda: not here.admin.partitions([topic]), 60, "the topic is gone")
+        here.admin.create(topic, 1, -1, {})
+        here.produce(topic, *[b"%d" % number for number in range(5)])
+        new = {(b"%d" % number, 0) for number in range(5)}
+        wait_until(lambda: new <= set(listener.seen), 60, "all of the new topic")
+        wait_until(lambda: offsets(store, topic) == [5], 60, "its offset is saved")
