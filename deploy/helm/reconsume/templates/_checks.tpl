@@ -122,8 +122,10 @@
 {{- if and (or .auth.proxy .auth.oidc) (not .auth.access) -}}
 {{- $wrong = append $wrong "console.auth.proxy or console.auth.oidc is set: say who may do what in console.auth.access, such as [{role: viewer, people: ['*']}]" -}}
 {{- end -}}
-{{- if and .auth.oidc (gt (int .replicas) 1) (not .auth.sessionKey) -}}
-{{- $wrong = append $wrong "console.auth.oidc is set and console.replicas is above 1: name the key that signs sessions in console.auth.sessionKey" -}}
+{{- /* Without a session key each pod signs with a random key; the shared token signs forms, never sessions. */ -}}
+{{- $signs := or .auth.sessionKey (and .auth.existingSecret .auth.key (not .auth.oidc)) -}}
+{{- if and (gt (int .replicas) 1) (not $signs) -}}
+{{- $wrong = append $wrong (printf "console.replicas is %d, and the pods have no key in common that signs forms and sessions: name one of console.auth.existingSecret in console.auth.sessionKey, or set console.replicas to 1" (int .replicas)) -}}
 {{- end -}}
 {{- if has (int .managementPort) (list (int .port) (int .service.port)) -}}
 {{- $wrong = append $wrong (printf "console.managementPort is %d, and so is console.port or console.service.port: they must differ" (int .managementPort)) -}}
