@@ -18,13 +18,7 @@ from typing import Any, Final, TypeVar
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty
 from reconsume.delay_levels.foreign_values import shown
 from reconsume.delay_levels.wire.names import check_group
-from reconsume.delay_levels.wire.properties import (
-    LARGEST,
-    LARGEST_PARTITION,
-    is_reserved,
-    json_object,
-    json_value,
-)
+from reconsume.delay_levels.wire.properties import LARGEST, LARGEST_PARTITION, is_reserved, json_object, json_value
 
 VERSION: Final = 1
 """Jobs of a later version are left to programs of that version: an unknown filter might select too much."""
