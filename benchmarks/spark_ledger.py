@@ -36,7 +36,7 @@ _NEW: Final = 1_000
 
 
 def simulate(spark: SparkSession, folder: Path, days: int) -> None:
-    """Add this many earlier runs to the ledger's only run, one a day."""
+    """Add this many earlier runs to the ledger's only run, one a day, all with its name."""
     (settled,) = folder.glob("settled/day=*/run=*")
     earlier = spark.range(1, days).select((F.col("id") * DAY_MS).alias("ago"))
     rows = spark.read.parquet(str(settled)).crossJoin(F.broadcast(earlier))
@@ -47,15 +47,16 @@ def simulate(spark: SparkSession, folder: Path, days: int) -> None:
     rows = rows.withColumns(
         moved | {"run": F.col("run") - F.col("ago"), "origin_message_id": F.concat_ws("-", "origin_message_id", "ago")}
     )
-    rows = rows.withColumns({"seen_ms": F.col("seen_ms") - F.col("ago"), "name": F.col("run"), "day": _day()}).drop(
-        "ago"
-    )
+    rows = rows.withColumns(
+        {"seen_ms": F.col("seen_ms") - F.col("ago"), "name": F.lit(settled.name[4:]), "day": _day()}
+    ).drop("ago")
     rows = rows.repartition("day").sortWithinPartitions("day", "bucket")
     rows.write.mode("append").partitionBy("day", "name").parquet(str(folder / "settled"))
     for one in folder.glob("settled/day=*/name=*"):
-        one.rename(one.with_name(one.name.replace("name=", "run=")))
+        one.rename(one.with_name(settled.name))
     log = spark.read.parquet(str(folder / "log")).drop("day").where("done").crossJoin(F.broadcast(earlier))
-    log = log.withColumn("run", F.col("run") - F.col("ago")).drop("ago").withColumn("day", _day())
+    log = log.withColumns({"run": F.col("run") - F.col("ago"), "continues": F.col("ago").cast("string")})
+    log = log.drop("ago").withColumn("day", _day())
     log.write.mode("append").partitionBy("day").parquet(str(folder / "log"))
 
 

@@ -91,14 +91,15 @@ def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: Sp
 
 
 def test_of_two_runs_that_go_on_from_the_same_one_the_second_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    folder, second = str(tmp_path), START + 60_000
-    log, _ = GrownLedger.open(spark, folder, PREFIX, second)
+    folder, later = str(tmp_path), START + 60_000
+    log, _ = GrownLedger.open(spark, folder, PREFIX, START)
     add(spark, folder, START)
     with pytest.raises(LedgerTaken, match=r"got the run of .* during this run"):
-        append_run(attempts(spark, second), log, second, PREFIX)
+        append_run(attempts(spark, START, "waiting"), log, START, PREFIX)
     assert in_ms(ledger_runs(spark, folder)) == [START]
-    add(spark, folder, second)
-    assert in_ms(ledger_runs(spark, folder)) == [START, second]
+    assert [row.outcome for row in read_ledger(spark, folder).collect()] == ["moved"] * ATTEMPTS
+    add(spark, folder, later)
+    assert in_ms(ledger_runs(spark, folder)) == [START, later]
 
 
 def test_while_a_process_writes_to_it_another_one_is_refused(
@@ -181,7 +182,7 @@ def test_what_a_run_goes_on_from_is_kept_though_it_is_too_old(spark: SparkSessio
     for number, run in enumerate(runs):
         log, grown = GrownLedger.open(spark, folder, PREFIX, run)
         if grown is not None:
-            assert log.left_open(log.last_ms).count() == ATTEMPTS
+            assert log.left_open(log.runs[-1]).count() == ATTEMPTS
             assert grown.settled_releases() == set()
             # Of a run that was left open, read_ledger gives what the last one left.
             assert len(ledger_runs(spark, folder)) == min(number, 2)

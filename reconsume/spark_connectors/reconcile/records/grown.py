@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -75,7 +75,7 @@ class GrownLedger:
             )
         log.begin(now_ms, topic_prefix)
         if log.tidy():
-            log = LedgerLog.open(spark, folder, today, reach_ms)
+            log = replace(log, runs=LedgerLog.open(spark, folder, today, reach_ms).runs)
         return log, cls(log, reach_ms) if log.runs else None
 
     @property
@@ -85,7 +85,7 @@ class GrownLedger:
 
     def with_open(self, records: DataFrame) -> DataFrame:
         """Return new records, without those that were read before, and the open send-backs."""
-        left = self.log.left_open(self.log.last_ms)
+        left = self.log.left_open(self.log.runs[-1])
         known = _places(self._recent().unionByName(left), self.from_ms)
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
             broadcast_if_few(known, known.count()),
@@ -101,7 +101,7 @@ class GrownLedger:
         """Return offsets before which all records were handled, as far as lost attempts prove it."""
         partition, offset = F.substring_index("place", "/", 2), F.substring_index("place", "/", -1).cast("bigint")
         lost = (
-            _places(self.log.left_open(self.log.last_ms).where("outcome = 'lost'"))
+            _places(self.log.left_open(self.log.runs[-1]).where("outcome = 'lost'"))
             .groupBy(partition)
             .agg(F.max(offset))
             .collect()
@@ -142,7 +142,8 @@ class GrownLedger:
 
     def ends(self) -> dict[Partition, int] | None:
         """Return the ends of our topics' partitions before the last run read them; None if it did not record them."""
-        path = literal_path(self.log.path("ends", self.log.last_ms))
+        last = self.log.runs[-1]
+        path = literal_path(self.log.path("ends", last.run, last.name))
         rows = rows_if_there(lambda: self.log.spark.read.parquet(path))
         return None if rows is None else {(row.topic, row.partition): row["end"] for row in rows}
 
@@ -179,11 +180,11 @@ def append_run(
     still, seen = F.col("outcome").isin(*_OPEN) & ~resolved, F.greatest(*map(F.unix_millis, _SIDES.values()))
     kept = ledger.withColumns({"run": F.lit(now_ms).cast("bigint"), "bucket": _bucket(), "seen_ms": seen})
     for name, rows in (("settled", kept.where(~still)), ("open", kept.where(still))):
-        write_rows(rows, log.path(name, now_ms))
+        write_rows(rows, log.path(name, now_ms, log.name))
     if extents is not None:
         places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
         ends = local_rows(log.spark, places, "topic STRING, partition INT, end BIGINT")
-        ends.write.mode("overwrite").parquet(log.path("ends", now_ms))
+        ends.write.mode("overwrite").parquet(log.path("ends", now_ms, log.name))
     log.end(now_ms, topic_prefix, keep_ms)
 
 
@@ -255,4 +256,4 @@ def read_ledger(spark: SparkSession, folder: str, *, run: dt.datetime | None = N
     settled = log.settled(wanted)
     if settled is None:
         raise IllegalSetting(f"{folder} has no {'runs' if run is None else f'run of {run.isoformat()}'}")
-    return settled.unionByName(log.left_open(wanted[-1].run)).drop("run", "bucket", "seen_ms")
+    return settled.unionByName(log.left_open(wanted[-1])).drop("run", "bucket", "seen_ms")

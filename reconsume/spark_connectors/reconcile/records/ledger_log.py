@@ -2,15 +2,17 @@
 
     log/day=…            a row for each started run, and one more when it is complete
     days/day=…           for a day whose runs were compacted: its runs
-    settled/day=…/run=…  attempts that a run settled, in the order of `bucket`
+    settled/day=…/run=…  attempts that a run settled, in the order of `bucket`; each run has a name of its own
     compacted/day=…/…    the same for a day with many runs; `days` has the folder
     open/day=…/run=…     attempts that were still open after it
     ends/day=…/run=…     the ends of the topics
 
 Guarantees:
     1. A run is complete or absent: it counts once its second row is in the log, which is written last.
-    2. If two runs continue the same one, the second is refused.
-    Tests: tests/spark/reconcile/test_ledger.py.
+    2. If two runs continue the same one, readers take the one whose second row has the earlier time, so each attempt is
+       there once. The other one is refused; if both write that row at the same moment, it may end without an error.
+    3. Each run writes files of its own.
+    Tests: tests/spark/reconcile/test_ledger.py, tests/unit/spark_connectors/reconcile/records/test_ledger_log.py.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +34,10 @@ from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.session import literal_path, local_rows, rows_if_there
 
 DAY_MS: Final = 86_400_000
-_LOG: Final = "run BIGINT, topic_prefix STRING, kept_from BIGINT, done BOOLEAN, host STRING, pid INT"
-_DAYS: Final = "runs ARRAY<BIGINT>, topic_prefix STRING, kept_from BIGINT, place STRING"
+_RUN: Final = "run BIGINT, name STRING, continues STRING, noted_ms BIGINT, topic_prefix STRING, kept_from BIGINT"
+_RUN_COLUMNS: Final = tuple(one.split()[0] for one in _RUN.split(", "))
+_LOG: Final = f"{_RUN}, done BOOLEAN, host STRING, pid INT"
+_DAYS: Final = f"log ARRAY<STRUCT<{_RUN}>>, place STRING"
 _MANY_RUNS: Final = 8
 """From this number on, the runs of a day are compacted when it is over."""
 _ROWS_OF_A_FILE: Final = 1_000_000
@@ -48,13 +52,32 @@ class LedgerTaken(ReconsumeError):
     """Another run writes to the ledger, or has written to it meanwhile."""
 
 
-class LoggedRun(NamedTuple):
-    """A complete run: its time (ms), topic prefix, from when on runs are kept, and the folder of its compacted day."""
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """A complete run.
+
+    Attributes:
+        run: its time (ms).
+        name: its unique name.
+        continues: the name of the run that it continues; empty for the first one.
+        noted_ms: when it was complete.
+        topic_prefix: the prefix of the installation's topics.
+        kept_from: earlier runs are removed.
+        compacted: the folder of its compacted day.
+    """
 
     run: int
+    name: str
+    continues: str
+    noted_ms: int
     topic_prefix: str
     kept_from: int
-    compacted: str
+    compacted: str = ""
+
+    @classmethod
+    def of(cls, row: Any, compacted: str = "") -> LoggedRun:
+        """Return the run of a row with its columns."""
+        return cls(row.run, row.name, row.continues, row.noted_ms, row.topic_prefix, row.kept_from, compacted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +88,15 @@ class LedgerLog:
         spark: the session.
         folder: the ledger's folder.
         runs: the complete runs by time; empty before the first one.
-        others: names of runs that began and did not end, each with its process.
+        others: times of runs that began and did not end, each with its process.
+        name: the unique name of the run that continues them.
     """
 
     spark: SparkSession
     folder: str
     runs: tuple[LoggedRun, ...]
     others: tuple[tuple[int, str, int], ...] = ()
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
     def open(cls, spark: SparkSession, folder: str, now_ms: int, reach_ms: int | None) -> LedgerLog:
@@ -95,21 +120,19 @@ class LedgerLog:
     @classmethod
     def _read(cls, spark: SparkSession, folder: str, days: list[str] | None) -> LedgerLog:
         # Two runs that began at once may both have compacted a day, each into its own folder; either one is right.
-        whole = _rows(spark, folder, "days", days, "runs", "topic_prefix", "kept_from", "place") or []
-        closed = {_day(row.runs[0]): row for row in whole if row.runs}
+        whole = _rows(spark, folder, "days", days, "log", "place") or []
+        closed = {_day(row.log[0].run): row for row in whole if row.log}
         left = None if days is None else [day for day in days if day not in closed]
-        log = _rows(spark, folder, "log", left, "run", "topic_prefix", "kept_from", "done", "host", "pid")
+        log = _rows(spark, folder, "log", left, *_RUN_COLUMNS, "done", "host", "pid")
         if log is None and not whole and days is None:
             _check_version(spark, folder)
-        done = [LoggedRun(row.run, row.topic_prefix, row.kept_from, "") for row in log or () if row.done]
-        done = [one for one in done if _day(one.run) not in closed]
-        done += [
-            LoggedRun(run, row.topic_prefix, row.kept_from, row.place) for row in closed.values() for run in row.runs
-        ]
-        runs = sorted(set(done))
+        done = [LoggedRun.of(row) for row in log or () if row.done]
+        runs = [one for one in done if _day(one.run) not in closed]
+        runs += [LoggedRun.of(one, row.place) for row in closed.values() for one in row.log]
+        runs = _chain(runs)
         # A later run that keeps more brings no files back.
-        kept_from, names = max((one.kept_from for one in runs), default=0), {one.run for one in runs}
-        others = tuple((row.run, row.host, row.pid) for row in log or () if not row.done and row.run not in names)
+        kept_from, names = max((one.kept_from for one in runs), default=0), {one.name for one in done}
+        others = tuple((row.run, row.host, row.pid) for row in log or () if not row.done and row.name not in names)
         return cls(spark, folder, tuple(one for one in runs if one.run >= kept_from), others)
 
     @property
@@ -117,9 +140,9 @@ class LedgerLog:
         """Return the time up to which the newest run judged; 0 without runs."""
         return self.runs[-1].run if self.runs else 0
 
-    def path(self, table: str, run: int) -> str:
-        """Return the path of a run's rows."""
-        return f"{self.folder}/{table}/day={_day(run)}/run={run}"
+    def path(self, table: str, run: int, name: str) -> str:
+        """Return the path of the rows of a run with this time and name."""
+        return f"{self.folder}/{table}/day={_day(run)}/run={name}"
 
     def settled(self, runs: Iterable[LoggedRun]) -> DataFrame | None:
         """Return the settled attempts of these runs; None without runs."""
@@ -127,13 +150,13 @@ class LedgerLog:
         if not wanted:
             return None
         whole = {f"{self.folder}/{one.compacted}": None for one in wanted if one.compacted}
-        own = [self.path("settled", one.run) for one in wanted if not one.compacted]
+        own = [self.path("settled", one.run, one.name) for one in wanted if not one.compacted]
         rows = self.spark.read.parquet(*map(literal_path, [*whole, *own]))
         return rows.where(F.col("run").isin([one.run for one in wanted])) if whole else rows
 
-    def left_open(self, run: int) -> DataFrame:
+    def left_open(self, one: LoggedRun) -> DataFrame:
         """Return the records that a run left open: waiting, lost or in the quarantine."""
-        return self.spark.read.parquet(literal_path(self.path("open", run)))
+        return self.spark.read.parquet(literal_path(self.path("open", one.run, one.name)))
 
     def begin(self, run: int, topic_prefix: str) -> None:
         """Log that a run begins.
@@ -149,7 +172,7 @@ class LedgerLog:
                     f"process {pid} has been writing to the ledger in {self.folder} since {shown_moment(other)}: "
                     "only one run at a time may; wait for its end, then run again"
                 )
-        self._note(run, topic_prefix, 0, done=False)
+        self._note(run, topic_prefix, done=False)
 
     def end(self, run: int, topic_prefix: str, keep_ms: int) -> None:
         """Add a run whose rows are written; from then on it counts.
@@ -157,15 +180,20 @@ class LedgerLog:
         Raises:
             LedgerTaken: another run was added since the log was read.
         """
-        known = {one.run for one in self.runs}
-        here = LedgerLog.open(self.spark, self.folder, max(run, *known, _now_ms()), 2 * DAY_MS)
-        if added := [one.run for one in here.runs if one.run not in known and one.run >= self.last_ms]:
+        last = self.runs[-1].name if self.runs else ""
+        self._check_newest(run, last)
+        kept_from = min(run - keep_ms, self.last_ms - _KEPT_MS) // DAY_MS * DAY_MS if keep_ms else 0
+        self._note(run, topic_prefix, max(0, kept_from), last, done=True)
+        # Another run may have ended between the check and the row.
+        self._check_newest(run, self.name)
+
+    def _check_newest(self, run: int, name: str) -> None:
+        newest = LedgerLog.open(self.spark, self.folder, run, 2 * DAY_MS).runs[-1:]
+        if newest and newest[0].name != name:
             raise LedgerTaken(
-                f"the ledger in {self.folder} got the run of {shown_moment(added[-1])} during this run, "
+                f"the ledger in {self.folder} got the run of {shown_moment(newest[0].run)} during this run, "
                 "so this run was not added: only one at a time may write to it; run again"
             )
-        kept_from = min(run - keep_ms, self.last_ms - _KEPT_MS) // DAY_MS * DAY_MS if keep_ms else 0
-        self._note(run, topic_prefix, max(0, kept_from), done=True)
 
     def tidy(self) -> bool:
         """Compact the runs of past days, and remove runs that are too old; return whether there was anything to do."""
@@ -198,8 +226,7 @@ class LedgerLog:
             return
         place = f"compacted/day={day}/{uuid.uuid4().hex}"
         write_rows(rows, f"{self.folder}/{place}")
-        told: dict[str, object] = {"runs": [one.run for one in runs], "place": place}
-        told |= {"topic_prefix": runs[-1].topic_prefix, "kept_from": max(one.kept_from for one in runs)}
+        told = {"log": [asdict(one) for one in runs], "place": place}
         local_rows(self.spark, [told], _DAYS).write.mode("append").parquet(f"{self.folder}/days/day={day}")
         self._empty("settled", day)
 
@@ -207,11 +234,24 @@ class LedgerLog:
         """Remove the files of a day; Spark by itself removes a folder only to overwrite it."""
         self.spark.range(0).coalesce(1).write.mode("overwrite").parquet(f"{self.folder}/{table}/day={day}")
 
-    def _note(self, run: int, topic_prefix: str, kept_from: int, *, done: bool) -> None:
-        row = {"run": run, "topic_prefix": topic_prefix, "kept_from": kept_from, "done": done}
-        row |= {"host": socket.gethostname(), "pid": os.getpid()}
+    def _note(self, run: int, topic_prefix: str, kept_from: int = 0, continues: str = "", *, done: bool) -> None:
+        one = LoggedRun(run, self.name, continues, _now_ms(), topic_prefix, kept_from)
+        row = asdict(one) | {"done": done, "host": socket.gethostname(), "pid": os.getpid()}
         path = f"{self.folder}/log/day={_day(run)}"
         local_rows(self.spark, [row], _LOG).write.mode("append").parquet(path)
+
+
+def _chain(runs: list[LoggedRun]) -> list[LoggedRun]:
+    """Return the runs by time; of those that continue the same one only the first, and no followers of the rest."""
+    first: dict[str, LoggedRun] = {}
+    for one in sorted(runs, key=lambda one: (one.noted_ms, one.name)):
+        first.setdefault(one.continues, one)
+    ignored: set[str] = set()
+    in_order = sorted(runs, key=lambda one: one.run)
+    for one in in_order:
+        if one.continues in ignored or first[one.continues] != one:
+            ignored.add(one.name)
+    return [one for one in in_order if one.name not in ignored]
 
 
 def write_rows(rows: DataFrame, path: str) -> None:
