@@ -41,6 +41,7 @@ _KINDS: Final[dict[str, tuple[int, str]]] = {
     "malformed-header": (422, "A header of reconsume does not hold what it must"),
     "no-http": (400, "Bad Request"),
     "no-json": (400, "The body is no JSON"),
+    "other-site": (403, "A web page of another site"),
     "reconsume-times-disagree": (409, "The record was sent back a different number of times"),
     "record-not-found": (404, "The record does not exist"),
     "record-too-large": (413, "The record is too large for its topic"),

@@ -34,7 +34,8 @@ class Management(WsgiServer):
     have started, so the app may start. `/livez` fails only if a restart helps; an unreachable Kafka is not such a case.
     A failing app never makes the process unready.
 
-    `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them.
+    `/quiesce` and `/drain` answer callers on this machine; others need the token, or the setting that lets them. Web
+    pages of other sites are refused.
     `/loglevel` is a scheduler's.
 
     Args:
@@ -117,6 +118,14 @@ class Management(WsgiServer):
         return _json(start, _OK if drained else _NOT_NOW, {"drained": drained, "inFlight": self._life.in_flight})
 
     def _refusal(self, environ: Mapping[str, Any]) -> Problem | None:
+        # Browsers send it to this machine, also through `kubectl port-forward`; the kubelet and curl do not.
+        site = environ.get("HTTP_SEC_FETCH_SITE", "none")
+        if site not in ("none", "same-origin"):
+            return Problem(
+                "other-site",
+                f"a web page of another site called {environ['PATH_INFO']} (sec-fetch-site: {site}); call it with "
+                "curl, or type its address in the browser",
+            )
         if self._from_network or is_loopback(environ.get("REMOTE_ADDR", "")):
             return None
         if self._token is None:
