@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -22,6 +23,8 @@ _TIMEOUT: Final = 10.0
 _SLICE_SECONDS: Final = 1.0
 _TOO_LONG_MS: Final = 2**31 - 1
 """A timeout of transactions that brokers refuse."""
+_SILENT: Final = SimpleNamespace(log=lambda *_: None)
+"""A logger that drops librdkafka's lines: it calls that refusal fatal, and `log_level` 0 lets fatal errors through."""
 
 
 class TopicState(NamedTuple):
@@ -132,7 +135,8 @@ class InspectedCluster(Cluster):
 
     def may_write_transactions(self, transactional_id: str) -> bool:
         """Return whether this client may use a transactional id; registers nothing, so no writer is fenced."""
-        transactions = Transactions(transactional_settings(self.base, transactional_id, _TOO_LONG_MS))
+        settings = transactional_settings(self.base, transactional_id, _TOO_LONG_MS)
+        transactions = Transactions(settings | {"logger": _SILENT})
         try:
             transactions.register(_TIMEOUT)
         except KafkaException as error:
