@@ -8,6 +8,7 @@ start and follows it, so all decide alike.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -256,7 +257,7 @@ class Groups:
         if not allowed:
             raise SubscriptionGroupNotExist(
                 f"SUBSCRIPTION_GROUP_NOT_EXIST: consumer group {group!r} is not registered and "
-                f"auto_create_subscription_group is off; register it: reconsume groups set {group}"
+                f"auto_create_subscription_group is off; register it: reconsume groups set {shlex.quote(group)}"
             )
         return _with_defaults(group)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -122,7 +123,7 @@ class WaitingLimit:
             raise GroupIsFull(
                 f"group {group}: {waiting:,} messages wait for a retry, and the limit is {limit:,}; this message stays "
                 "uncommitted and is tried again. Fix the cause of the failures, lift the pause of the group, or "
-                f"change the limit: reconsume groups set {group} --max-waiting N, 0 for none"
+                f"change the limit: reconsume groups set {shlex.quote(group)} --max-waiting N, 0 for none"
             )
         if waiting >= NEARLY_FULL * limit and self._clock() >= self._warn_at.get(group, 0):
             self._warn_at[group] = self._clock() + _WARN_EVERY_MS

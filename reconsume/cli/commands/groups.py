@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final
@@ -123,7 +124,8 @@ def _set_group(here: Here, group: str, given: dict[str, Any]) -> None:
         return
     if known is None:
         others = ", ".join(sorted(groups.by_name)) or "none"
-        print_line(f"group {group!r} is new; registered before: {others}. A typo? reconsume groups delete {group}")
+        delete = f"reconsume groups delete {shlex.quote(group)}"
+        print_line(f"group {group!r} is new; registered before: {others}. A typo? {delete}")
     else:
         print_line(changed_line(f"group {group}", changed) if changed else "nothing changes")
     print_line(f"{config.to_json()}\n{_TOPICS_TOO}")

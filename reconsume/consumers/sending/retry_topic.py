@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,12 +48,13 @@ def check_group_consumes(group: str, groups: Groups, *, broadcasting: bool = Fal
     if not config.consume_enable:
         raise KafkaRefused(
             f"group {group!r} may not consume: its consumeEnable is false in the GROUPS topic; allow it: "
-            f"reconsume groups set {group} --consume-enable"
+            f"reconsume groups set {shlex.quote(group)} --consume-enable"
         )
     if broadcasting and not config.consume_broadcast_enable:
         raise KafkaRefused(
             f"group {group!r} may not broadcast: its consumeBroadcastEnable is false in the GROUPS topic; "
-            f"use MessageModel.CLUSTERING, or allow it: reconsume groups set {group} --consume-broadcast-enable"
+            f"use MessageModel.CLUSTERING, or allow it: reconsume groups set {shlex.quote(group)} "
+            "--consume-broadcast-enable"
         )
     if config.retry_queue_nums <= 0:
         logger.warning(

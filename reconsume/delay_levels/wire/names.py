@@ -8,6 +8,7 @@ are encoded byte by byte: legal characters stay, everything else becomes `.XX`.
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -191,7 +192,7 @@ class TopicNames:
             return "a scheduler creates it with its first record"
         if self.is_ours(topic):
             return "run `reconsume topics apply`"
-        return f"create it (`kafka-topics.sh --create --topic {topic}`) or ask its owner"
+        return f"create it (`kafka-topics.sh --create --topic {shlex.quote(topic)}`) or ask its owner"
 
     def is_scheduled(self, topic: str) -> bool:
         """Return whether scheduler workers read this topic: a delay topic or the SEND_BACK inbox."""

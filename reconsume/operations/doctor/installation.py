@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -125,23 +126,24 @@ def check_groups(groups: Groups, report: Report) -> None:
     """Report unreadable records of the GROUPS topic."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
-        mend = "reconsume groups set --delay-levels TABLE" if key.startswith("%") else f"reconsume groups set {key}"
-        report.problem("groups", f"the GROUPS topic has an unreadable record: {why}; defaults apply", mend)
+        mend = "--delay-levels TABLE" if key.startswith("%") else shlex.quote(key)
+        what = f"the GROUPS topic has an unreadable record: {why}; defaults apply"
+        report.problem("groups", what, f"reconsume groups set {mend}")
     for config in groups.by_name.values():
-        name = config.group_name
+        name, change = config.group_name, f"reconsume groups set {shlex.quote(config.group_name)}"
         if config.retry_queue_nums <= 0:
             report.warning(
                 "groups",
                 f"group {name}: retryQueueNums is {config.retry_queue_nums}, so messages that fail are dropped",
-                f"reconsume groups set {name} --retry-queue-nums 1",
+                f"{change} --retry-queue-nums 1",
             )
         if not config.consume_enable:
-            report.warning("groups", f"group {name} may not consume", f"reconsume groups set {name} --consume-enable")
+            report.warning("groups", f"group {name} may not consume", f"{change} --consume-enable")
         if config.retry_paused:
             report.warning(
                 "groups",
                 f"group {name}: its retries are paused, so those that are due wait",
-                f"reconsume groups set {name} --no-retry-paused",
+                f"{change} --no-retry-paused",
             )
     if len(report.findings) == before:
         report.passed.append(f"groups: {len(groups.by_name)} registered; level table {groups.table}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig
@@ -50,14 +51,14 @@ class GroupViews:
             raise Problem(
                 "unknown-group",
                 f"this sidecar serves {', '.join(sorted(self._served))} and not group {group!r}; start it with "
-                f"--group {group} too",
+                f"--group {shlex.quote(group)} too",
             )
         config = self._groups().find(group)
         if not config.consume_enable:
             raise Problem(
                 "consume-disabled",
                 f"group {group!r} may not consume: its consumeEnable is false in topic {self._names.groups}; "
-                f"reconsume groups set {group} --consume-enable",
+                f"reconsume groups set {shlex.quote(group)} --consume-enable",
             )
         return config
 
