@@ -142,6 +142,7 @@ def reconcile(
         log, grown = None, None
         if ledger is not None:
             log, grown = GrownLedger.open(spark, ledger, topic_prefix, now_ms, tables.longest_ms)
+            kept.push(partial(log.give_up, now_ms))
         progress("reading the topics")
         run = _Run(source, now_ms, since_ms, tables, committed or {}, extents, ledger, grown, kept, progress)
         ends = None if ledger is None or extents is None else extents(0)

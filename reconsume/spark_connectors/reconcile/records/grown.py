@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,6 +50,8 @@ class GrownLedger:
     ) -> tuple[LedgerLog, GrownLedger | None]:
         """Begin a run: read the earlier runs and remove old ones; makes no ledger before the first run.
 
+        If the run fails afterwards, call `give_up` of its log.
+
         Args:
             spark: the session.
             folder: the folder of the ledger.
@@ -74,8 +78,10 @@ class GrownLedger:
                 f"{shown_moment(now_ms)}: leave `until` out, or check the clock of this machine"
             )
         log.begin(now_ms, topic_prefix)
-        if log.tidy():
-            log = replace(log, runs=LedgerLog.open(spark, folder, today, reach_ms).runs)
+        with ExitStack() as failed:
+            failed.push(partial(log.give_up, now_ms))
+            if log.tidy():
+                log = replace(log, runs=LedgerLog.open(spark, folder, today, reach_ms).runs)
         return log, cls(log, reach_ms) if log.runs else None
 
     @property

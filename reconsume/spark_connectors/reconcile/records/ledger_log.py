@@ -1,6 +1,6 @@
 """The runs of a ledger, and the files with their rows; an old ledger does not make runs slower.
 
-    log/day=…            a row for each started run, and one more when it is complete
+    log/day=…            a row for each started run, and one more when it is complete, or failed (`done` is null)
     days/day=…           for a day whose runs were compacted: its runs
     settled/day=…/run=…  attempts that a run settled, in the order of `bucket`; each run has a name of its own
     compacted/day=…/…    the same for a day with many runs; `days` has the folder
@@ -22,6 +22,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -131,8 +132,9 @@ class LedgerLog:
         runs += [LoggedRun.of(one, row.place) for row in closed.values() for one in row.log]
         runs = _chain(runs)
         # A later run that keeps more brings no files back.
-        kept_from, names = max((one.kept_from for one in runs), default=0), {one.name for one in done}
-        others = tuple((row.run, row.host, row.pid) for row in log or () if not row.done and row.name not in names)
+        kept_from = max((one.kept_from for one in runs), default=0)
+        ended = {row.name for row in log or () if row.done is not False}
+        others = tuple((row.run, row.host, row.pid) for row in log or () if row.name not in ended)
         return cls(spark, folder, tuple(one for one in runs if one.run >= kept_from), others)
 
     @property
@@ -173,6 +175,16 @@ class LedgerLog:
                     "only one run at a time may; wait for its end, then run again"
                 )
         self._note(run, topic_prefix, done=False)
+
+    def give_up(self, run: int, error: type[BaseException] | None, *_: object) -> None:
+        """Log that a run failed, if there is an error: its process may live on, and no other one needs to wait for it.
+
+        An `ExitStack` calls it.
+        """
+        if error is not None:
+            # The storage may be why the run failed. The caller raises that error.
+            with suppress(Exception):
+                self._note(run, "", done=None)
 
     def end(self, run: int, topic_prefix: str, keep_ms: int) -> None:
         """Add a run whose rows are written; from then on it counts.
@@ -234,7 +246,7 @@ class LedgerLog:
         """Remove the files of a day; Spark by itself removes a folder only to overwrite it."""
         self.spark.range(0).coalesce(1).write.mode("overwrite").parquet(f"{self.folder}/{table}/day={day}")
 
-    def _note(self, run: int, topic_prefix: str, kept_from: int = 0, continues: str = "", *, done: bool) -> None:
+    def _note(self, run: int, topic_prefix: str, kept_from: int = 0, continues: str = "", *, done: bool | None) -> None:
         one = LoggedRun(run, self.name, continues, _now_ms(), topic_prefix, kept_from)
         row = asdict(one) | {"done": done, "host": socket.gethostname(), "pid": os.getpid()}
         path = f"{self.folder}/log/day={_day(run)}"

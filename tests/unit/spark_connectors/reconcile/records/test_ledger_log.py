@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -13,6 +15,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from reconsume.spark_connectors.reconcile import run as reconcile_run
 from reconsume.spark_connectors.reconcile.records import ledger_log
 from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog, LedgerTaken
 
@@ -146,6 +149,27 @@ def test_a_run_that_readers_ignore_does_not_come_back_when_a_day_is_compacted(ta
     assert len(before) == 10
     assert tables.open().tidy()
     assert tables.runs() == before
+
+
+@pytest.mark.parametrize("step", ["compacting", "reading the topics"])
+def test_a_run_that_fails_in_a_process_that_lives_on_keeps_no_other_process_out(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A notebook, or `--follow`, which waits for its next run."""
+    now, levels = dt.datetime.now(dt.UTC), MagicMock()
+    levels.with_topics.return_value.longest_ms = 0
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reconcile_run, "read_level_tables", lambda *_: levels)
+    monkeypatch.setattr(*((LedgerLog, "tidy", fail) if step == "compacting" else (reconcile_run._Run, "pairs", fail)))
+    with monkeypatch.context() as other:
+        other.setattr("os.getpid", os.getppid)
+        with pytest.raises(KeyboardInterrupt):
+            reconcile_run.reconcile(MagicMock(), "localhost:9092", topic_prefix="p.", ledger="folder", until=now)
+    assert tables.rows["log"][0].pid == os.getppid()
+    tables.begin(int(now.timestamp() * 1_000))
 
 
 HOUR_MS = DAY_MS // 24
