@@ -19,7 +19,7 @@ from reconsume.spark_connectors.reconcile import LedgerTaken, ledger_runs, read_
 from reconsume.spark_connectors.reconcile.records import ledger_log
 from reconsume.spark_connectors.reconcile.records.grown import GrownLedger, append_run
 from reconsume.spark_connectors.reconcile.records.ledger_log import DAY_MS, LedgerLog
-from reconsume.spark_connectors.session import local_rows
+from reconsume.spark_connectors.session import _with_setting, local_rows
 
 pytestmark = pytest.mark.early(3)
 
@@ -91,9 +91,11 @@ def test_what_a_run_reads_does_not_grow_and_what_is_too_old_is_removed(spark: Sp
 
 
 def test_of_two_runs_that_go_on_from_the_same_one_the_second_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where words that SQL reserves are no names."""
     folder, later = str(tmp_path), START + 60_000
     log, _ = GrownLedger.open(spark, folder, PREFIX, START)
-    add(spark, folder, START)
+    with _with_setting(spark, "spark.sql.ansi.enforceReservedKeywords", "true"):
+        add(spark, folder, START)
     with pytest.raises(LedgerTaken, match=r"got the run of .* during this run"):
         append_run(attempts(spark, START, "waiting"), log, START, PREFIX)
     assert in_ms(ledger_runs(spark, folder)) == [START]

@@ -189,7 +189,7 @@ def append_run(
         write_rows(rows, log.path(name, now_ms, log.name))
     if extents is not None:
         places = [{"topic": at[0], "partition": at[1], "end": one.end} for at, one in extents.items()]
-        ends = local_rows(log.spark, places, "topic STRING, partition INT, end BIGINT")
+        ends = local_rows(log.spark, places, "topic STRING, partition INT, `end` BIGINT")
         ends.write.mode("overwrite").parquet(log.path("ends", now_ms, log.name))
     log.end(now_ms, topic_prefix, keep_ms)
 
