@@ -1,4 +1,4 @@
-"""Verdicts and figures of a few rows, without Kafka."""
+"""Verdicts and figures of a few rows without Kafka, and of topics that keep what producers' clocks say."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.spark_connectors import reconcile
 from reconsume.spark_connectors.reconcile.judged import AttemptFacts, LevelTables, Tolerances
 from reconsume.spark_connectors.reconcile.ledger import as_findings
-from reconsume.spark_connectors.reconcile.records import second_look
+from reconsume.spark_connectors.reconcile.records import records, second_look
 from reconsume.spark_connectors.reconcile.records.attempts import gather_attempts, pair_attempts
 from reconsume.spark_connectors.reconcile.summary import first_findings, summarise
 from reconsume.spark_connectors.reconcile.verdicts import AttemptJudge
 from reconsume.spark_connectors.report import render_report
 from reconsume.spark_connectors.session import local_rows
 from reconsume.spark_connectors.source import TopicSource
+from tests.spark.histories.copies import Copy, write
+from tests.spark.histories.lived import Lived
 
 NOW: Final = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC)
 NOW_MS: Final = int(NOW.timestamp() * 1_000)
@@ -96,3 +99,31 @@ def test_absurd_times_of_producers_stop_neither_figures_nor_report(spark: SparkS
     assert len(known) == 3
     page = render_report(figures, shown, bootstrap_servers="b:9092", topic_prefix="p.")
     assert page.count("<rect") == page.count('<text class="tick"') - 3 == 2  # three of the grid
+
+
+@pytest.mark.kafka
+@pytest.mark.more
+def test_times_of_producers_are_told_and_not_judged(
+    spark: SparkSession, lived: Lived, taken: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Send-backs of the next hour, and deliveries of yesterday: only what was delivered nowhere is known."""
+    monkeypatch.setattr(records, "PRODUCERS_TIME", 0)
+    copy = Copy(taken.partitions, [])
+    for one in taken.records:
+        # A copy is an hour earlier.
+        ahead, behind = one.topic.startswith("DELAY."), one.topic.startswith(("RETRY.", "DLQ."))
+        later_ms = 110 * MINUTE_MS if ahead else -1_440 * MINUTE_MS if behind else 0
+        copy.records.append(one.changed(later_ms=later_ms))
+    missing = copy.of("RETRY.")[3]
+    copy.records.remove(missing)
+    prefix = write(lived.bootstrap_servers, copy)
+    ends = {(prefix + topic, number): 10**6 for topic, count in copy.partitions.items() for number in range(count)}
+    found = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, committed={prefix + "scheduler": ends})
+    findings = [(row.kind, row.group, row.origin_message_id, row.attempt) for row in found.findings.collect()]
+    figures = summarise(found.ledger, found.now, found.since)
+    late = found.ledger.where("lateness_ms IS NOT NULL").count()
+    found.close()
+    assert findings == [("LOST", *missing.attempt)]
+    assert figures["notes"] == {"PRODUCERS_TIME": len(copy.of("DELAY."))}
+    assert figures["attempts"] == figures["moved"] + figures["dead"] + 1 == len(copy.of("DELAY."))
+    assert late == 0
