@@ -18,6 +18,7 @@ from reconsume.console.snapshot import Snapshot, Snapshots
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.delay_levels.wire.resend import DeadLetterInfo, is_same_message
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import Counted, IndexedLetter, LetterFilter, OpenLetters
 from reconsume.operations.dead_letter_index.pages import cursor_in_kafka, indexed_page, is_index_cursor
@@ -275,10 +276,12 @@ class ConsoleCluster:
         counted = index.store.new_by_hour(now_ms, hours=_CHART_HOURS, group=group)
         return HourCounts(first * _HOUR_MS, counted.get(group, [0] * _CHART_HOURS))
 
-    def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
-        """Return the dead letters of a message, newest first; none while the index is incomplete."""
-        index = self._index_of(group)
-        return [] if index is None else index.store.find(LetterFilter(group=group, message_id=message_id), limit=20)
+    def of_message(self, group: str, letter: DeadLetterInfo) -> list[IndexedLetter]:
+        """Return the dead letters of a letter's message, newest first; none while the index is incomplete."""
+        if (index := self._index_of(group)) is None:
+            return []
+        found = index.store.find(LetterFilter(group=group, message_id=letter.origin_message_id), limit=20)
+        return [one for one in found if is_same_message(one.born_ms, letter.born_ms)]
 
     def label(self, group: str, one: DeadLetterRecord) -> str | None:
         """Return the label of a dead letter's cause; None while the index is incomplete."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -19,6 +19,7 @@ from reconsume.delay_levels.wire.names import RETRY_PREFIX
 from reconsume.delay_levels.wire.resend import (
     SEND,
     History,
+    is_same_message,
     message_id_of,
     replayed_of,
     resend_headers,
@@ -115,20 +116,19 @@ class Histories:
 
     def __init__(self, cluster: Cluster, group: str, *, to_the_last: bool) -> None:
         self._cluster, self._group, self._to_the_last = cluster, group, to_the_last
-        self._found: dict[str, History] = {}
+        self._found: dict[str, dict[int | None, History]] = {}
         self._since_ms: int | None = None
         self._read: dict[Partition, int] = {}
 
     def add(self, one: DeadLetterRecord) -> None:
         """Add the message of a dead letter; add all before the first `read`."""
         self._since_ms = one.stored_ms if self._since_ms is None else min(self._since_ms, one.stored_ms)
-        message_id = short_id(one.letter.origin_message_id)
-        known = self._found.get(message_id, History(one.at))
-        self._found[message_id] = known.with_dead_letter(one.at, one.letter.replay_times)
+        of_id = self._found.setdefault(short_id(one.letter.origin_message_id), {})
+        of_id.setdefault(one.letter.born_ms, History(one.at))
 
     def of(self, one: DeadLetterRecord) -> History:
         """Return the history of the message."""
-        return self._found[short_id(one.letter.origin_message_id)]
+        return self._found[short_id(one.letter.origin_message_id)][one.letter.born_ms]
 
     def read(self, alive: Callable[[], None] = lambda: None) -> None:
         """Read to the end of the topics, from the end of the last call.
@@ -152,16 +152,23 @@ class Histories:
     def _take(self, read: ReadRecord) -> None:
         if read.topic != self._cluster.names.delay(0):
             # For most records only this is read: a topic may have a million dead letters of other messages.
-            message_id = short_id(message_id_of(Position(*read[:3]), read.headers))
-            if (known := self._found.get(message_id)) is not None:
+            if of_id := self._found.get(short_id(message_id_of(Position(*read[:3]), read.headers))):
                 record = record_of(self._group, read)
-                self._found[message_id] = known.with_dead_letter(record.at, record.letter.replay_times)
+                for born_ms in _births(of_id, record.letter.born_ms):
+                    of_id[born_ms] = of_id[born_ms].with_dead_letter(record.at, record.letter.replay_times)
             return
         replayed, retry = replayed_of(read.headers), RETRY_PREFIX + self._group
         # A copy on an ordinary topic reaches every group.
         if (
             replayed is not None
-            and (known := self._found.get(short_id(replayed.origin_message_id))) is not None
+            and (of_id := self._found.get(short_id(replayed.origin_message_id)))
             and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX))
         ):
-            self._found[short_id(replayed.origin_message_id)] = known.with_replay(read.stored_ms, replayed.times)
+            for born_ms in _births(of_id, replayed.born_ms):
+                of_id[born_ms] = of_id[born_ms].with_replay(read.stored_ms, replayed.times)
+
+
+def _births(known: Collection[int | None], born_ms: int | None) -> list[int | None]:
+    """Return those known times of birth that may be of one message; of many, only two are looked at."""
+    nearest = known if born_ms is None else (born_ms, None)
+    return [one for one in nearest if one in known and is_same_message(one, born_ms)]

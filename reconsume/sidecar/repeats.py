@@ -10,6 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack
+from reconsume.delay_levels.wire.resend import is_same_message
 from reconsume.sidecar.guarding.shares import Shares, too_many_waiting
 from reconsume.sidecar.problems import Problem
 
@@ -113,7 +114,7 @@ class _Call(NamedTuple, Generic[T]):
 
     def is_replaced_by(self, subject: Hashable, born_ms: int | None) -> bool:
         """Return whether that is another record at the same place: the topic was recreated."""
-        return self.subject == subject and self.born_ms != born_ms and None not in (self.born_ms, born_ms)
+        return self.subject == subject and not is_same_message(self.born_ms, born_ms)
 
 
 class Once(Generic[T]):

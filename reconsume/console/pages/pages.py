@@ -173,7 +173,7 @@ class Pages:
             "is_hidden": hide,
             "commands": [f"reconsume dlq {what} {shlex.quote(group)} {place}" for what in ("show", "resend")],
             "label": self._cluster.label(group, one),
-            "others": self._cluster.of_message(group, one.letter.origin_message_id),
+            "others": self._cluster.of_message(group, one.letter),
             "life": None,
         }
         return self._renderer.page(request, "record.html", content)
@@ -188,7 +188,7 @@ class Pages:
             "group": group,
             "one": one,
             "letter": one.letter,
-            "others": self._cluster.of_message(group, one.letter.origin_message_id),
+            "others": self._cluster.of_message(group, one.letter),
             "life": self._cluster.life(group, one),
             "dead_letter_topic": self._names.dead_letter(group),
         }

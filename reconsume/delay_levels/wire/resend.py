@@ -132,6 +132,22 @@ def message_id_of(stands: Position, headers: Headers) -> str:
     return str(stands)
 
 
+def born_ms_of(headers: Headers) -> int | None:
+    """Return the `BORN_TIMESTAMP` of a record; None if it is missing or unreadable."""
+    with suppress(MalformedProperty):
+        return integer_property(headers, BORN_TIMESTAMP)
+    return None
+
+
+def is_same_message(born_ms: int | None, other_ms: int | None) -> bool:
+    """Return whether two records with the same `ORIGIN_MESSAGE_ID` are copies of one message, by `BORN_TIMESTAMP`.
+
+    A topic that was deleted and created again has other messages at the same offsets. An unknown time, None, may be
+    the same as any.
+    """
+    return born_ms == other_ms or None in (born_ms, other_ms)
+
+
 def short_id(text: str) -> str:
     """Return an id to keep and compare, of at most 512 characters; a digest in place of the rest tells ids apart.
 
@@ -160,6 +176,7 @@ class Replayed(NamedTuple):
     """A record of `DELAY.0s` that resends a dead letter."""
 
     origin_message_id: str
+    born_ms: int | None
     real_topic: str
     times: int
 
@@ -171,7 +188,7 @@ def replayed_of(headers: Headers) -> Replayed | None:
         message_id, real_topic = text_property(headers, ORIGIN_MESSAGE_ID), text_property(headers, REAL_TOPIC)
         if replay is None or message_id is None or real_topic is None or count_property(headers, RECONSUME_TIME):
             return None
-        return Replayed(message_id, real_topic, count_property(headers, REPLAY_TIMES) or 0)
+        return Replayed(message_id, born_ms_of(headers), real_topic, count_property(headers, REPLAY_TIMES) or 0)
     except MalformedProperty:
         return None
 

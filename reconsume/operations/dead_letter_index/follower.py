@@ -243,7 +243,7 @@ class DeadLetterIndex:
         one = record_of(group, message)
         letter = one.letter
         return IndexedLetter(
-            *(one.key_of_state, group, letter.origin_message_id, letter.origin_topic, one.key),
+            *(one.key_of_state, group, letter.origin_message_id, letter.born_ms, letter.origin_topic, one.key),
             *(self.labels.label(letter.exception_class, letter.cause), letter.exception_class, letter.cause),
             *(letter.attempt, letter.replay_times, one.size),
             {

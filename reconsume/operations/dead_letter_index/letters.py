@@ -20,7 +20,7 @@ _HAS_HEADER: Final = (
 )
 """The search for the text spares most rows the parsing, which takes four times as long."""
 _FIELDS: Final = (
-    *("group", "message_id", "origin_topic", "record_key", "label", "exception_class", "cause", "attempt"),
+    *("group", "message_id", "born_ms", "origin_topic", "record_key", "label", "exception_class", "cause", "attempt"),
     *("replay_times", "size"),
 )
 
@@ -38,6 +38,7 @@ class IndexedLetter:
     """A dead letter without its value.
 
     Attributes:
+        born_ms: timestamp of the first copy; None if unknown.
         label: the label of its cause, from `CauseLabels`.
         size: bytes of key, value and headers.
         headers: names and texts; the index keeps those that fit into 4,096 characters.
@@ -47,6 +48,7 @@ class IndexedLetter:
     key: DeadLetterKey
     group: str
     message_id: str
+    born_ms: int | None
     origin_topic: str | None
     record_key: bytes | None
     label: str
@@ -158,7 +160,7 @@ class LetterFilter:
 def letter_row(one: IndexedLetter) -> tuple[Any, ...]:
     """Return the values of a letter's row, without its state; foreign programs may have written texts of any length."""
     return (
-        *(*one.key, one.group, short_id(one.message_id), one.origin_topic and short_id(one.origin_topic)),
+        *(*one.key, one.group, short_id(one.message_id), one.born_ms, one.origin_topic and short_id(one.origin_topic)),
         *(one.record_key and short_key(one.record_key), one.label),
         *(text and text[:_MOST_OF_TEXT] for text in (one.exception_class, one.cause)),
         *(one.attempt, one.replay_times, one.size, _bounded(one.headers)),
@@ -173,11 +175,11 @@ def state_row(one: DeadLetterState | None) -> tuple[Any, ...]:
 
 def letter_of_row(row: Sequence[Any]) -> IndexedLetter:
     """Return the letter of a row with its state."""
-    state = DeadLetterState(*row[15:])
-    found: dict[str, Any] = dict(zip(_FIELDS, row[4:14], strict=True))
+    state = DeadLetterState(*row[16:])
+    found: dict[str, Any] = dict(zip(_FIELDS, row[4:15], strict=True))
     return IndexedLetter(
         key=DeadLetterKey(*row[:4]),
-        headers=json.loads(row[14]),
+        headers=json.loads(row[15]),
         state=None if state.state == OPEN else state,
         **found,
     )

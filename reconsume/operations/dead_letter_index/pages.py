@@ -82,7 +82,7 @@ def _record(one: IndexedLetter) -> DeadLetterRecord:
         cause=one.cause,
         exception_class=one.exception_class,
         stacktrace=None,
-        born_ms=None,
+        born_ms=one.born_ms,
         first_failure_ms=None,
         replay_id=None,
         replay_times=one.replay_times,

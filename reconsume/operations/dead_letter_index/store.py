@@ -32,6 +32,7 @@ from reconsume.operations.dead_letter_index.queries import (
     BY_HOUR,
     LETTER,
     MESSAGE,
+    MESSAGES,
     SCHEMA,
     STATE,
     SUPERSEDE,
@@ -204,7 +205,7 @@ class DeadLetterStore:
         read: Mapping[tuple[str, int], Progress],
     ) -> None:
         rows = [letter_row(one) for one in added]
-        insert = f"INSERT OR IGNORE INTO letters ({LETTER}) VALUES ({', '.join('?' * 15)})"  # noqa: S608
+        insert = f"INSERT OR IGNORE INTO letters ({LETTER}) VALUES ({', '.join('?' * 16)})"  # noqa: S608
         database.executemany(insert, rows)
         database.executemany(
             f"UPDATE letters SET ({STATE}) = (?, ?, ?, ?, ?, ?) "  # noqa: S608
@@ -212,9 +213,11 @@ class DeadLetterStore:
             ((*state_row(one), *key) for key, one in states.items()),
         )
         # The newest dead letter of a message counts, however it was resent.
-        messages = {(message_id, group) for _, _, _, _, group, message_id, *_ in rows}
+        messages = {(message_id, group, born_ms) for _, _, _, _, group, message_id, born_ms, *_ in rows}
         for key in (key for key, one in states.items() if one is None):
             messages.update(database.execute(MESSAGE, key[:3]))
+        for message_id, group, _ in [one for one in messages if one[2] is None]:
+            messages.update(database.execute(MESSAGES, (message_id, group)))
         database.executemany(SUPERSEDE, ((SUPERSEDED, *message, OPEN) for message in messages))
         database.executemany(
             "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)",

@@ -20,6 +20,7 @@ from reconsume.delay_levels.wire.properties import (
     count_property,
     text_property,
 )
+from reconsume.delay_levels.wire.resend import DeadLetterInfo, born_ms_of, is_same_message
 from reconsume.operations.dead_letters import DeadLetterRecord
 
 _MOST: Final = 50_000
@@ -99,18 +100,20 @@ def read_life(cluster: Cluster, group: str, letter: DeadLetterRecord) -> Message
     with RangeReader(cluster.base, f"{names.prefix}dlq") as reader:
         for one in reader.records(spans, within_seconds=_SECONDS):
             read += 1
-            step = _step(one, own.get(one.topic, WAITED), group, info.origin_message_id)
+            step = _step(one, own.get(one.topic, WAITED), group, info)
             if step is not None:
                 steps.append(step)
         is_whole = not lost and left >= 0 and not reader.unread
     return MessageLife(sorted(steps, key=lambda one: (one.at_ms, one.kind != WAITED, one.offset)), read, is_whole)
 
 
-def _step(read: ReadRecord, kind: str, group: str, message_id: str) -> LifeStep | None:
+def _step(read: ReadRecord, kind: str, group: str, info: DeadLetterInfo) -> LifeStep | None:
     """Return the step of a record; None for another message or group."""
     headers = read.headers
     try:
-        if text_property(headers, ORIGIN_MESSAGE_ID) != message_id:
+        if text_property(headers, ORIGIN_MESSAGE_ID) != info.origin_message_id:
+            return None
+        if not is_same_message(born_ms_of(headers), info.born_ms):
             return None
         if kind == WAITED and text_property(headers, REAL_TOPIC) not in (RETRY_PREFIX + group, DLQ_PREFIX + group):
             return None

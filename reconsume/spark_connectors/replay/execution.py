@@ -31,7 +31,7 @@ from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.names import group_of_name
 from reconsume.spark_connectors.replay.chunks import check_run, chunk_size, chunks_of, pause_seconds
 from reconsume.spark_connectors.replay.plan import PARTITION, ReplayPlan, records, write_in_order
-from reconsume.spark_connectors.replay.replays import read_replays, stored_replays
+from reconsume.spark_connectors.replay.replays import read_replays, same_message, stored_replays
 from reconsume.spark_connectors.replay.run_rows import RunRows, mark_sent, sink
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import STATE_KEY, read_states
@@ -204,9 +204,7 @@ def _left(source: TopicSource, plan: ReplayPlan, run: str) -> DataFrame:
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
     sent = read_replays(source, plan.since_ms)
     # A replay before this dead letter belongs to an earlier life of the message.
-    same = [rows[name] == sent[name] for name in ("message_id", "real_topic")] + [
-        sent["replayed_at"] >= rows["appended"]
-    ]
+    same = same_message(rows, sent) & (sent["replayed_at"] >= rows["appended"])
     settled = read_states(source, plan.since_ms).select(*STATE_KEY)
     rows = rows.withColumn("stored_ms", F.unix_millis("appended"))
     gone = (
@@ -228,7 +226,7 @@ def _sent_before(source: TopicSource, plan: ReplayPlan) -> DataFrame:
     rows = records(source.spark, plan.folder).where(F.col("status") == SEND)
     sent = stored_replays(source, plan.since_ms).where(F.col("replay_id") == plan.plan_id)
     sent = sent.withColumn("replay_times", F.col("replay_times") - 1)
-    return rows.join(sent, ["message_id", "real_topic", "replay_times"], "left_semi")
+    return rows.join(sent, same_message(rows, sent, "replay_times"), "left_semi")
 
 
 def _runs(rows: DataFrame) -> list[range]:

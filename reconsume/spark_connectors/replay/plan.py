@@ -59,8 +59,8 @@ PLAN_OPTIONS: Final = {
 """The names of `plan_replay`'s arguments on the command line."""
 _PLAN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}", re.ASCII)
 _KEPT: Final = (
-    *("status", "group", "real_topic", "message_id", "kafka_topic", "partition", "offset", "appended", "attempt"),
-    *("cause", "exception_class", "replay_times", "origin_topic", "key", "value", "headers"),
+    *("status", "group", "real_topic", "message_id", "born", "kafka_topic", "partition", "offset", "appended"),
+    *("attempt", "cause", "exception_class", "replay_times", "origin_topic", "key", "value", "headers"),
 )
 
 

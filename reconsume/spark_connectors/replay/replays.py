@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from reconsume.spark_connectors.schema import typed
@@ -15,7 +17,9 @@ JOB_ID: Final = r"resend-\d{8}T\d{6}-[0-9a-f]{6}"
 
 
 def read_replays(source: TopicSource, since_ms: int | None = None) -> DataFrame:
-    """Return replayed records in `DELAY.0s`: `message_id`, `real_topic`, `replay_id`, `replay_times`, `replayed_at`.
+    """Return replayed records in `DELAY.0s`.
+
+    The columns are `message_id`, `born`, `real_topic`, `replay_id`, `replay_times` and `replayed_at`.
 
     Spark writes without transactions, so a replay counts as soon as it is stored; a reader of committed records would
     not see it behind a scheduler's open transaction. A job's resend counts when its transaction is committed. A
@@ -37,8 +41,18 @@ def stored_replays(
     replays = written.where(F.col("replay_id").isNotNull() & (F.col("attempt") == 0) & message_id.isNotNull())
     return replays.select(
         message_id.alias("message_id"),
+        "born",
         F.col("target").alias("real_topic"),
         "replay_id",
         "replay_times",
         F.col("appended").alias("replayed_at"),
     )
+
+
+def same_message(rows: DataFrame, others: DataFrame, *more: str) -> Column:
+    """Return the condition of a join by message and target, and by more columns: see `wire.resend.is_same_message`.
+
+    Spark compares all pairs of records with the same id, so a program must not give one id to all its messages.
+    """
+    named = [rows[name] == others[name] for name in ("message_id", "real_topic", *more)]
+    return reduce(operator.and_, named, F.coalesce(rows["born"] == others["born"], F.lit(True)))

@@ -11,17 +11,18 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.wire.dead_letter_states import RESENT, RESOLVED
 from reconsume.delay_levels.wire.names import RETRY_PREFIX
-from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID
+from reconsume.delay_levels.wire.properties import BORN_TIMESTAMP, ORIGIN_MESSAGE_ID
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.readers import read_kinds
 from reconsume.spark_connectors.replay.plan import ReplayPlan, records
-from reconsume.spark_connectors.replay.replays import read_replays
+from reconsume.spark_connectors.replay.replays import read_replays, same_message
 from reconsume.spark_connectors.replay.selection import SEND
 from reconsume.spark_connectors.replay.states import STATE_KEY, read_states
 from reconsume.spark_connectors.schema import typed
 from reconsume.spark_connectors.source import TopicSource
 
-_LIFE: Final = ("message_id", "real_topic", "replay_times")
+_PLACE: Final = ("kafka_topic", "partition", "offset")
+_LIFE: Final = ("message_id", "real_topic", "born", "replay_times")
 """The columns that name one death of a message; its copy has a `REPLAY_TIMES` that is one higher."""
 
 
@@ -38,15 +39,16 @@ def replay_report(
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
     sends = F.col("status") == SEND
     # Another plan of the same id may have sent copies of an earlier death.
-    lives = table.where(sends).select("message_id", "real_topic", F.col("replay_times").alias("life"))
-    lane = read_replays(source, plan.since_ms).join(lives, ["message_id", "real_topic"])
+    lives = table.where(sends).select(*_PLACE, *_LIFE)
+    lane = read_replays(source, plan.since_ms)
+    lane = lane.join(lives.withColumnRenamed("replay_times", "life"), same_message(lane, lives))
     mine = (F.col("replay_id") == plan.plan_id) & (F.col("replay_times") - 1 == F.col("life"))
-    sent = lane.groupBy("message_id", "real_topic").agg(
+    sent = lane.groupBy(*_PLACE).agg(
         F.max(F.when(mine, F.col("replayed_at"))).alias("sent_at"),
         F.count_if(mine).alias("copies"),
         F.max(F.when(~mine, F.col("replayed_at"))).alias("other_at"),
     )
-    seen = _seen(source, plan)
+    seen = _seen(source, plan, lives)
     outcome = (
         F.when(~sends, F.col("status"))
         .when(F.col("dead_again"), "dead_again")
@@ -60,7 +62,7 @@ def replay_report(
     )
     states = read_states(source).select(*STATE_KEY, "state", "job")
     known = table.withColumn("stored_ms", F.unix_millis("appended")).join(states, [*STATE_KEY], "left")
-    joined = known.join(sent, ["message_id", "real_topic"], "left").join(seen, [*_LIFE], "left")
+    joined = known.join(sent, [*_PLACE], "left").join(seen, [*_PLACE], "left")
     return joined.select(
         *table.columns,
         outcome.alias("outcome"),
@@ -69,8 +71,8 @@ def replay_report(
     )
 
 
-def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
-    """Return the places where messages of this plan were seen beyond `DELAY.0s`."""
+def _seen(source: TopicSource, plan: ReplayPlan, lives: DataFrame) -> DataFrame:
+    """Return where the messages of a plan's rows were seen beyond `DELAY.0s`."""
     # A range in the options is one of dead letters; their copies came later.
     source = source.of_clients().since(plan.since_ms)
     kinds = ("retry", "dead_letter", "quarantine")
@@ -81,23 +83,21 @@ def _seen(source: TopicSource, plan: ReplayPlan) -> DataFrame:
         F.concat(F.lit(RETRY_PREFIX), F.col("group"))
     )
     identity = F.col("origin_message_id").alias("message_id")
-    found = ours.select("kind", "replay_id", "replay_times", identity, of_group.alias("real_topic"))
+    found = ours.select("kind", "replay_id", "replay_times", identity, "born", of_group.alias("real_topic"))
     if plan.target == "origin" and (topics := _targets(source, plan)):
         # There the copy is a message of its own; its headers have the identity from the plan. Topics that do not exist
         # match nothing.
         copies = typed(source.raw(pattern="|".join(map(re.escape, topics))), plan.topic_prefix, "message")
-        given = HeaderColumns(F.col("headers")).text(ORIGIN_MESSAGE_ID).alias("message_id")
-        there = copies.select("kind", "replay_id", "replay_times", given, F.col("topic").alias("real_topic"))
+        stored = HeaderColumns(F.col("headers"))
+        given = stored.text(ORIGIN_MESSAGE_ID).alias("message_id"), stored.moment(BORN_TIMESTAMP).alias("born")
+        there = copies.select("kind", "replay_id", "replay_times", *given, F.col("topic").alias("real_topic"))
         found = found.unionByName(there)
-    return (
-        found.where(F.col("replay_id") == plan.plan_id)
-        .withColumn("replay_times", F.col("replay_times") - 1)
-        .groupBy(*_LIFE)
-        .agg(
-            F.max(F.col("kind") == "dead_letter").alias("dead_again"),
-            F.max(F.col("kind") == "quarantine").alias("quarantined"),
-            F.max(F.col("kind").isin("retry", "message")).alias("delivered"),
-        )
+    found = found.where(F.col("replay_id") == plan.plan_id).withColumn("replay_times", F.col("replay_times") - 1)
+    of_rows = found.join(lives, same_message(found, lives, "replay_times"))
+    return of_rows.groupBy(*_PLACE).agg(
+        F.max(F.col("kind") == "dead_letter").alias("dead_again"),
+        F.max(F.col("kind") == "quarantine").alias("quarantined"),
+        F.max(F.col("kind").isin("retry", "message")).alias("delivered"),
     )
 
 

@@ -61,6 +61,7 @@ def with_status(
     to_group = F.col("real_topic").startswith(RETRY_PREFIX)
     earlier = replays.select(
         "message_id",
+        "born",
         F.when(to_group, F.col("real_topic")).alias("retry_name"),
         "replayed_at",
         F.when(~to_group, F.col("replayed_at")).alias("all_at"),
@@ -70,17 +71,15 @@ def with_status(
     dead = dead.withColumn("retry_name", F.concat(F.lit(RETRY_PREFIX), "group"))
     # Null for a replay's row, which has no topic.
     place = F.when(F.col("kafka_topic").isNotNull(), F.struct("appended", "kafka_topic", "partition", "offset"))
-    message, to_target = Window.partitionBy("message_id"), Window.partitionBy("message_id", "real_topic")
-    own = Window.partitionBy("message_id", "retry_name")
     together = spread(dead.unionByName(earlier, allowMissingColumns=True), size, "message_id")
     known = together.withColumns(
         {
-            "newest": F.max(place).over(to_target),
-            "replayed_at": F.greatest(F.max("replayed_at").over(own), F.max("all_at").over(message)),
+            "newest": _of_message(place, "real_topic"),
+            "replayed_at": F.greatest(_of_message(F.col("replayed_at"), "retry_name"), _of_message(F.col("all_at"))),
             "replay_times": F.greatest(
-                F.max("replay_times").over(to_target),
-                F.max("earlier_times").over(own),
-                F.max("all_times").over(message),
+                _of_message(F.col("replay_times"), "real_topic"),
+                _of_message(F.col("earlier_times"), "retry_name"),
+                _of_message(F.col("all_times")),
             ),
         }
     )
@@ -101,6 +100,16 @@ def with_status(
         .otherwise(SEND)
     )
     return known.select(*dead.columns, status.alias("status"))
+
+
+def _of_message(value: Column, *target: str) -> Column:
+    """Return the largest value of all rows of a row's message, see `wire.resend.is_same_message`."""
+    # Both frames have the same order, because Spark sorts once for each order.
+    ordered, is_unknown = Window.partitionBy("message_id", *target).orderBy("born"), F.col("born").isNull()
+    of_id = ordered.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    born_then = ordered.rangeBetween(Window.currentRow, Window.currentRow)
+    unknown = F.max(F.when(is_unknown, value)).over(of_id)
+    return F.when(is_unknown, F.max(value).over(of_id)).otherwise(F.greatest(F.max(value).over(born_then), unknown))
 
 
 def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:

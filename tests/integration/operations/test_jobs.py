@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,9 @@ from reconsume.cli.commands.dlq import resend_letters
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import IllegalSetting, KafkaRefused, RecordNotFound
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter, JobEvent, LetterEdit, encode_wish
+from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
+from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import read_page
 from reconsume.operations.jobs import records as records_module
 from reconsume.operations.jobs import run as run_module
@@ -119,6 +123,24 @@ def test_each_letter_that_is_left_out_has_its_reason(here: Installation) -> None
     assert said["capped"] == ["0/6: it was sent again as often as is allowed, and died each time"]
     assert said["resolved"][0].startswith("0/0: someone has resolved it")
     assert states(here, group, 10) == {"RESENT": 5, "RESOLVED": 1, "SUPERSEDED": 1, "OPEN": 1}
+
+
+def test_letters_of_a_topic_that_was_made_again_are_each_sent(here: Installation) -> None:
+    """Another record has the same id, and a history of its own."""
+    group = with_dead_letters(here, 0)
+    topic = here.settings.names.dead_letter(group)
+    for born_ms in (1_700_000_000_000, 1_700_000_000_001):
+        here.produce(topic, b"first", headers=headers_of(group, 1, BORN_TIMESTAMP=str(born_ms)))
+    here.produce(topic, b"again", headers=headers_of(group, 1, BORN_TIMESTAMP=str(born_ms), REPLAY_TIMES="2"))
+    with DeadLetterStore() as store:
+        DeadLetterIndex(here.cluster, store, CauseLabels()).look()
+        assert store.open_by_group(time.time() * 1_000)[group].number == 2
+    job = create(here.cluster, JobDraft("resend", group), by="alice")
+    assert done(here, job).progress.counts == {"sent": 1, "superseded": 1, "capped": 1}
+    [copy] = [one for one in here.read(here.settings.names.delay(0)) if one["REAL_TOPIC"] == f"%RETRY%{group}"]
+    assert (copy["BORN_TIMESTAMP"], copy["REPLAY_TIMES"]) == ("1700000000000", "1")
+    assert states(here, group, 10) == {"RESENT": 1, "SUPERSEDED": 1, "OPEN": 1}
+    assert plan(here.cluster, JobDraft("resend", group, DeadLetterFilter(state="RESENT"))).statuses == {"replayed": 1}
 
 
 def test_a_job_is_paused_goes_on_and_is_cancelled(here: Installation) -> None:

@@ -38,6 +38,18 @@ def test_a_life_has_each_wait_each_delivery_and_each_death_in_order(here: Instal
     assert life.steps[-1].offset == letter.place.offset
 
 
+def test_a_life_has_no_record_of_another_message_with_the_same_id(here: Installation) -> None:
+    """Its topic was made again."""
+    group = here.unique("g")
+    topic = here.settings.names.dead_letter(group)
+    here.admin.create(topic, 1, 1, {"message.timestamp.type": "LogAppendTime"})
+    for born_ms in (b"1700000000000", b"1700000000001"):
+        named = [("ORIGIN_MESSAGE_ID", b"flights/0/0"), ("BORN_TIMESTAMP", born_ms)]
+        here.produce(topic, b"v", headers=named)
+    for letter in read_page(here.cluster, group).records:
+        assert [one.offset for one in read_life(here.cluster, group, letter).steps] == [letter.place.offset]
+
+
 def test_what_waits_is_counted_for_its_group_alone(here: Installation) -> None:
     names, group, other = here.settings.names, here.unique("g"), here.unique("g")
     lane = names.delay(3_600_000)

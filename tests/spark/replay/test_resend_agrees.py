@@ -46,6 +46,18 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
         [*dead_letter_headers(9), ("RECONSUME_TIME", b"many"), ("BORN_TIMESTAMP", b"long ago")],
         dead_letter_headers(10, MAX_RECONSUME_TIMES="3", FIRST_FAILURE_TIMESTAMP="1700000000001", TAGS="a"),
         [("user", b"1"), ("__dlq.errors.message", b"no identity")],
+        # Other messages with the same id, from a topic that was made again: both are sent.
+        dead_letter_headers(12),
+        dead_letter_headers(12, BORN_TIMESTAMP="1700000000001"),
+        # Each of these pairs is one message, because an unknown time may be the same.
+        dead_letter_headers(13),
+        [*dead_letter_headers(13), ("BORN_TIMESTAMP", b"long ago")],
+        [*dead_letter_headers(14), ("BORN_TIMESTAMP", b"long ago")],
+        dead_letter_headers(14),
+        # Sent again and capped are messages that are not these.
+        dead_letter_headers(15),
+        dead_letter_headers(16),
+        dead_letter_headers(16, BORN_TIMESTAMP="1700000000001", REPLAY_TIMES="2"),
     ]
     for headers in more:
         one.produce(topic, b"more", headers=headers)
@@ -56,6 +68,8 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
         b"to all",
         headers=[*dead_letter_headers(3, RECONSUME_TIME="0", REPLAY_ID="x"), ("REAL_TOPIC", b"flights")],
     )
+    later = dead_letter_headers(15, BORN_TIMESTAMP="1700000000001", RECONSUME_TIME="0", REPLAY_ID="x")
+    one.produce(lane, b"another message", headers=[*later, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
     # Neither is a replay of this group: another's, and a send-back of a replayed message.
     other = dead_letter_headers(4, RECONSUME_TIME="0", REPLAY_ID="x")
     one.produce(lane, b"another's", headers=[*other, ("REAL_TOPIC", b"%RETRY%arrivals")])
@@ -85,6 +99,11 @@ def test_they_decide_and_write_the_same(spark: SparkSession, bootstrap_servers: 
     draft = JobDraft("resend", GROUP, records=[RecordAddress(*place) for place in of_spark])
     plan_job(by_spark.cluster, draft, lambda one, status: verdicts.update({tuple(one.place): status}))
     assert verdicts == of_spark
+    of_ids = {(row["message_id"], row["status"]) for row in rows}
+    assert {status for message_id, status in of_ids if message_id in ("flights/0/12", "flights/0/15")} == {"send"}
+    assert {status for message_id, status in of_ids if message_id == "flights/0/16"} == {"send", "capped"}
+    for message_id in ("flights/0/13", "flights/0/14"):
+        assert {status for one, status in of_ids if one == message_id} == {"send", "superseded"}
     assert set(of_spark.values()) == {"send", "superseded", "replayed", "resolved", "capped", "damaged"}
 
     run_replay(spark, bootstrap_servers, plan)

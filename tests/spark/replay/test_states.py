@@ -188,3 +188,28 @@ def test_a_copy_from_an_earlier_use_of_the_plans_id_hides_no_later_death(
     assert run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1).sent == 1
     rows = replay_report(spark, bootstrap_servers, plan).collect()
     assert {(row.outcome, row.copies) for row in rows} == {("sent", 1), ("superseded", None)}
+
+
+def test_of_two_messages_with_one_id_a_run_that_goes_on_sends_the_one_that_it_has_not_sent(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Their topic was made again; they were born at different times."""
+    one = with_dead_letters(bootstrap_servers, 1)
+    names = one.settings.names
+    one.produce(names.dead_letter(GROUP), b"new", headers=dead_letter_headers(0, BORN_TIMESTAMP="1700000000001"))
+    plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=names.prefix)
+    assert plan.counts == {"send": 2}
+    copy = dead_letter_headers(0, RECONSUME_TIME="0", REPLAY_ID=plan.plan_id, REPLAY_TIMES="1")
+    one.produce(names.delay(0), b"value-0", headers=[*copy, ("REAL_TOPIC", f"%RETRY%{GROUP}".encode())])
+    interrupt(tmp_path, time.time_ns() // 1_000_000)
+    assert run_replay(spark, bootstrap_servers, plan, settle_seconds=0.1).sent == 1
+    assert {record.value for record in one.read(names.delay(0))} == {b"value-0", b"new"}
+    assert states(one) == {"RESENT": 2}
+    one.admin.create(names.retry(GROUP), 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    delivered = [header for header in copy if header[0] != "REAL_TOPIC"]
+    one.produce(names.retry(GROUP), b"value-0", headers=delivered)
+    rows = replay_report(spark, bootstrap_servers, plan).collect()
+    assert {(row.born.timestamp(), row.outcome, row.copies) for row in rows} == {
+        (1_700_000_000.0, "delivered", 1),
+        (1_700_000_000.001, "sent", 1),
+    }

@@ -199,8 +199,8 @@ class FakeCluster(ConsoleCluster):
             return None
         return HourCounts(FIRST_MS, [0] * 71 + [self.store.count(LetterFilter(group=group))])
 
-    def of_message(self, group: str, message_id: str) -> list[IndexedLetter]:
-        wanted = LetterFilter(group=group, message_id=message_id)
+    def of_message(self, group: str, letter: DeadLetterInfo) -> list[IndexedLetter]:
+        wanted = LetterFilter(group=group, message_id=letter.origin_message_id)
         return [] if self.store is None else self.store.find(wanted)
 
     def label(self, group: str, one: DeadLetterRecord) -> str | None:

@@ -63,6 +63,21 @@ def test_causes_that_come_while_they_are_counted_are_part_of_the_number(monkeypa
     assert (counts.number, [one.number for one in counts.causes]) == (1, [1])
 
 
+def test_another_message_with_the_same_id_is_no_part_of_a_life() -> None:
+    """Its topic was made again."""
+    info = letter(0).letter
+    with DeadLetterStore() as store:
+        births = enumerate((info.born_ms, 1, None))
+        letters = [
+            replace(indexed(at, at, "x"), message_id=info.origin_message_id, born_ms=born) for at, born in births
+        ]
+        store.add(letters, {}, {})
+        console = ConsoleCluster(Settings(bootstrap_servers="127.0.0.1:9"))
+        console._index = DeadLetterIndex(Cluster(Settings(bootstrap_servers="127.0.0.1:9")), store, CauseLabels())
+        console._index.is_complete = True
+        assert [found.key.offset for found in console.of_message("departures", info)] == [2, 0]
+
+
 def test_an_index_that_fails_leaves_the_last_reading_and_is_tried_again() -> None:
     status = Status(1, [], [], Count(0, exact=True))
     answers: list[Snapshot | Exception] = [Snapshot(status, Groups()), sqlite3.DatabaseError("malformed")]

@@ -22,6 +22,7 @@ def indexed(offset: int, stored_ms: int, label: str, group: str = "departures") 
         key=DeadLetterKey(f"reconsume.DLQ.{group}", 0, offset, stored_ms),
         group=group,
         message_id=f"flights/0/{offset}",
+        born_ms=None,
         origin_topic="flights",
         record_key=b"k",
         label=label,

@@ -125,7 +125,7 @@ def test_the_copy_has_the_user_s_headers_and_all_its_attempts_again() -> None:
         "REPLAY_ID": b"saturday",
         "REPLAY_TIMES": b"2",
     }
-    assert replayed_of(copy) == Replayed("flights/3/42", "%RETRY%g", 2)
+    assert replayed_of(copy) == Replayed("flights/3/42", 1_700_000_000_000, "%RETRY%g", 2)
 
 
 @pytest.mark.parametrize(

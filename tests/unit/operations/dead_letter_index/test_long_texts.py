@@ -23,7 +23,7 @@ LONG = "A" * 900_000
 
 def letter(offset: int, message_id: str, **more: object) -> IndexedLetter:
     key = DeadLetterKey(TOPIC, 0, offset, 1_000 + offset)
-    one = IndexedLetter(key, "departures", message_id, "flights", None, "x", None, None, 1, 0, 300, {})
+    one = IndexedLetter(key, "departures", message_id, None, "flights", None, "x", None, None, 1, 0, 300, {})
     return replace(one, **more)  # type: ignore[arg-type]
 
 

@@ -6,6 +6,7 @@ import resource
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def letter(offset: int, **more: object) -> IndexedLetter:
         key=DeadLetterKey(TOPIC, 0, offset, 1_000 + offset),
         group="departures",
         message_id=f"flights/0/{offset}",
+        born_ms=None,
         origin_topic="flights",
         record_key=b"k%d" % offset,
         label="TimeoutError: no answer",
@@ -142,6 +144,29 @@ def test_the_newest_letter_of_a_message_supersedes_the_others_in_whatever_order_
     assert offsets(filled(DeadLetterStore(), letter(0), other_group), LetterFilter(state="OPEN")) == [3, 0]
 
 
+@pytest.mark.parametrize("births", list(product((None, 100, 200), repeat=4)))
+def test_letters_of_one_id_that_were_born_at_different_times_supersede_each_other_not(
+    births: tuple[int | None, ...],
+) -> None:
+    """Whether they come at once, in two halves, or the later ones first, as from several partitions."""
+    letters = [letter(offset, message_id="same", born_ms=born_ms) for offset, born_ms in enumerate(births)]
+    still_open = [
+        offset
+        for offset in reversed(range(4))
+        if all(None not in (births[offset], later) and births[offset] != later for later in births[offset + 1 :])
+    ]
+    for parts in ((letters,), (letters[:2], letters[2:]), (letters[2:], letters[:2]), ([one] for one in letters[::-1])):
+        store = DeadLetterStore()
+        for part in parts:
+            filled(store, *part)
+        assert offsets(store, LetterFilter(state="OPEN")) == still_open
+        for one in letters:
+            store.add((), {one.key: DeadLetterState("RESOLVED", 1, "bob")}, {})
+            store.add((), {one.key: None}, {})
+        assert offsets(store, LetterFilter(state="OPEN")) == still_open
+    assert [one.born_ms for one in store.find(LetterFilter())] == [*births[::-1]]
+
+
 def test_an_older_letter_that_is_reopened_stays_superseded() -> None:
     older, newer = letter(0), letter(3, message_id="flights/0/0")
     store = filled(DeadLetterStore(), older, newer)
@@ -251,7 +276,8 @@ def test_a_file_is_gone_on_with_and_made_anew_where_it_cannot_be_read(tmp_path: 
         assert store.progress() == {}
 
 
-def test_many_letters_with_the_id_of_one_message_hold_up_no_others() -> None:
+@pytest.mark.parametrize("births", [1, 10_000])
+def test_many_letters_with_the_id_of_one_message_hold_up_no_others(births: int) -> None:
     steps = 0
 
     def count() -> int:
@@ -262,10 +288,12 @@ def test_many_letters_with_the_id_of_one_message_hold_up_no_others() -> None:
     with DeadLetterStore() as store:
         store._database.set_progress_handler(count, 10_000)
         for first in (0, 1_000):
-            filled(store, *(letter(first + number, message_id="same") for number in range(1_000)))
+            numbers = range(first, first + 1_000)
+            filled(store, *(letter(number, message_id="same", born_ms=number % births) for number in numbers))
         store._database.set_progress_handler(None, 0)
         assert steps < 100, "ten thousand steps each: a look at every letter for each of them takes thousands"
-        assert offsets(store, LetterFilter(state="OPEN")) == [1_999]
+        assert offsets(store, LetterFilter(state="OPEN"))[0] == 1_999
+        assert store.count(LetterFilter(state="OPEN")) == min(births, 2_000)
 
 
 def test_an_index_on_a_full_disk_is_in_memory(tmp_path: Path) -> None:
