@@ -29,7 +29,9 @@ class InMemoryClient:
                 name: SimpleNamespace(
                     topic=name,
                     error=None,
-                    partitions={number: SimpleNamespace(id=number) for number in range(len(one.partitions))},
+                    partitions={
+                        number: SimpleNamespace(id=number, replicas=[1]) for number in range(len(one.partitions))
+                    },
                 )
                 for name, one in self._cluster.topics.items()
                 if topic in (None, name)

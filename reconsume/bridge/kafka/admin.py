@@ -71,6 +71,11 @@ class KafkaAdmin(PatientClient):
         topics = self._metadata("listing the topics").topics
         return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
+    def replicas(self) -> dict[str, list[list[int]]]:
+        """Return the brokers of each partition of all visible topics, with those that are away."""
+        topics = self._metadata("asking for replicas").topics
+        return {name: [one.replicas for one in topic.partitions.values()] for name, topic in topics.items()}
+
     def partitions(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
         """Return the number of partitions of each of these topics that exists.
 
@@ -157,16 +162,18 @@ class KafkaAdmin(PatientClient):
     def facts(self) -> ClusterFacts:
         """Return the number of brokers and the defaults that new topics depend on.
 
-        Without the right to read broker settings, Kafka's own defaults are assumed.
+        A broker that is away counts if a visible topic has a replica there. Without the right to read broker settings,
+        Kafka's own defaults are assumed.
         """
-        brokers = self._brokers()
+        brokers = self.brokers()
+        placed = {broker for partitions in self.replicas().values() for one in partitions for broker in one}
         try:
             values = self._broker_settings(min(brokers))
         except KafkaRefused as error:
             logger.warning("new topics use Kafka's defaults, not this cluster's: %s", error)
             values = {}
         return ClusterFacts(
-            brokers=len(brokers),
+            brokers=len(placed.union(brokers)),
             default_replication_factor=int(values.get("default.replication.factor", "1")),
             message_max_bytes=int(values.get("message.max.bytes", "1048588")),
         )
@@ -174,13 +181,6 @@ class KafkaAdmin(PatientClient):
     def _broker_settings(self, broker: int) -> dict[str, str]:
         resource = ConfigResource(ResourceType.BROKER, str(broker))
         return self._settings_of([resource])[resource.name]
-
-    @patiently
-    def _brokers(self) -> Collection[int]:
-        brokers = self._ask_for_metadata("asking for the brokers").brokers
-        if not brokers:
-            raise KafkaNotReachable("asking for the brokers: the cluster has no running broker at the moment")
-        return brokers
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
         """Create a topic and wait until it is usable; False if it existed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
@@ -141,6 +141,14 @@ class PatientClient:
     @patiently
     def _metadata(self, doing: str) -> ClusterMetadata:
         return self._ask_for_metadata(doing)
+
+    @patiently
+    def brokers(self) -> Collection[int]:
+        """Return the ids of the running brokers, at least one."""
+        brokers = self._ask_for_metadata("asking for the brokers").brokers
+        if not brokers:
+            raise KafkaNotReachable("asking for the brokers: the cluster has no running broker at the moment")
+        return brokers
 
     def _ask_for_metadata(self, doing: str) -> ClusterMetadata:
         for share in _SHARES:

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
-from reconsume.bridge.topics.topics import TopicDifference, TopicMaker
+from reconsume.bridge.topics.topic_plan import TopicDifference
+from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
 
 logger = SafeLogger(__name__)

@@ -1,9 +1,9 @@
-"""The target state of reconsume's topics, what is missing, and its creation."""
+"""The target state of reconsume's topics, and their creation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from reconsume.bridge.groups.groups import Groups, SystemConfig
@@ -14,6 +14,7 @@ from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import TopicSettings
+from reconsume.bridge.topics.topic_plan import safe_in_sync
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
@@ -27,43 +28,6 @@ _SAFE_REPLICATION: Final = 3
 _FACTS_MS: Final = 60_000
 _COMPACTED_WITHIN_MS: Final = 6 * 3_600_000
 _JOBS_KEPT_MS: Final = 365 * _DAY_MS
-_BREAKING: Final = ("message.timestamp.type", "cleanup.policy")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDifference:
-    """An existing topic that differs from its target state; never changed without a request."""
-
-    topic: str
-    setting: str
-    is_now: str
-    should_be: str
-    breaks: bool
-    """Whether it breaks a guarantee, so that it must be fixed."""
-
-    def remedy(self, servers: str) -> str:
-        """Return the command that fixes it, with Kafka's own tool."""
-        where = f"--bootstrap-server {servers} --alter"
-        if self.setting == "partitions":
-            return f"kafka-topics.sh {where} --topic {self.topic} --partitions {self.should_be}"
-        return (
-            f"kafka-configs.sh {where} --entity-type topics --entity-name {self.topic} "
-            f"--add-config {self.setting}={self.should_be}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
-    """The topics that `topics apply` would create, and those that it would leave unchanged.
-
-    Attributes:
-        growing: topics that get more partitions, with their current number.
-    """
-
-    missing: list[WantedTopic] = field(default_factory=list)
-    growing: list[tuple[WantedTopic, int]] = field(default_factory=list)
-    present: list[str] = field(default_factory=list)
-    differences: list[TopicDifference] = field(default_factory=list)
 
 
 class NamedTopic(NamedTuple):
@@ -128,8 +92,8 @@ class TopicMaker:
     def facts(self) -> ClusterFacts:
         """Return the cluster's facts, which are requested again after a minute: brokers are added.
 
-        Brokers that restart are missing in an answer, and a topic would keep too few replicas. So the most that were
-        seen count, until the cluster refuses a topic.
+        A broker that is away and has no replica yet is missing in an answer, and a topic would keep too few replicas.
+        So the most that were seen count, until the cluster refuses a topic.
         """
         known, now = self._facts, self._clock()
         if known is None or now >= self._ask_at:
@@ -140,11 +104,43 @@ class TopicMaker:
 
     def make(self, wanted: WantedTopic) -> bool:
         """Create a topic; False if another process created it first."""
-        try:
-            return self._admin.create(wanted.name, wanted.partitions, wanted.replication_factor, wanted.settings)
-        except KafkaRefused:
+        made = self._create([wanted])[wanted.name]
+        if isinstance(made, ReconsumeError):
+            raise made
+        return made
+
+    def _create(self, topics: Sequence[WantedTopic]) -> dict[str, bool | ReconsumeError]:
+        """Create topics together; unless a number of replicas is set, refused ones get what the cluster can give."""
+        found = self._admin.create_all(topics)
+        refused = [one for one in topics if isinstance(found[one.name], KafkaRefused)]
+        if refused:
             self._facts = None
-            raise
+            if self._settings.replication_factor is None:
+                found |= self._create_smaller(refused)
+        return found
+
+    def _create_smaller(self, refused: Iterable[WantedTopic]) -> dict[str, bool]:
+        """Create those of these topics that want more replicas than brokers run; return those that exist now.
+
+        KRaft places a replica on a broker that is away. ZooKeeper does not, and no Kafka does on one that is not
+        registered. A message that fails meanwhile must not wait for that broker.
+        """
+        running = len(self._admin.brokers())
+        in_sync = {"min.insync.replicas": str(safe_in_sync(running))}
+        smaller = [
+            replace(one, replication_factor=running, settings={**one.settings, **in_sync})
+            for one in refused
+            if one.replication_factor > running
+        ]
+        told = self._admin.create_all(smaller) if smaller else {}
+        made = {topic: is_new for topic, is_new in told.items() if isinstance(is_new, bool)}
+        if new := sorted(topic for topic, is_new in made.items() if is_new):
+            logger.warning(
+                "topics created with too few replicas, because a broker is away replicas=%d topics=%s; when all "
+                "brokers run, `reconsume topics plan` shows how to add the others",
+                *(running, ", ".join(new)),
+            )
+        return made
 
     def grow(self, wanted: WantedTopic) -> None:
         """Add the missing partitions of a topic."""
@@ -163,10 +159,8 @@ class TopicMaker:
                 topics.append(self.retry_topic(one.group, groups) if is_retry else self.dead_letter_topic(one.group))
             except SubscriptionGroupNotExist as error:
                 refused[one.topic] = error
-        outcomes = self._admin.create_all(topics) if topics else {}
+        outcomes = self._create(topics) if topics else {}
         refused |= {topic: told for topic, told in outcomes.items() if isinstance(told, ReconsumeError)}
-        if any(isinstance(one, KafkaRefused) for one in refused.values()):
-            self._facts = None
         made = outcomes.keys() - refused.keys()
         found = self._admin.partitions(made) if made else {}
         if missing := made - found.keys():
@@ -259,7 +253,7 @@ class TopicMaker:
             # A limit of bytes, which a cluster may have by default, would delete records that still wait.
             settings |= {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "retention.bytes": "-1"}
         if replicas >= _SAFE_REPLICATION:
-            settings["min.insync.replicas"] = "2"
+            settings["min.insync.replicas"] = str(safe_in_sync(replicas))
         return WantedTopic(name, partitions, replicas, settings | dict(more or {}))
 
 
@@ -306,45 +300,3 @@ def install(cluster: Cluster, system: SystemConfig) -> TopicMaker:
         maker.make(topic)
     write_system(cluster, system)
     return maker
-
-
-def plan_topics(
-    wanted: Iterable[WantedTopic], existing: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]
-) -> TopicPlan:
-    """Compare the target state with the cluster.
-
-    Args:
-        wanted: all required topics.
-        existing: topics of the cluster with their numbers of partitions.
-        settings: the settings in force of existing topics.
-    """
-    plan = TopicPlan()
-    for topic in wanted:
-        if topic.name not in existing:
-            plan.missing.append(topic)
-            continue
-        plan.present.append(topic.name)
-        partitions = existing[topic.name]
-        if topic.may_grow and partitions < topic.partitions:
-            plan.growing.append((topic, partitions))
-            partitions = topic.partitions
-        plan.differences.extend(_differences(topic, partitions, settings.get(topic.name, {})))
-    return plan
-
-
-def _differences(topic: WantedTopic, partitions: int, settings: Mapping[str, str]) -> list[TopicDifference]:
-    found = []
-    if partitions < topic.partitions:
-        found.append(TopicDifference(topic.name, "partitions", str(partitions), str(topic.partitions), breaks=False))
-    for name, should_be in topic.settings.items():
-        if (is_now := settings.get(name)) is None or is_now == should_be:
-            continue
-        if name in ("max.message.bytes", "retention.ms", "min.insync.replicas") and _at_least(is_now, should_be):
-            continue
-        found.append(TopicDifference(topic.name, name, is_now, should_be, breaks=name in _BREAKING))
-    return found
-
-
-def _at_least(is_now: str, should_be: str) -> bool:
-    """Return whether a value is large enough; more room, retention or replicas than wanted are fine, -1 is forever."""
-    return int(is_now) == -1 or (int(should_be) != -1 and int(is_now) >= int(should_be))

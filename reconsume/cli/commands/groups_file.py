@@ -13,7 +13,8 @@ from reconsume.bridge.groups.groups import SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.yaml_text import parse_yaml
-from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.bridge.topics.topic_plan import TopicPlan, plan_topics
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm
 from reconsume.cli.output import print_json, print_line, tell
 from reconsume.delay_levels.errors import IllegalSetting
@@ -80,7 +81,7 @@ def _plan(cluster: Cluster, file: Path, *, delete: bool) -> tuple[GroupsFile, To
         raise IllegalSetting(f"-f {file}: {error}") from None
     plan = plan_groups(wanted, read_groups(cluster), cluster.settings.topics, delete=delete)
     maker = TopicMaker(cluster.admin, cluster.names, cluster.settings.topics, lambda: plan.wanted)
-    return wanted, maker, plan, plan_topics(wanted_topics(maker, plan.wanted), cluster.admin.topics(), {})
+    return wanted, maker, plan, plan_topics(wanted_topics(maker, plan.wanted), cluster.admin.topics(), {}, {})
 
 
 def _changes_nothing(plan: GroupsPlan, topics: TopicPlan, *, delete: bool) -> bool:

@@ -10,7 +10,8 @@ import typer
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.bridge.topics.topic_plan import TopicPlan, plan_topics
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
@@ -62,7 +63,9 @@ def make_plan(cluster: Cluster) -> InstallationPlan:
     groups = Groups(system, groups.by_name, own_table=settings.own_table)
     maker = TopicMaker(admin, settings.names, settings.topics, lambda: groups)
     wanted = wanted_topics(maker, groups)
-    topics = plan_topics(wanted, existing, admin.settings(one.name for one in wanted if one.name in existing))
+    found = admin.settings(one.name for one in wanted if one.name in existing)
+    replicas = {name: min(map(len, partitions)) for name, partitions in admin.replicas().items() if partitions}
+    topics = plan_topics(wanted, existing, found, replicas)
     return InstallationPlan(maker, topics, publishes)
 
 

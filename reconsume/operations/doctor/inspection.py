@@ -87,7 +87,7 @@ class Inspector(KafkaAdmin):
 
     def broker_settings(self) -> dict[str, str]:
         """Return the settings in force of one broker."""
-        return self._broker_settings(min(self._patiently(self._brokers)))
+        return self._broker_settings(min(self.brokers()))
 
     def rights_on_topics(self, topics: Iterable[str]) -> dict[str, set[str]]:
         """Return this client's rights on each topic, by their ACL names; none on an invisible topic."""

@@ -10,7 +10,8 @@ from typing import Final
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.partitioning import all_partitions, partitions_with_leader
-from reconsume.bridge.topics.topics import TopicDifference, TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.bridge.topics.topic_plan import TopicDifference, TopicPlan, plan_topics, safe_in_sync
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
 from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
@@ -32,7 +33,9 @@ def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> N
         if topic.name in states:
             with report.looking_at(f"settings of {topic.name}"):
                 found |= admin.settings([topic.name])
-    plan = plan_topics(wanted, {name: state.partitions for name, state in states.items()}, found)
+    partitions = {name: state.partitions for name, state in states.items()}
+    replicas = {name: state.replicas for name, state in states.items()}
+    plan = plan_topics(wanted, partitions, found, replicas)
     before = len(report.findings)
     missing = []
     for one in plan.missing:
@@ -71,7 +74,7 @@ def _check_state(
     tool = f"--bootstrap-server {servers}"
     needed = int(found.get("min.insync.replicas", "1"))
     if needed > state.replicas:
-        possible = str(max(1, state.replicas - 1))
+        possible = str(safe_in_sync(state.replicas))
         report.problem(
             "topics",
             f"topic {name}: min.insync.replicas is {needed}, it has {state.replicas} replicas, so brokers "

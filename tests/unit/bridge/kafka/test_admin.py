@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from reconsume.bridge.kafka import patient_client
-from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin
 from reconsume.bridge.kafka.clients import Clients, forget, serve
 from reconsume.delay_levels.errors import KafkaLoginFailed, KafkaRefused
 
@@ -128,8 +128,18 @@ def test_while_no_broker_is_in_use_it_asks_again(monkeypatch: pytest.MonkeyPatch
     admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
     client = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(brokers=answers.pop(0), timeout=timeout))
     monkeypatch.setattr(admin, "_client", client)
-    assert admin._brokers() == [2, 1]
+    assert admin.brokers() == [2, 1]
     assert answers == []
+
+
+def test_a_broker_that_is_away_counts_where_a_topic_has_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = {0: SimpleNamespace(replicas=[2, 1]), 1: SimpleNamespace(replicas=[3])}
+    topics = {"__consumer_offsets": SimpleNamespace(partitions=partitions)}
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"})
+    found = SimpleNamespace(brokers=[1, 2], topics=topics)
+    monkeypatch.setattr(admin, "_client", SimpleNamespace(list_topics=lambda **_: found))
+    monkeypatch.setattr(admin, "_broker_settings", lambda _broker: {})
+    assert admin.facts() == ClusterFacts(3, 1, 1_048_588)
 
 
 def test_while_the_brokers_are_fenced_a_topic_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

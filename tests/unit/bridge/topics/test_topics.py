@@ -10,7 +10,8 @@ import pytest
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import ClusterFacts, KafkaAdmin, WantedTopic
 from reconsume.bridge.process.settings import TopicSettings
-from reconsume.bridge.topics.topics import NamedTopic, TopicMaker, TopicPlan, plan_topics, wanted_topics
+from reconsume.bridge.topics.topic_plan import TopicPlan, plan_topics
+from reconsume.bridge.topics.topics import NamedTopic, TopicMaker, wanted_topics
 from reconsume.delay_levels.errors import KafkaRefused, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -78,26 +79,31 @@ def test_three_replicas_where_there_are_three_brokers(
 
 
 class Growing:
-    """A cluster whose number of running brokers changes."""
+    """A cluster whose number of known brokers changes; on those that run, Kafka places replicas."""
 
-    def __init__(self) -> None:
-        self.brokers = 1
+    def __init__(self, **settings: int) -> None:
+        self.known = 1
+        self.running = 3
         self.asked = 0
-        self.refuses = False
         self.now = 0.0
-        self.maker = TopicMaker(cast("Any", self), TopicNames(), TopicSettings(), clock=lambda: self.now)
+        self.created: list[tuple[int, str | None]] = []
+        given = TopicSettings.model_validate(settings)
+        self.maker = TopicMaker(cast("Any", self), TopicNames(), given, clock=lambda: self.now)
 
     def facts(self) -> ClusterFacts:
         self.asked += 1
-        return ClusterFacts(self.brokers, 1, 1_048_588)
+        return ClusterFacts(self.known, 1, 1_048_588)
 
-    def create(self, *_: Any) -> bool:
-        if self.refuses:
-            raise KafkaRefused("only 2 brokers are registered")
-        return True
+    def brokers(self) -> range:
+        return range(self.running)
 
-    def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, KafkaRefused]:
-        return {one.name: KafkaRefused("only 2 brokers are registered") for one in topics}
+    def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, Any]:
+        self.created += [(one.replication_factor, one.settings.get("min.insync.replicas")) for one in topics]
+        refused = KafkaRefused(f"only {self.running} brokers are registered")
+        return {one.name: one.replication_factor <= self.running or refused for one in topics}
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 1)
 
     @property
     def replicas(self) -> int:
@@ -107,7 +113,7 @@ class Growing:
 def test_brokers_that_are_added_count_within_a_minute() -> None:
     cluster = Growing()
     assert (cluster.replicas, cluster.asked) == (-1, 1)
-    cluster.brokers, cluster.now = 3, 59_999.0
+    cluster.known, cluster.now = 3, 59_999.0
     assert (cluster.replicas, cluster.asked) == (-1, 1)
     cluster.now = 60_000.0
     assert (cluster.replicas, cluster.asked) == (3, 2)
@@ -115,24 +121,45 @@ def test_brokers_that_are_added_count_within_a_minute() -> None:
 
 def test_a_broker_that_restarts_costs_a_topic_no_replica() -> None:
     cluster = Growing()
-    cluster.brokers = 3
+    cluster.known = 3
     assert cluster.replicas == 3
-    cluster.brokers, cluster.now = 2, 60_000.0
+    cluster.known, cluster.now = 2, 60_000.0
     assert cluster.replicas == 3
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_brokers_that_are_gone_for_good_count_until_kafka_refuses_a_topic(together: bool) -> None:
-    cluster = Growing()
-    cluster.brokers = 3
-    assert cluster.replicas == 3
-    cluster.brokers, cluster.refuses = 2, True
+def test_a_topic_that_kafka_refuses_gets_a_replica_on_each_running_broker(
+    caplog: pytest.LogCaptureFixture, together: bool
+) -> None:
+    cluster, name = Growing(), TopicNames().dead_letter("g")
+    cluster.known, cluster.running = 3, 2
     if together:
-        cluster.maker.make_for_groups([NamedTopic("t", "dlq", "g")], Groups())
+        assert cluster.maker.make_for_groups([NamedTopic(name, "dlq", "g")], Groups()) == {name: 1}
     else:
-        with pytest.raises(KafkaRefused):
-            cluster.maker.make(cluster.maker.dead_letter_topic("g"))
-    assert cluster.replicas == -1
+        assert cluster.maker.make(cluster.maker.dead_letter_topic("g"))
+    assert cluster.created == [(3, "2"), (2, "1")]
+    assert f"a broker is away replicas=2 topics={name}; when" in caplog.text
+    cluster.known = 2
+    assert cluster.replicas == -1, "after a refusal the brokers that were seen before no longer count"
+
+
+def test_a_number_of_replicas_that_is_set_stays() -> None:
+    cluster = Growing(replication_factor=3)
+    cluster.running = 2
+    with pytest.raises(KafkaRefused, match="only 2 brokers"):
+        cluster.maker.make(cluster.maker.dead_letter_topic("g"))
+    assert cluster.created == [(3, "2")]
+
+
+def test_the_refusal_of_all_replicas_is_told_if_fewer_are_refused_too() -> None:
+    class Refusing(Growing):
+        def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, Any]:
+            return {one.name: KafkaRefused(f"no topic with {one.replication_factor} replicas") for one in topics}
+
+    cluster = Refusing()
+    cluster.known, cluster.running = 3, 2
+    with pytest.raises(KafkaRefused, match="with 3 replicas"):
+        cluster.maker.make(cluster.maker.dead_letter_topic("g"))
 
 
 def test_an_unregistered_group_keeps_no_other_group_from_its_topic() -> None:
@@ -145,16 +172,13 @@ def test_an_unregistered_group_keeps_no_other_group_from_its_topic() -> None:
             made.extend(one.name for one in topics)
             return dict.fromkeys(made, True)
 
-        def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-            return dict.fromkeys(topics, 1)
-
     named = [NamedTopic(TopicNames().retry(group), "retry", group) for group in ("known", "gone")]
     cluster = Making()
-    cluster.brokers = 3
+    cluster.known = 3
     outcomes = cluster.maker.make_for_groups(named, groups)
     assert (made, outcomes[named[0].topic]) == ([named[0].topic], 1)
     assert isinstance(outcomes[named[1].topic], SubscriptionGroupNotExist)
-    cluster.brokers, cluster.now = 2, 60_000.0
+    cluster.known, cluster.now = 2, 60_000.0
     assert cluster.replicas == 3, "the cluster has refused nothing"
 
 
@@ -180,10 +204,33 @@ def test_published_settings_hold_for_all_who_make_topics(
     assert "replication_factor" not in caplog.text, "they are the same"
 
 
-def plan_with(monkeypatch: pytest.MonkeyPatch, partitions: int, **changed: str) -> TopicPlan:
-    topic = maker(monkeypatch).delay_topic(1_000)
+def plan_with(
+    monkeypatch: pytest.MonkeyPatch, partitions: int, brokers: int = 1, replicas: int = 1, **changed: str
+) -> TopicPlan:
+    topic = maker(monkeypatch, brokers).delay_topic(1_000)
     settings = dict(topic.settings) | {name.replace("_", "."): value for name, value in changed.items()}
-    return plan_topics([topic], {topic.name: partitions}, {topic.name: settings})
+    return plan_topics([topic], {topic.name: partitions}, {topic.name: settings}, {topic.name: replicas})
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_sync", "found"),
+    [
+        (1, "1", [("replicas", "1", "3")]),
+        (1, "2", [("replicas", "1", "3")]),
+        (2, "1", [("replicas", "2", "3")]),
+        (3, "1", [("min.insync.replicas", "1", "2")]),
+        (3, "2", []),
+        (4, "3", []),
+    ],
+)
+def test_missing_replicas_are_shown_before_the_setting_that_needs_them(
+    monkeypatch: pytest.MonkeyPatch, replicas: int, in_sync: str, found: list[tuple[str, str, str]]
+) -> None:
+    plan = plan_with(monkeypatch, 6, 3, replicas, min_insync_replicas=in_sync)
+    assert [(one.setting, one.is_now, one.should_be) for one in plan.differences] == found
+    for one in plan.differences:
+        tool = "kafka-reassign-partitions.sh" if one.setting == "replicas" else "kafka-configs.sh"
+        assert f"{tool} --bootstrap-server kafka:9092" in one.remedy("kafka:9092")
 
 
 def test_what_is_as_it_should_be_or_more_generous_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +252,7 @@ def test_removed_settings_of_groups_are_kept_as_long_as_records(monkeypatch: pyt
     topic = maker(monkeypatch).groups_topic()
     assert topic.settings["delete.retention.ms"] == str(7 * DAY_MS)
     kafkas_own = dict(topic.settings) | {"delete.retention.ms": str(DAY_MS)}
-    [difference] = plan_topics([topic], {topic.name: 1}, {topic.name: kafkas_own}).differences
+    [difference] = plan_topics([topic], {topic.name: 1}, {topic.name: kafkas_own}, {}).differences
     assert (difference.setting, difference.breaks) == ("delete.retention.ms", False)
 
 
@@ -217,7 +264,7 @@ def test_a_delay_topic_with_too_few_partitions_gets_more(monkeypatch: pytest.Mon
 
 def test_other_topics_are_not_changed_because_their_keys_would_move(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = maker(monkeypatch).send_back_topic()
-    plan = plan_topics([topic], {topic.name: 2}, {topic.name: topic.settings})
+    plan = plan_topics([topic], {topic.name: 2}, {topic.name: topic.settings}, {})
     assert plan.growing == []
     (difference,) = plan.differences
     assert "--partitions 4" in difference.remedy("kafka:9092")

@@ -13,7 +13,8 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import ClusterFacts
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings, TopicSettings
-from reconsume.bridge.topics.topics import TopicMaker, TopicPlan, wanted_topics
+from reconsume.bridge.topics.topic_plan import TopicPlan
+from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.cli.commands import groups_file
 from reconsume.cli.common import Here
 from reconsume.operations.groups_file import parse_groups_file, plan_groups

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.kafka.admin import ClusterFacts
+from reconsume.bridge.kafka.admin import ClusterFacts, WantedTopic
 from reconsume.consumers import DelayProducer, PushConsumer
 from reconsume.consumers.group_settings import GroupSettings
 from reconsume.consumers.sending import retry_topic
@@ -34,11 +34,14 @@ class FakeAdmin:
             raise KafkaNotReachable("away")
         return dict.fromkeys(self.has & set(topics), 4)
 
-    def create(self, topic: str, *_: Any) -> bool:
-        self.made.append(topic)
-        if self.error is not None:
+    def create_all(self, topics: Sequence[WantedTopic]) -> dict[str, Any]:
+        self.made += [one.name for one in topics]
+        if isinstance(self.error, KafkaNotReachable):
             raise self.error
-        return True
+        return dict.fromkeys(self.made, True if self.error is None else self.error)
+
+    def brokers(self) -> list[int]:
+        return [1]
 
 
 def settings_of(group: str, delay_levels: str | None = None) -> GroupSettings:
