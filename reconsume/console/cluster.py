@@ -15,6 +15,7 @@ from reconsume.bridge.process.clock import Clock, now_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
 from reconsume.console.snapshot import Snapshot, Snapshots
+from reconsume.console.web.faults import ConsoleBusy
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
@@ -98,6 +99,7 @@ class ConsoleCluster:
         self.snapshots = Snapshots(self._read)
         # Simultaneous changes of dead letters fence each other; those of one console take turns instead.
         self._changing = threading.Lock()
+        self._planning = threading.Lock()
 
     @property
     def _cluster(self) -> Cluster:
@@ -191,23 +193,40 @@ class ConsoleCluster:
     def plan_job(
         self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
     ) -> JobPlan:
-        """Return the plan of a job; for very many dead letters an estimate from the index.
+        """Return the plan of a job; for very many dead letters an estimate from the index, without it of the newest.
 
         Args:
             draft: the draft of the job.
             told: called with each dead letter and its status, if they are read from Kafka.
+
+        Raises:
+            ConsoleBusy: the index is incomplete, and another thread counts dead letters without it.
         """
         index, wanted, cluster = self._index_of(draft.group), draft.wanted, self._cluster
         # Report missing topics before a person writes a reason.
         jobs_topic(cluster)
-        if index is None or draft.records is not None:
+        if draft.records is not None:
             return plan_job(cluster, draft, told)
+        if index is None:
+            return self._plan_newest(draft, told)
         filtered = replace(LetterFilter.of(draft.group, wanted), state=wanted.state or OPEN)
         if (count := index.store.count(filtered)) <= _MOST_PLANNED:
             return plan_job(cluster, draft, told)
         causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))
         hours.sort(key=lambda one: one.first_ms)
         return JobPlan(count, count, Counter(), causes, hours, origins)
+
+    def _plan_newest(self, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None]) -> JobPlan:
+        # The thread of a request goes on after its browser has left, so each reload of the page would add one.
+        if not self._planning.acquire(blocking=False):
+            raise ConsoleBusy(
+                f"group {draft.group!r}: the index of dead letters is incomplete, and this console reads Kafka for "
+                "another dry run; try again in a few seconds"
+            )
+        try:
+            return plan_job(self._cluster, draft, told, most=_MOST_PLANNED)
+        finally:
+            self._planning.release()
 
     def create_job(self, draft: JobDraft, by: str, why: str, count: int | None) -> Job:
         """Create a job; a runner starts it within seconds."""

@@ -71,6 +71,8 @@ class ShownPlan(ShownModel):
     acted: int
     """The number that it would send or resolve."""
     statuses: dict[str, int]
+    is_whole: bool
+    """False while the index is incomplete: only the newest dead letters were counted, so the numbers are minima."""
     causes: list[ShownKind]
     hours: list[ShownKind]
     origins: list[ShownKind]

@@ -19,6 +19,11 @@ from reconsume.delay_levels.errors import (
 )
 from reconsume.operations.dead_letter_index.letters import IndexDamaged
 
+
+class ConsoleBusy(ReconsumeError):
+    """The console does a request that costs much, and takes no other one meanwhile."""
+
+
 _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
     (SubscriptionGroupNotExist, 404),
     (RecordNotFound, 404),
@@ -28,6 +33,7 @@ _STATUSES: Final[tuple[tuple[type[ReconsumeError], int], ...]] = (
     (WorkerFenced, 503),
     (WriterReplaced, 503),
     (IndexDamaged, 503),
+    (ConsoleBusy, 503),
     (KafkaRefused, 403),
     (MalformedProperty, 400),
     (IllegalSetting, 400),

@@ -36,6 +36,11 @@ JOB_TEXTS: Final[dict[str, tuple[str, str]]] = {
         ),
         "由索引统计，索引只含原因、不含堆栈；任务两者都查，并排除已有更新死信或已重发过的消息。",
     ),
+    "plan_cut": (
+        "Only the newest dead letters were counted, because the index is incomplete. The job takes all that match.",
+        "索引尚不完整，仅统计最新的死信；任务会处理全部匹配的死信。",
+    ),
+    "at_least": ("at least {}", "至少 {}"),
     "plan_acted": ("would be changed", "将被处理"),
     "hour": ("Hour", "小时"),
     "rate": ("At most per second", "每秒最多"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
+from reconsume.delay_levels.wire.jobs.job_records import JobSpec
 from reconsume.delay_levels.wire.resend import SEND
 from reconsume.operations.dead_letter_index.letters import Counted
 from reconsume.operations.dead_letter_states import state_name
@@ -33,6 +34,7 @@ class JobPlan:
         causes: by label, the most frequent first, and when the first and the last of them died.
         hours: by the hour in which they died (milliseconds), in order.
         origins: by origin topic, the most frequent first.
+        is_whole: whether all dead letters were counted, else only the newest.
     """
 
     count: int = 0
@@ -41,6 +43,7 @@ class JobPlan:
     causes: list[Counted] = field(default_factory=list)
     hours: list[Counted] = field(default_factory=list)
     origins: list[Counted] = field(default_factory=list)
+    is_whole: bool = True
 
 
 class _Histogram:
@@ -65,7 +68,11 @@ class _Histogram:
 
 
 def plan(
-    cluster: Cluster, draft: JobDraft, told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None
+    cluster: Cluster,
+    draft: JobDraft,
+    told: Callable[[DeadLetterRecord, str], None] = lambda _one, _status: None,
+    *,
+    most: int | None = None,
 ) -> JobPlan:
     """Return what a job of this draft would do now (a dry run). Reads the letters, and writes nothing.
 
@@ -73,6 +80,7 @@ def plan(
         cluster: the installation.
         draft: the draft of the job.
         told: called with each letter and its status.
+        most: read only so many of the newest letters of the group, a part of each partition; None reads all.
 
     Raises:
         IllegalSetting: the draft contradicts itself, or names too many records.
@@ -81,8 +89,8 @@ def plan(
         KafkaNotReachable: no answer.
         KafkaRefused: rights are missing.
     """
-    spec = fix(cluster, draft)
-    selection, found = Selection(spec), JobPlan()
+    spec = _newest(whole := fix(cluster, draft), most)
+    selection, found = Selection(spec), JobPlan(is_whole=spec == whole)
     # The values of hours are numbers, which time limits: ten years have 87,660.
     causes, hours, origins = _Histogram(), _Histogram(math.inf), _Histogram()
     missing = set(draft.records or ())
@@ -103,6 +111,13 @@ def plan(
     found.causes, found.origins = causes.counted(), origins.counted()
     found.hours = sorted(hours.counted(), key=lambda one: one.first_ms)
     return found
+
+
+def _newest(spec: JobSpec, most: int | None) -> JobSpec:
+    if most is None:
+        return spec
+    share = most // max(1, len(spec.spans))
+    return replace(spec, spans={one: (max(start, end - share), end) for one, (start, end) in spec.spans.items()})
 
 
 def _status(kind: str, window: LetterWindow, one: DeadLetterRecord) -> tuple[str, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +19,15 @@ from reconsume.console import cluster
 from reconsume.console.cluster import CauseCounts, ConsoleCluster
 from reconsume.console.process import Console, make_index
 from reconsume.console.snapshot import Snapshot, Snapshots
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
-from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.console.web.faults import status_of
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter, JobSpec
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import IndexFull, LetterFilter
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
 from reconsume.operations.dead_letters import DeadLetterRecord, Page
+from reconsume.operations.jobs import planning
 from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import Status
@@ -141,6 +144,48 @@ def test_a_plan_from_the_index_has_its_hours_in_order(monkeypatch: pytest.Monkey
         index.is_complete = True
         plan = ConsoleCluster(settings, index).plan_job(JobDraft("resend", "departures"))
     assert [(one.value, one.number) for one in plan.hours] == [("0", 2), (str(hour_ms), 2), (str(2 * hour_ms), 1)]
+
+
+def test_a_dry_run_without_the_index_reads_the_newest_letters_alone_and_no_other_one_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, read, begun, go_on = (
+        "reconsume.DLQ.departures",
+        list[tuple[object, ...]](),
+        threading.Event(),
+        threading.Event(),
+    )
+
+    class Window:
+        """Two letters, of a million."""
+
+        def __init__(self, *place: object, **_: object) -> None:
+            read.append(place[3:])
+
+        def letters(self) -> list[DeadLetterRecord]:
+            begun.set()
+            assert go_on.wait(20)
+            return [letter(1), letter(2)]
+
+    spec = JobSpec("resolve", "departures", 1, "", "", topic, "id", {0: (7, 1_000_000), 1: (0, 30)})
+    monkeypatch.setattr(planning, "fix", lambda *_: spec)
+    monkeypatch.setattr(planning, "LetterWindow", Window)
+    monkeypatch.setattr(cluster, "jobs_topic", lambda _cluster: "")
+    console, draft = ConsoleCluster(Settings(bootstrap_servers="127.0.0.1:9")), JobDraft("resolve", "departures")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(console.plan_job, draft)
+        try:
+            assert begun.wait(60)
+            with pytest.raises(ReconsumeError, match="reads Kafka for another dry run; try again") as refused:
+                console.plan_job(draft)
+        finally:
+            go_on.set()
+        assert status_of(refused.value) == 503
+        assert (first.result().count, first.result().is_whole) == (4, False)
+    assert read == [(0, 990_000, 1_000_000), (1, 0, 30)]
+    monkeypatch.setattr(planning, "fix", lambda *_: replace(spec, spans={0: (7, 10_007), 1: (0, 10_000)}))
+    assert console.plan_job(draft).is_whole
+    assert read[2:] == [(0, 7, 10_007), (1, 0, 10_000)]
 
 
 def test_other_rules_for_causes_have_an_index_of_their_own(tmp_path: Path) -> None:

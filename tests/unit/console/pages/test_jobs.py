@@ -66,6 +66,19 @@ def test_a_job_takes_more_than_a_million_dead_letters(
     assert (job.spec.count, job.spec.rate) == (1_234_567, 1_000_000)
 
 
+@pytest.mark.parametrize("found", [20_000, 0])
+def test_a_dry_run_that_has_not_counted_all_says_so_and_its_job_takes_all(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, found: int
+) -> None:
+    monkeypatch.setattr(cluster, "plan_job", lambda *_: JobPlan(found, found, is_whole=False))
+    plan = browser.get("/groups/departures/job?kind=resend").seen
+    assert f"at least {found:,}" in plan.words
+    assert "Only the newest dead letters were counted" in plan.words
+    assert browser.send(plan.form("/jobs")).status == 303
+    [job] = cluster.jobs.values()
+    assert job.spec.count is None
+
+
 def test_a_job_is_paused_goes_on_and_is_cancelled(browser: Browser, cluster: FakeCluster) -> None:
     browser.send(browser.get("/groups/departures/job?kind=resend").seen.form("/jobs"))
     [name] = cluster.jobs
