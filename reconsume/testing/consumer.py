@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Commit, Partition
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST
 from reconsume.consumers.group_settings import is_cooperative, is_off
 from reconsume.testing.admin import InMemoryClient
 from reconsume.testing.cluster import LONGEST_WAIT_SECONDS, InMemoryCluster, Member, Unwritten

@@ -20,7 +20,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.kafka.client_settings import consumer_settings, producer_settings, transactional_settings
 from reconsume.bridge.kafka.clients import make_consumer, make_producer
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST
 from tests.contract.worlds import World
 
 pytestmark = pytest.mark.timeout(120)

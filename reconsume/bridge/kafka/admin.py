@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import translate
 from reconsume.bridge.kafka.patient_client import UNANSWERED, AdminRequest, PatientClient, patiently
 from reconsume.bridge.librdkafka.listed_groups import listed_members
-from reconsume.bridge.librdkafka.missing_offsets import require_offset
+from reconsume.bridge.librdkafka.listed_offsets import require_offset
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
@@ -92,10 +92,10 @@ class KafkaAdmin(PatientClient):
             if not isinstance(told, KafkaException):
                 found[topic] = told
                 continue
-            why = self._explain(told, f"looking for topic {topic}")
-            if refused is None or isinstance(why, KafkaNotReachable):
-                raise why from told
-            refused[topic] = why
+            why = [self._explain(told, f"looking for topic {topic}")]
+            if refused is None or isinstance(why[0], KafkaNotReachable):
+                raise why.pop() from told  # a frame that keeps its error keeps the client, by the error's traceback
+            refused[topic] = why[0]
         return found
 
     def _describe(self, topics: list[str], **more: Any) -> Iterator[tuple[str, Any]]:
@@ -179,8 +179,7 @@ class KafkaAdmin(PatientClient):
         )
 
     def _broker_settings(self, broker: int) -> dict[str, str]:
-        resource = ConfigResource(ResourceType.BROKER, str(broker))
-        return self._settings_of([resource])[resource.name]
+        return self._settings_of([ConfigResource(ResourceType.BROKER, str(broker))])[str(broker)]
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> bool:
         """Create a topic and wait until it is usable; False if it existed."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, __version__, libversion
 from confluent_kafka.admin import AdminClient
 
+from reconsume.bridge.librdkafka.admin_threads import DestroyedByPython, destroy_kept
 from reconsume.bridge.librdkafka.callback_errors import with_catchable
 from reconsume.bridge.librdkafka.fatal_errors import wait_for_reports
 from reconsume.bridge.process.brokers_clock import monotonic_ms
@@ -40,6 +41,10 @@ def _made(kind: Callable[[dict[str, Any]], M], settings: Mapping[str, Any]) -> M
             way_out = "; set sasl.mechanism, such as SCRAM-SHA-512" if "GSSAPI" in cause.str() else ""
             raise IllegalSetting(f"setting kafka: librdkafka refuses it: {cause.str()}{way_out}") from error
         raise
+
+
+class _Admin(DestroyedByPython, AdminClient):
+    pass
 
 
 class Clients:
@@ -73,7 +78,8 @@ class Clients:
 
     def admin(self, settings: Mapping[str, Any]) -> AdminClient:
         """An admin client with librdkafka's settings."""
-        return _made(AdminClient, settings)
+        destroy_kept()
+        return _made(_Admin, settings)
 
     def consumer_class(self, derived: type[C]) -> type[C]:
         """Return the class for an object whose class derives from `confluent_kafka.Consumer`."""

@@ -22,8 +22,8 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import is_rebalance, translate, translated
 from reconsume.bridge.librdkafka.callback_errors import catchable
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST, OffsetLookUp, offsets_for, watermarks
 from reconsume.bridge.librdkafka.undecodable import metadata_of
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST, OffsetLookUp, offsets_for, watermarks
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
 

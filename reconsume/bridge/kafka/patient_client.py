@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from copy import copy
 from functools import wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
@@ -90,14 +91,19 @@ class AdminRequest(Generic[K]):
         Raises:
             KafkaException: the answer is an error or missing.
         """
+        future = self._futures[asked]
         while True:
             left = self._end - time.monotonic()
             try:
-                return self._futures[asked].result(max(0.0, min(left, _LOOK_SECONDS)))
+                failed = future.exception(max(0.0, min(left, _LOOK_SECONDS)))
             except TimeoutError:
                 if left <= _LOOK_SECONDS or self._is_hopeless():
                     error = KafkaError(KafkaError._TIMED_OUT, "librdkafka has not answered")
                     raise KafkaException(error) from None
+            else:
+                if failed is None:
+                    return future.result()
+                raise copy(failed)  # the future's own would keep this frame, and so the client, by its traceback
 
 
 class PatientClient:
@@ -155,10 +161,9 @@ class PatientClient:
             try:
                 return self._client.list_topics(timeout=share * self._request_seconds)
             except KafkaException as error:
-                failed = error
-            if self._is_hopeless():
-                break
-        raise self._explain(failed, doing) from failed
+                if share == _SHARES[-1] or self._is_hopeless():
+                    raise self._explain(error, doing) from error
+        raise AssertionError
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Repeat a request without an answer or leader, as long as patience lasts."""

@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.errors import is_passing, translate
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, OffsetsForTimes, watermark
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, OffsetsForTimes, watermark
 from reconsume.bridge.process.safe_logger import SafeLogger
 
 logger = SafeLogger(__name__)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -44,6 +45,33 @@ def test_an_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KafkaException) as raised:
         request.answer("flights")
     assert raised.value.args[0].code() == KafkaError._TIMED_OUT
+
+
+ASKED: dict[str, Callable[[KafkaAdmin], object]] = {
+    "brokers": KafkaAdmin.brokers,
+    "commits": lambda admin: admin.commits("billing", [("flights", 0)]),
+    "delete_before": lambda admin: admin.delete_before({("flights", 0): 1}),
+    "end_offsets": lambda admin: admin.end_offsets([("flights", 0)]),
+    "settings": lambda admin: admin.settings(["flights"]),
+    "topic_ids": lambda admin: admin.topic_ids(["flights"]),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_client_that_failed_is_released_with_its_last_user(asked: str) -> None:
+    """One in a cycle with its error keeps threads and connections until Python collects garbage."""
+
+    def fail() -> weakref.ref[object]:
+        admin = KafkaAdmin(NOWHERE, patience=0.1)
+        with pytest.raises(KafkaNotReachable):
+            ASKED[asked](admin)
+        return weakref.ref(admin._client)
+
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()
 
 
 class Silent:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 from tests.unit.consumers.doubles import RETRY_TOPIC
 

@@ -23,7 +23,7 @@ from confluent_kafka import (
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.kafka.partitioning import NO_ID
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST
 from reconsume.consumers import PushConsumer, assembly
 from reconsume.consumers.assembly import LoopBuilder
 from reconsume.consumers.listener import ConsumeConcurrentlyStatus

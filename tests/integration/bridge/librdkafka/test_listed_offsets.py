@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
-from reconsume.bridge.librdkafka.watermarks import EARLIEST, LATEST
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.consumers.drop_in.retry_start import with_retry_starts
 from reconsume.delay_levels.errors import KafkaNotReachable

@@ -1,13 +1,16 @@
-"""The first and the end offsets of partitions, each by a request of its own.
+"""Answers of brokers that were asked for offsets.
 
-`Consumer.get_watermark_offsets` (librdkafka 2.16, `rd_kafka_query_watermark_offsets`) sends two requests at once. If it
-handles both answers in one turn, the success of the second clears the error of the first, and the missing offset takes
-the value of the other one. A broker whose disk has just failed answers like that: with an error for the first offset,
-without one for the end. A consumer that starts at this first offset skips the whole partition. Upstream issue: none was
-found.
-Test: tests/integration/bridge/librdkafka/test_watermarks.py.
+1. `Consumer.get_watermark_offsets` (librdkafka 2.16, `rd_kafka_query_watermark_offsets`) sends two requests at once. If
+   it handles both answers in one turn, the success of the second clears the error of the first, and the missing offset
+   takes the value of the other one. A broker whose disk has just failed answers like that: with an error for the first
+   offset, without one for the end. A consumer that starts at this first offset skips the whole partition. So each
+   offset is a request of its own. Test: tests/integration/bridge/librdkafka/test_listed_offsets.py.
+2. An answer to `list_offsets` has -1001 without an error for a partition whose broker stalls. Used as the end of a
+   topic, it means that the topic is empty. Test: tests/unit/bridge/librdkafka/test_listed_offsets.py.
 
-Remove when: `get_watermark_offsets` raises if either request fails.
+Upstream issues: none were found.
+Remove when: `get_watermark_offsets` raises if either request fails (1), and librdkafka reports an error for each
+partition without an answer (2).
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from reconsume.delay_levels.errors import KafkaNotReachable
 
 OffsetsForTimes = Callable[[list[TopicPartition], float], list[TopicPartition]]
 """`Consumer.offsets_for_times`."""
@@ -27,6 +32,19 @@ EARLIEST: Final = -2
 """Kafka's special timestamp for the first kept offset."""
 LATEST: Final = -1
 """Kafka's special timestamp for the end offset, for a reader of committed records the last stable one."""
+_NOTHING_LATER: Final = -1
+"""The brokers' answer if no record has that timestamp or a later one."""
+
+
+def require_offset(offset: int, doing: str) -> int:
+    """Return the offset.
+
+    Raises:
+        KafkaNotReachable: it is missing.
+    """
+    if offset < _NOTHING_LATER:
+        raise KafkaNotReachable(f"{doing}: the answer has no offset; `reconsume doctor` examines the connection")
+    return offset
 
 
 def watermark(ask: OffsetsForTimes, topic: str, partition: int, which: int, seconds: float) -> int:
