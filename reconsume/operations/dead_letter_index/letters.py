@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, NamedTuple, Self
 
 from reconsume.delay_levels.errors import ReconsumeError
@@ -98,33 +98,15 @@ class Counted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFilter:
-    """A filter of dead letters; None selects any.
-
-    Attributes:
-        text: a part of the cause or the exception's class; case of ASCII letters does not matter.
-        header: a header and its exact text, `name=text`.
-        since_ms: stored then or later.
-        until_ms: stored before that.
-    """
+class LetterFilter(DeadLetterFilter):
+    """A filter of a group's dead letters, or of all groups'; texts are not searched in stack traces."""
 
     group: str | None = None
-    state: str | None = None
-    label: str | None = None
-    text: str | None = None
-    key: bytes | None = None
-    message_id: str | None = None
-    origin_topic: str | None = None
-    header: str | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
 
     @classmethod
     def of(cls, group: str, wanted: DeadLetterFilter) -> Self:
-        """Return the filter of the index that selects what another one selects."""
-        key = None if wanted.key is None else wanted.key.encode()
-        same = ("state", "label", "text", "message_id", "origin_topic", "header", "since_ms", "until_ms")
-        return cls(group=group, key=key, **{name: getattr(wanted, name) for name in same})
+        """Return the filter for one group."""
+        return cls(group=group, **{one.name: getattr(wanted, one.name) for one in fields(wanted)})
 
     @property
     def table(self) -> str:
@@ -141,7 +123,7 @@ class LetterFilter:
             "label = ?": self.label,
             "message_id = ?": self.message_id and short_id(self.message_id),
             "origin_topic = ?": self.origin_topic and short_id(self.origin_topic),
-            "key = ?": self.key and short_key(self.key),
+            "key = ?": None if self.key is None else short_key(self.key.encode()),
             "stored_ms >= ?": self.since_ms,
             "stored_ms < ?": self.until_ms,
         }

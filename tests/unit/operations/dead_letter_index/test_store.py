@@ -85,7 +85,7 @@ def test_letters_are_found_newest_first_page_by_page() -> None:
     [
         (LetterFilter(group="departures"), [2, 1, 0]),
         (LetterFilter(group="arrivals"), []),
-        (LetterFilter(key=b"k1"), [1]),
+        (LetterFilter(key="k1"), [1]),
         (LetterFilter(message_id="flights/0/2"), [2]),
         (LetterFilter(label="KeyError: 'gate'"), [0]),
         (LetterFilter(text="NO ANSWER"), [2, 1]),
@@ -223,7 +223,7 @@ def test_the_hours_of_one_group_are_as_many_as_asked_for_and_the_last_has_later_
 @pytest.mark.parametrize(
     ("wanted", "index"),
     [
-        (LetterFilter(group="departures", key=b"k1"), "by_key"),
+        (LetterFilter(group="departures", key="k1"), "by_key"),
         (LetterFilter(group="departures", state="OPEN", message_id="flights/0/1"), "by_message"),
     ],
 )
@@ -363,7 +363,7 @@ def test_a_file_that_another_process_has_or_that_cannot_be_written_is_left_alone
 def test_what_is_long_is_cut(tmp_path: Path) -> None:
     long = letter(0, record_key=b"k" * 9_000, cause="c" * 9_000, headers={"a": "x", "long": "y" * 9_000})
     store = filled(DeadLetterStore(tmp_path / "i"), long)
-    [found] = store.find(LetterFilter(key=b"k" * 9_000))
+    [found] = store.find(LetterFilter(key="k" * 9_000))
     assert found.record_key is not None
     assert (len(found.record_key), len(found.cause or ""), found.headers) == (512, 2_000, {"a": "x"})
 
@@ -379,5 +379,5 @@ def test_many_letters_with_one_id_need_no_temporary_file(tmp_path: Path) -> None
     with DeadLetterStore(tmp_path / "letters.db") as store:
         store._database.set_progress_handler(look, 100)
         filled(store, *(letter(offset, message_id="batch", cause="x" * 200) for offset in range(2_000)))
-        assert offsets(store, LetterFilter("departures", state="OPEN")) == [1_999]
+        assert offsets(store, LetterFilter(group="departures", state="OPEN")) == [1_999]
     assert open_files == []
