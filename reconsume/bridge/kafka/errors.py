@@ -86,8 +86,7 @@ _REBALANCED: Final = frozenset(
 )
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _NO_OFFSET: Final = KafkaError(KafkaError._NO_OFFSET).str()
-_GIVEN_UP: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-_WITHOUT_REASON: Final = _GIVEN_UP | {KafkaError._STATE}
+_WITHOUT_REASON: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE})
 """The errors of records and calls after librdkafka has failed their transaction."""
 _INSTANCE_FENCED: Final = "Static consumer fenced"
 """librdkafka's text for FENCED_INSTANCE_ID; in confluent-kafka 2.16 fatal errors of consumers have only the code
@@ -118,11 +117,6 @@ def has_no_offset(error: ClientError) -> bool:
 def is_fatal(error: ClientError) -> bool:
     """Return whether the client is unusable; as a polled record, a fatal error does not report `fatal()`."""
     return error.fatal() or error.code() == KafkaError._FATAL
-
-
-def is_given_up(error: ClientError) -> bool:
-    """Return whether the producer has given the record up before an answer."""
-    return error.code() in _GIVEN_UP
 
 
 def is_session_timeout_refused(error: ClientError) -> bool:

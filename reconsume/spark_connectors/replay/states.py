@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from reconsume.delay_levels.wire.dead_letter_states import RESENT
 from reconsume.spark_connectors.source import TopicSource
 
-_KEY: Final = r"^([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,18})/([0-9]{1,18})$"
+_KEY: Final = r"^([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,18})/(-?[0-9]{1,18})$"
 
 
 STATE_KEY: Final = ("kafka_topic", "partition", "offset", "stored_ms")

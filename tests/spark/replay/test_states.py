@@ -21,6 +21,8 @@ from reconsume.operations.dead_letters import read_page
 from reconsume.operations.resend import new_replay_id
 from reconsume.operations.resolve import resolve
 from reconsume.spark_connectors.replay import ReplayProgress, plan_replay, replay_report, run_replay, run_rows
+from reconsume.spark_connectors.replay.states import read_states
+from reconsume.spark_connectors.source import TopicSource
 from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, interrupt, replayed, with_dead_letters
 
@@ -213,3 +215,12 @@ def test_of_two_messages_with_one_id_a_run_that_goes_on_sends_the_one_that_it_ha
         (1_700_000_000.0, "delivered", 1),
         (1_700_000_000.001, "sent", 1),
     }
+
+
+def test_the_state_of_a_dead_letter_without_timestamp_is_read(spark: SparkSession, bootstrap_servers: str) -> None:
+    one = with_dead_letters(bootstrap_servers, 1)
+    key = DeadLetterKey(one.settings.names.dead_letter(GROUP), 0, 7, -1)
+    state = encode_state(DeadLetterState("RESOLVED", 1, "carol"))
+    one.produce(one.settings.names.dead_letter_states, state.encode(), key=str(key).encode())
+    found = read_states(TopicSource.of(spark, bootstrap_servers, one.settings.topic_prefix, None)).collect()
+    assert [(row.kafka_topic, row.partition, row.offset, row.stored_ms) for row in found] == [tuple(key)]

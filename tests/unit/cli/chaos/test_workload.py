@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from reconsume.cli import processing
 from reconsume.cli.chaos import run, workload
 from reconsume.cli.chaos.faults import Fault, FaultKind
-from reconsume.delay_levels.errors import KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable
 
 REFUSAL = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 Delivered = Callable[[KafkaError | None, Any], None]
@@ -53,12 +53,27 @@ def test_what_a_producer_refuses_at_once_is_produced_later(monkeypatch: pytest.M
     assert len(set(producer.stored)) == produced
 
 
-def test_a_refusal_at_once_is_told_in_our_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processing, "LastingProducer", lambda _settings: Refusing(None, REFUSAL))
-    processed = processing.Processing("127.0.0.1:1", "processed")
-    with pytest.raises(KafkaRefused, match="publishing to processed"):
-        processed.process(b"body", "flights/0/0")
-    processed.close()
+class Stored:
+    """A producer that does not hear of some records."""
+
+    def __init__(self, *_settings: Any, unheard: int) -> None:
+        self.unheard, self.bodies = unheard, list[bytes]()
+
+    def store(self, _topic: str, _partition: int, _key: bytes | None, body: bytes, _headers: Any) -> None:
+        self.bodies.append(body)
+        if len(self.bodies) <= self.unheard:
+            raise KafkaNotReachable("sending: no answer in time")
+
+
+def test_a_message_whose_outcome_is_unknown_is_repeated_if_that_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = Stored(unheard=2)
+    monkeypatch.setattr(processing, "AcknowledgedProducer", lambda *_settings: producer)
+    processing.Processing("127.0.0.1:1", "processed", may_repeat=True).process(b"body", "flights/0/0")
+    assert producer.bodies == [b"body"] * 3
+    producer.unheard = 9
+    with pytest.raises(KafkaNotReachable):
+        processing.Processing("127.0.0.1:1", "processed").process(b"body", "flights/0/0")
+    assert producer.bodies == [b"body"] * 4
 
 
 def test_a_load_that_has_died_ends_the_run_with_its_error() -> None:
