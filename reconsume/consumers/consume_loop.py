@@ -9,7 +9,15 @@ from contextlib import ExitStack
 from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.errors import has_no_offset, is_end, is_fatal, is_missing, is_out_of_range, translate
+from reconsume.bridge.kafka.errors import (
+    has_no_offset,
+    is_end,
+    is_fatal,
+    is_missing,
+    is_out_of_range,
+    translate,
+    unread,
+)
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
 from reconsume.bridge.process.polled_records import ClientError, PolledRecord, place_of
@@ -185,6 +193,8 @@ class ConsumeLoop:
         elif is_fatal(error):
             # The consumer reads nothing more, and brokers accept no commit.
             raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")
+        elif (ended := unread(error, f"starting to read {topic}".rstrip())) is not None:
+            raise ended
         elif not is_end(error):  # conf may ask for the ends of partitions
             logger.warning("%s", translate(error, f"consuming {topic}"))
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from reconsume.bridge.librdkafka.membership import MembershipLost, never_starts
 from reconsume.bridge.process.polled_records import ClientError
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge, TopicNotReady
 
@@ -117,6 +118,17 @@ def has_no_offset(error: ClientError) -> bool:
 def is_fatal(error: ClientError) -> bool:
     """Return whether the client is unusable; as a polled record, a fatal error does not report `fatal()`."""
     return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def unread(error: ClientError, doing: str) -> ReconsumeError | None:
+    """Return the error that ends a member which does not read some of its partitions; None for any other error.
+
+    `MembershipLost` if a new consumer helps, `KafkaRefused` if rights are missing.
+    """
+    if not never_starts(error):
+        return None
+    told = translate(error, doing)
+    return told if isinstance(told, KafkaRefused) else MembershipLost(str(told))
 
 
 def is_session_timeout_refused(error: ClientError) -> bool:

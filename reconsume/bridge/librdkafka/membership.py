@@ -1,4 +1,4 @@
-"""Whether a consumer is a member of its group, from librdkafka's statistics."""
+"""Whether a consumer is a member of its group and will read, from librdkafka's statistics and errors."""
 
 from __future__ import annotations
 
@@ -8,15 +8,32 @@ from typing import Any, Final
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
+from reconsume.bridge.process.polled_records import ClientError
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 
 _PATIENCE_MS: Final = 120_000.0
 """Longer than librdkafka needs to notice the loss of a broker, with a request that waits for 60 s."""
 _MAX_POLL_INTERVAL_MS: Final = 300_000
+_NO_START: Final = "Failed to fetch committed offset"
 
 
 class MembershipLost(ReconsumeError):
-    """This consumer is no longer a member of its group, and never will be; a new consumer helps."""
+    """This consumer is no longer a member of its group, or never reads its partitions; a new consumer helps."""
+
+
+def never_starts(error: ClientError) -> bool:
+    """Return whether some of the assigned partitions will never be read.
+
+    librdkafka (2.16) asks the group's coordinator for the offsets at which assigned partitions start. Only errors like
+    a lost connection are repeated. After others, as when the coordinator has just moved, the partitions stay assigned
+    and are not read, and those of later assignments wait for them. A polled error is the only sign.
+    Issue: https://github.com/confluentinc/librdkafka/issues/5586.
+
+    Guarantees: the consumer restarts at once, in a worker and in a `PushConsumer`.
+    Test: tests/integration/bridge/librdkafka/test_moved_coordinator.py.
+    Remove when: librdkafka asks again after any error that passes.
+    """
+    return _NO_START in error.str()
 
 
 class Membership(Connections):

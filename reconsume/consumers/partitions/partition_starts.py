@@ -182,8 +182,8 @@ class OffsetReset:
                 wanted[where] = self._wanted(where, is_new=answer.offset < 0)
                 committed[where] = answer.offset
             except ReconsumeError as error:
-                # librdkafka asks again until it gets an answer, and reports if there is no offset. Assuming "none" here
-                # could skip records that the group has not consumed.
+                # librdkafka asks again, and reports a missing offset; about other errors see `never_starts`. Assuming
+                # "none" here could skip records that the group has not consumed.
                 logger.warning("%s", error)
                 starts[where] = Start(COMMITTED)
         for where, found in self._offsets(wanted).items():

@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.message import Message
+from reconsume.delay_levels.errors import KafkaRefused
 from tests.unit.consumers.doubles import Begun, loop_on
 
 FLIGHTS = ("flights", 0)
@@ -86,6 +88,23 @@ def test_a_record_from_before_a_rebalance_is_not_taken_for_one_from_after_it() -
     loop._read(0, 0)
     loop._begin_fresh()
     assert begun.messages == [(0, 4), (0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [(KafkaError.NOT_COORDINATOR, MembershipLost), (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaRefused)],
+)
+def test_partitions_that_never_start_end_the_loop(code: int, ends: type[Exception]) -> None:
+    """A new consumer helps, but not against missing rights."""
+    of_all = 'Failed to fetch committed offsets for 1 partition(s) in group "billing": Broker: it moved'
+    of_one = 'Failed to fetch committed offset for group "billing" topic flights [0]: Broker: it moved'
+    for error in (
+        KafkaMessage(error=KafkaError(code, of_all)),
+        KafkaMessage(topic="flights", partition=0, error=KafkaError(code, of_one)),
+    ):
+        loop, _ = assigned(Polled(error, []))
+        with pytest.raises(ends, match="starting to read"):
+            loop._read(0, 0)
 
 
 def test_a_partition_that_is_gone_is_not_started_anew() -> None:

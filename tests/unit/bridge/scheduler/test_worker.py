@@ -20,6 +20,7 @@ from confluent_kafka import (
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.refusals import _Refused
@@ -713,6 +714,18 @@ def test_a_consumer_that_kafka_has_done_with_ends_this_life_of_the_worker() -> N
     bench = Bench(FakeWriter())
     bench.consumer.fed.append(Message(error=KafkaError(KafkaError._FATAL, "fenced")))
     with pytest.raises(KafkaNotReachable, match="fenced"):
+        bench.turn()
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [(KafkaError.NOT_COORDINATOR, MembershipLost), (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaRefused)],
+)
+def test_partitions_that_never_start_end_this_life_of_the_worker(code: int, ends: type[Exception]) -> None:
+    bench = Bench(FakeWriter())
+    why = 'Failed to fetch committed offsets for 3 partition(s) in group "reconsume.scheduler": Broker: it moved'
+    bench.consumer.fed.append(Message(error=KafkaError(code, why)))
+    with pytest.raises(ends, match="starting to read"):
         bench.turn()
 
 
