@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -351,7 +353,7 @@ def test_a_machines_clock_that_is_wrong_is_found(ward: Ward, ahead_ms: int, said
 
 
 def test_an_open_transaction_is_found_and_the_page_that_is_named_saves_its_records(
-    ward: Ward, monkeypatch: pytest.MonkeyPatch
+    ward: Ward, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As Kafka 4.2 and 4.3 leave one where a broker was lost (KAFKA-20734)."""
     topic, servers = ward.here.settings.names.delay(1_000), ward.here.settings.bootstrap_servers
@@ -378,15 +380,30 @@ def test_an_open_transaction_is_found_and_the_page_that_is_named_saves_its_recor
         assert "docs/reliability.md#an-open-transaction" in told
         assert re.search(r"\s0\s*$", run_kafka_tool("TransactionsCommand", *shlex.split(command)), re.MULTILINE)
 
-        def abort(asked: str) -> str:
+        def abort_and_refuse(asked: str) -> str:
             assert asked.startswith("2 records are saved")
             options = f"--bootstrap-server {servers} abort --topic {topic} --partition 0 --start-offset 0"
             run_kafka_tool("TransactionsCommand", *options.split())
+            ward.configure(topic, "max.message.bytes", "10")
             return ""
 
-        monkeypatch.setattr("builtins.input", abort)
+        user = f"rescue-{ward.here.settings.topic_prefix}"
+        login = {"bootstrap.servers": ward.kafka.secure_bootstrap_servers, **ward.kafka.user(user, "secret")}
+        rights = Right("topic", topic, ("Read", "Write"), ""), Right("group", "reconsume-rescue", ("Describe",), "")
+        ward.kafka.grant(user, list(rights))
         (program,) = (one for one in blocks("docs/reliability.md", "python") if "read_uncommitted" in one)
-        program = program.replace("127.0.0.1:9092", servers).replace("reconsume.DELAY.10s", topic)
+        program = program.replace('{"bootstrap.servers": "127.0.0.1:9092"}', repr(login))
+        program = program.replace("reconsume.DELAY.10s", topic)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("builtins.input", abort_and_refuse)
+        with pytest.raises(SystemExit, match=r"not all were written .*size too large.* all are in"):
+            exec(compile(program, "docs/reliability.md", "exec"), {})  # noqa: S102
+        (saved,) = tmp_path.iterdir()
+        assert [value for value, _, _ in pickle.loads(saved.read_bytes()).values()] == [  # noqa: S301
+            *(b"in an open transaction", b"behind it"),
+        ]
+        ward.configure(topic, "max.message.bytes", "1000000")
+        monkeypatch.setattr("builtins.input", lambda _: "")
         exec(compile(program, "docs/reliability.md", "exec"), {})  # noqa: S102
         assert findings() == []
         assert [one.value for one in ward.here.read(topic)] == [b"behind it", b"in an open transaction"]
