@@ -15,7 +15,7 @@ from reconsume.bridge.reading.commits_of_groups import commits_of_groups
 from reconsume.bridge.reading.counting import Count, Span, count_records, total
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
-from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.progress.done_ahead import decode_done
 from reconsume.delay_levels.wire.names import (
     DLQ_PREFIX,
     DOCTOR_GROUP,
@@ -167,7 +167,7 @@ def unfinished_span(start: int, end: int, commit: Commit | None) -> Span:
     if commit is None or commit.offset < start:
         return Span(start, end)
     try:
-        return Span(commit.offset, end, decode_either(commit.offset, commit.metadata))
+        return Span(commit.offset, end, decode_done(commit.offset, commit.metadata))
     except MalformedProperty:
         return Span(commit.offset, end)  # metadata of another client
 

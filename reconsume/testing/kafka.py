@@ -18,7 +18,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, install
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types, checked_headers, of_type, texts
-from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.progress.done_ahead import decode_done
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import (
@@ -279,7 +279,7 @@ class InMemoryKafka:
 
     def _is_open(self, where: Partition, offset: int) -> bool:
         at = self._cluster.group(self._scheduler.group).offsets.get(where, Commit(0, ""))
-        return offset >= at.offset and offset not in decode_either(at.offset, at.metadata)
+        return offset >= at.offset and offset not in decode_done(at.offset, at.metadata)
 
     def _waiting(self, where: Partition, one: StoredRecord) -> Waiting:
         due_ms = one.timestamp[1] + self._names.delay_ms(where[0])

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from reconsume.bridge.groups.groups import PublishedTopicSettings, SubscriptionGroupConfig, SystemConfig
 from reconsume.delay_levels.progress.done_ahead import encode_done
-from reconsume.delay_levels.progress.done_apart import encode_apart
 from reconsume.delay_levels.progress.metadata import encode_progress
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
 from reconsume.delay_levels.wire.allowed_topics import encode_allowed
@@ -160,13 +159,10 @@ def written_today() -> dict[str, Any]:
         ).to_json(),
         "GROUPS: %SYS%.allowedRealTopics": encode_allowed([r"orders\..*", "bezahlt-ü"]),
         "metadata of DELAY.0s": encode_done(100, [101, 109, 130]),
-        "metadata of another lane": encode_apart(100, [101, 109, 1_000_000]),
         "metadata of a consumer": encode_progress(100, [102, 117], {100: 2, 105: 1}),
         "POSITIONS": [
             position_key(_NAMES.delay(10_000), 3),
-            encode_position(
-                StoredPosition(100, encode_apart(100, [101]), "6QmKpxVzQnW4ZJ1TqGhX0g", "reconsume.scheduler-one")
-            ),
+            encode_position(StoredPosition(100, "apart1:AQ==", "6QmKpxVzQnW4ZJ1TqGhX0g", "reconsume.scheduler-one")),
         ],
     }
 

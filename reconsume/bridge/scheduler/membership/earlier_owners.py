@@ -13,7 +13,7 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.positions import LastPositions
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
-from reconsume.delay_levels.progress.done_apart import decode_either
+from reconsume.delay_levels.progress.done_ahead import decode_done
 from reconsume.delay_levels.wire.positions import StoredPosition
 
 logger = SafeLogger(__name__)
@@ -243,7 +243,7 @@ def covers(left: EarlierProgress | None, where: Partition, offset: int, metadata
 
 def _left(where: Partition, offset: int, metadata: str, *, is_restored: bool = False) -> EarlierProgress:
     try:
-        return EarlierProgress(offset, metadata, decode_either(offset, metadata), is_restored)
+        return EarlierProgress(offset, metadata, decode_done(offset, metadata), is_restored)
     except MalformedProperty as error:
         logger.warning("metadata ignored topic=%s partition=%d: %s", *where, error)
         return EarlierProgress(offset, is_restored=is_restored)

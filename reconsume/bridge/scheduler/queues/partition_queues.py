@@ -22,7 +22,6 @@ from reconsume.bridge.process.polled_records import (
 )
 from reconsume.bridge.scheduler.queues.backlog import PartitionHead
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, DoneAhead
-from reconsume.delay_levels.progress.done_apart import encode_apart
 
 Waits = tuple[int, PolledRecord]
 """The due moment of a record in milliseconds, and the record."""
@@ -42,8 +41,8 @@ class PartitionQueue:
     """
 
     __slots__ = (
-        *("__weakref__", "_clock", "_done", "_end", "_next", "_paused", "_records", "bytes", "delay_ms"),
-        *("held_until_ms", "is_at_end", "partition", "start", "topic"),
+        *("__weakref__", "_clock", "_end", "_next", "_paused", "_records", "bytes", "delay_ms", "held_until_ms"),
+        *("is_at_end", "partition", "start", "topic"),
     )
 
     least_room = 0
@@ -61,7 +60,6 @@ class PartitionQueue:
         self._next = 0
         self._end: int | None = None
         self._records: deque[Waits] = deque()
-        self._done: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -87,7 +85,7 @@ class PartitionQueue:
         ]
         # librdkafka 2.16 may return the first record of an assignment twice (see `StaleRecords`).
         is_copied = len(messages) > 1 and offset_of(messages[1]) == first
-        if first < self._next or self._done or is_copied or len(waiting) < len(messages):
+        if first < self._next or is_copied or len(waiting) < len(messages):
             for message in messages:
                 self.append(message)
             return
@@ -96,8 +94,8 @@ class PartitionQueue:
         self._next = last + 1
 
     def append(self, message: PolledRecord) -> None:
-        """Add a newly read record, unless it was read before or is done."""
-        if self._is_known(message) or message.offset() in self._done:
+        """Add a newly read record, unless it was read before."""
+        if self._is_known(message):
             return
         self._records.append((ceil(stored_ms(message, self._clock)) + self.delay_ms, message))
         self.bytes += _held_bytes([message])
@@ -137,15 +135,11 @@ class PartitionQueue:
         return False
 
     def learn(self, done: Iterable[int]) -> None:
-        """Note, before the first record, what an earlier owner has delivered out of order."""
-        self._done = frozenset(done)
+        """Note, before the first record, what an earlier owner has delivered out of order: here nothing."""
 
     def after(self, records: list[Waits]) -> tuple[int, str]:
         """Return the offset to commit after the delivery of these records, and its metadata."""
-        offset = offset_of(records[-1][1]) + 1
-        while offset in self._done:
-            offset += 1
-        return offset, encode_apart(offset, (one for one in self._done if one >= offset)) if self._done else ""
+        return offset_of(records[-1][1]) + 1, ""
 
     @property
     def next_due_ms(self) -> float | None:
@@ -169,9 +163,6 @@ class PartitionQueue:
         popleft = self._records.popleft
         for _ in range(count):
             popleft()
-        if self._done:
-            offset = offset_of(self._records[0][1]) if self._records else self._next
-            self._done = frozenset(one for one in self._done if one >= offset)
 
 
 class ParkedQueue(PartitionQueue):

@@ -44,7 +44,7 @@ from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from reconsume.bridge.scheduler.worker import Worker
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError, RecordTooLarge
-from reconsume.delay_levels.progress.done_apart import decode_either, encode_apart
+from reconsume.delay_levels.progress.done_ahead import decode_done, encode_done
 from reconsume.delay_levels.wire.names import TopicNames
 from tests.support.positions import PositionsInMemory, Transaction
 
@@ -438,7 +438,7 @@ class Workers(RuleBasedStateMachine):
     def what_is_delivered_is_what_is_committed(self) -> None:
         for where in PARTITIONS:
             offset, metadata = self.kafka.committed.get(where, (0, ""))
-            done = {*range(offset), *decode_either(offset, metadata)}
+            done = {*range(offset), *decode_done(offset, metadata)}
             assert sorted(one for one, _ in self.kafka.delivered[where]) == sorted(done)
 
     @invariant()
@@ -547,41 +547,54 @@ def test_the_model_gives_a_partition_twice_to_a_worker_that_still_asks_where_it_
     assert [offset for offset, _ in machine.kafka.delivered[where]] == list(range(10))
 
 
-def _after_an_earlier_version(machine: Workers) -> Where:
+def _after_an_earlier_owner(machine: Workers, where: Where, metadata: str) -> None:
     """Six due records, of which the fourth and the last were delivered before those in front of them."""
-    where = PARTITIONS[0]
     for _ in range(6):
         machine.a_record_is_appended(where, 0)
     machine.time_passes(3_000)
-    machine.kafka.committed[where] = machine.kafka.told[where] = 0, encode_apart(0, [3, 5])
+    machine.kafka.committed[where] = machine.kafka.told[where] = 0, metadata
     machine.kafka.delivered[where] = [(3, machine.kafka.now), (5, machine.kafka.now)]
-    return where
 
 
 @pytest.mark.parametrize("fate", FATES)
-def test_the_model_repeats_nothing_that_an_earlier_version_delivered_out_of_turn(fate: str) -> None:
-    machine = Workers()
-    where = _after_an_earlier_version(machine)
-    machine.workers["a"]._size.halve(4)
-    machine.a_worker_turns("a", fate)
-    machine.a_worker_turns("a", "commits")
+def test_the_model_repeats_nothing_that_was_delivered_out_of_turn(fate: str) -> None:
+    machine, where = Workers(), PARTITIONS[-1]
+    _after_an_earlier_owner(machine, where, encode_done(0, [3, 5]))
+    machine.workers["b"]._size.halve(4)
+    machine.a_worker_turns("b", fate)
+    machine.a_worker_turns("b", "commits")
     machine.what_is_delivered_is_what_is_committed()
     machine.a_partition_moves(where, told=True)
     while len(machine.kafka.delivered[where]) < 6:
         machine.time_passes(HOLD_MS)
-        machine.a_worker_turns("b", "commits")
+        machine.a_worker_turns("a", "commits")
         machine.what_is_delivered_is_what_is_committed()
     assert [offset for offset, _ in machine.kafka.delivered[where]] == [3, 5, 0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_what_formats_3_to_5_say_of_other_lanes_is_logged_and_costs_no_record(
+    fate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine, where = Workers(), PARTITIONS[0]
+    _after_an_earlier_owner(machine, where, "apart1:AwE=")  # 3 and 5 are done
+    machine.a_worker_turns("a", fate)
+    machine.a_partition_moves(where, told=True)
+    for _ in range(10):
+        machine.time_passes(HOLD_MS)
+        machine.a_worker_turns("b", "commits")
+    assert [offset for offset, _ in machine.kafka.delivered[where]] == [3, 5, 0, 1, 2, 3, 4, 5]
     assert machine.kafka.committed[where] == (6, "")
+    assert "metadata ignored topic=reconsume.DELAY.1s partition=0" in caplog.text
 
 
 def test_the_model_finds_an_owner_that_does_not_ask_what_was_delivered_out_of_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ReadAhead, "learn", lambda *_: None)
-    machine = Workers()
-    _after_an_earlier_version(machine)
+    machine, where = Workers(), PARTITIONS[-1]
+    _after_an_earlier_owner(machine, where, encode_done(0, [3, 5]))
     for _ in range(10):
-        machine.a_worker_turns("a", "commits")
+        machine.a_worker_turns("b", "commits")
     with pytest.raises(AssertionError):
         machine.what_is_delivered_is_what_is_committed()

@@ -14,7 +14,7 @@ from reconsume.bridge.kafka.partitioning import NO_ID
 from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, EarlierProgress
 from reconsume.delay_levels.errors import KafkaNotReachable
-from reconsume.delay_levels.progress.done_apart import encode_apart
+from reconsume.delay_levels.progress.done_ahead import encode_done
 from tests.support.positions import PositionsInMemory, Transaction
 
 LANE = ("reconsume.DELAY.1s", 0)
@@ -68,17 +68,17 @@ def test_a_position_behind_the_committed_offset_is_not_looked_at_twice() -> None
 
 @pytest.mark.parametrize("told", [{}, {LANE: (3, "")}], ids=["all offsets lost", "old offsets"])
 def test_a_position_ahead_of_what_the_coordinator_says_holds(told: dict[Any, Any]) -> None:
-    group, metadata = Owners(told), encode_apart(7, [9, 12])
+    group, metadata = Owners(told), encode_done(7, [9, 12])
     group.wrote(5)
     group.wrote(7, metadata)
     assert group.ask() == ({LANE: EarlierProgress(7, metadata, frozenset({9, 12}), is_restored=True)}, set())
 
 
 def test_at_the_same_offset_more_records_may_be_done() -> None:
-    group = Owners({LANE: (7, encode_apart(7, [9]))})
-    group.wrote(7, encode_apart(7, [9]))
+    group = Owners({LANE: (7, encode_done(7, [9]))})
+    group.wrote(7, encode_done(7, [9]))
     assert not group.ask()[0][LANE].is_restored
-    group.wrote(7, encode_apart(7, [9, 10]))
+    group.wrote(7, encode_done(7, [9, 10]))
     assert group.ask()[0][LANE].done == {9, 10}
 
 
@@ -237,8 +237,9 @@ def test_a_position_that_was_reset_leaves_the_committed_offset() -> None:
     assert group.ask() == ({}, set())
 
 
-def test_malformed_metadata_is_taken_as_empty(caplog: pytest.LogCaptureFixture) -> None:
-    group = Owners({LANE: (3, "of another tool")})
+@pytest.mark.parametrize("metadata", ["of another tool", "apart1:AQ=="], ids=["another tool", "formats 3 to 5"])
+def test_malformed_metadata_is_taken_as_empty(metadata: str, caplog: pytest.LogCaptureFixture) -> None:
+    group = Owners({LANE: (3, metadata)})
     assert group.ask() == ({LANE: EarlierProgress(3)}, set())
     assert "metadata ignored topic=reconsume.DELAY.1s partition=0" in caplog.text
 
