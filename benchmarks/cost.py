@@ -100,13 +100,15 @@ class Assumed:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Values of `results.json`; CPU in seconds per million records, memory in MiB."""
+    """Values of `results.json`, of one group unless the name says 200; CPU in seconds per million records."""
 
     scheduler_cpu: float
+    scheduler_cpu_200_groups: float
     send_back_cpu: float
     worker_mib: float
     worker_mib_200_groups: float
     records_per_second: float
+    records_per_second_200_groups: float
     spring_cpu: float
     parallel_cpu: float
     share_cpu: float
@@ -161,12 +163,13 @@ def reconsume(load: Workload, know: Measured, assume: Assumed) -> Cost:
     growth = max(know.worker_mib_200_groups - know.worker_mib, 0.0) / 200
     # A worker's producer is replaced when it has seen 1,000 topics, so more groups take no more.
     worker = know.worker_mib + growth * min(load.groups, 1_000)
+    more = (know.scheduler_cpu_200_groups - know.scheduler_cpu) * min((load.groups - 1) / 199, 1)
     return Cost(
         "reconsume",
         len(shared) + 2 * load.groups,
         sum(shared) + 2 * load.groups,
         load.waits * (2 * record + transaction) * load.replicas,
-        load.waits / MILLION * (know.scheduler_cpu + know.send_back_cpu),
+        load.waits / MILLION * (know.scheduler_cpu + more + know.send_back_cpu),
         2 * worker,
         "two workers",
     )
@@ -267,13 +270,15 @@ def measured(results: Sequence[Result]) -> Measured:
     def value(*key: str) -> float:
         return medians.get(cast("tuple[str, str, str]", key), nan)
 
-    late = "1 level, 1 worker, 1 group, late"
+    late, late_200 = (f"1 level, 1 worker, {groups}, late" for groups in ("1 group", "200 groups"))
     return Measured(
         value("throughput", late, "scheduler's CPU"),
+        value("throughput", late_200, "scheduler's CPU"),
         value("send-backs", "PushConsumer, 20 threads", "CPU"),
         value("memory", "1,000,000 waiting", "peak"),
-        value("throughput", "1 level, 1 worker, 200 groups, late", "a worker's peak of memory"),
+        value("throughput", late_200, "a worker's peak of memory"),
         value("throughput", late, "scheduler"),
+        value("throughput", late_200, "scheduler"),
         value("peer-spring", "backlog, setSeekAfterError(false)", "CPU"),
         value("peer-parallel-consumer", "backlog", "CPU"),
         value("peer-share-group", "backlog, each released once", "CPU"),
@@ -317,9 +322,12 @@ def on_paper(waiting: int, load: Workload, know: Measured, assume: Assumed) -> I
     yield f"bytes with {load.replicas} replicas, retry topics included", f"{2 * load.replicas * disk / GIB:,.0f} GiB"
     yield "segments of 1 GiB in a partition, all on one level", f"{disk / GIB / partitions:,.0f}"
     yield "memory of a worker, which does not depend on what waits", f"{number(know.worker_mib)} MiB"
-    hours = waiting / know.records_per_second / 3_600
-    yield "one worker delivers all of it, due at once, in", f"{number(hours)} h"
-    yield "CPU of the workers for it", f"{number(waiting / MILLION * know.scheduler_cpu / 3_600)} h of a core"
+    for groups, rate, cpu in (
+        ("one group", know.records_per_second, know.scheduler_cpu),
+        ("200 groups", know.records_per_second_200_groups, know.scheduler_cpu_200_groups),
+    ):
+        yield f"one worker delivers all of it, due at once, of {groups}, in", f"{number(waiting / rate / 3_600)} h"
+        yield f"CPU of the workers for it, of {groups}", f"{number(waiting / MILLION * cpu / 3_600)} h of a core"
     yield "records per second, if they become due evenly over a day", f"{waiting / SECONDS_OF_A_DAY:,.0f}"
 
 

@@ -11,10 +11,12 @@ from benchmarks.harness.results import Result, number
 
 KNOW = Measured(
     scheduler_cpu=10,
+    scheduler_cpu_200_groups=20,
     send_back_cpu=30,
     worker_mib=60,
     worker_mib_200_groups=80,
     records_per_second=50_000,
+    records_per_second_200_groups=25_000,
     spring_cpu=400,
     parallel_cpu=50,
     share_cpu=60,
@@ -80,6 +82,11 @@ def test_memory_of_workers_stops_to_grow_when_their_producers_are_replaced() -> 
     assert memory[200] == pytest.approx(2 * 80)
 
 
+@pytest.mark.parametrize(("groups", "of_a_million"), [(1, 10 + 30), (200, 20 + 30), (10_000, 20 + 30)])
+def test_cpu_of_workers_is_that_of_their_number_of_groups(groups: int, of_a_million: int) -> None:
+    assert costs(Workload(groups=groups))["reconsume"].cpu_seconds == pytest.approx(3 * of_a_million)
+
+
 def test_the_table_has_each_product_for_each_number_of_groups() -> None:
     lines = table(Workload(), KNOW, Assumed()).splitlines()
     assert len(lines) == 2 + 4 * len(PEERS)
@@ -90,7 +97,9 @@ def test_a_billion_waiting_records_take_no_more_memory_than_a_million() -> None:
     billion, million = (dict(on_paper(number, Workload(), KNOW, Assumed())) for number in (10**9, 10**6))
     memory = "memory of a worker, which does not depend on what waits"
     assert billion[memory] == million[memory] == "60 MiB"
-    assert billion["one worker delivers all of it, due at once, in"] == "5.56 h"
+    assert billion["one worker delivers all of it, due at once, of one group, in"] == "5.56 h"
+    assert billion["one worker delivers all of it, due at once, of 200 groups, in"] == "11.1 h"
+    assert billion["CPU of the workers for it, of 200 groups"] == "5.56 h of a core"
 
 
 def test_a_value_that_is_not_recorded_leaves_a_dash_and_topics_and_bytes_stay() -> None:
