@@ -12,14 +12,17 @@ import pytest
 from confluent_kafka import Producer
 
 from reconsume.bridge.kafka.clients import Clients
+from reconsume.bridge.librdkafka import transactional_calls
 from reconsume.bridge.writing import exclusive_writer
 from reconsume.bridge.writing import transactions as transactions_module
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import state_name
 from reconsume.operations.dead_letters import read_page
+from reconsume.operations.doctor import inspection
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.report import Report
 from reconsume.operations.doctor.rights_check import check_rights
@@ -112,7 +115,10 @@ def accident(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Acc
 
     monkeypatch.setattr(Clients, "producer", producer)
     impatience.setattr(transactions_module, "PATIENCE_SECONDS", 2.0)
-    impatience.setattr(exclusive_writer, "START_SECONDS", 3.0)
+    impatience.setattr(transactional_calls, "_LONGER_THAN_A_RECORD_SECONDS", 3.0)
+    impatience.setattr(exclusive_writer, "TRANSACTION_SECONDS", 5.0)
+    impatience.setattr(ExclusiveWriter.take_over, "__defaults__", (3.0,))
+    impatience.setattr(inspection, "_TIMEOUT", 3.0)
     yield one
     one.undo()
 
