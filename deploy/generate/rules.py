@@ -24,9 +24,12 @@ One page for each alert of `deploy/alerts/reconsume.yaml` and of the chart: what
 to do, what not to do. Records that wait for their time never cause one.
 
 Run the commands where they reach Kafka, for example in a worker:
-`kubectl -n NAMESPACE exec statefulset/reconsume-scheduler -- reconsume status`. If Kafka has ACLs, a worker's login may
-not do all of it: reading needs the rights of the role `console`, and resending, resolving, releasing and pausing those
-of `resender` ([rights](../operate.md#rights)). Prepare a login before you need it.
+`kubectl -n NAMESPACE exec -it statefulset/reconsume-scheduler -- reconsume status`. Many commands that change something
+ask first; without `-it`, add `--yes` to these.
+
+If Kafka has ACLs, a worker's login may not do all of it. Reading needs the rights of the role `console`; resending,
+resolving, releasing and pausing those of `resender`; `topics plan` and `topics apply` those of `admin`; `send-back`
+those of `consumer` for that group and topic ([rights](../operate.md#rights)). Prepare a login before you need it.
 """
 _METRIC: Final = re.compile(r"\b(reconsume_\w+)(\{)?")
 
