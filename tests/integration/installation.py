@@ -198,7 +198,7 @@ class Installation:
         records: list[Record] = []
         while partitions:
             # In a list, because a message without a value is false.
-            message = wait_until(lambda: consumer.consume(1, 0.1), 20, f"more of {topic}, or its end")[0]
+            message = wait_until(lambda: consumer.consume(1, 0.1), 60, f"more of {topic}, or its end")[0]
             error = message.error()
             if error is None:
                 headers = cast("list[Header]", message.headers() or [])

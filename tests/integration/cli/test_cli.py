@@ -32,7 +32,7 @@ def reconsume(*arguments: str, **environment: str) -> subprocess.CompletedProces
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
         env=os.environ | environment,
     )

@@ -128,7 +128,7 @@ def test_a_target_that_is_not_allowed_shows_in_the_quarantine_at_once(here: Inst
     def found() -> list[Record]:
         return [one for one in here.read(here.settings.names.quarantine) if one.value == topic.encode()]
 
-    (one,) = wait_until(found, 20, "the message in the quarantine")
+    (one,) = wait_until(found, 60, "the message in the quarantine")
     assert "allowed_real_topics" in (one["QUARANTINE_REASON"] or "")
 
 
@@ -154,7 +154,7 @@ def test_a_malformed_delay_is_quarantined_with_its_reason(
     def found() -> list[Record]:
         return [one for one in here.read(here.settings.names.quarantine) if one.value == body]
 
-    assert reason in (wait_until(found, 20, "it in the quarantine")[0]["QUARANTINE_REASON"] or "")
+    assert reason in (wait_until(found, 60, "it in the quarantine")[0]["QUARANTINE_REASON"] or "")
 
 
 @pytest.mark.parametrize(

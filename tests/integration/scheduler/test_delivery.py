@@ -41,7 +41,7 @@ def arrived(here: Installation, group: str, count: int) -> list[Record]:
         records = here.retries(group)
         return records if len(records) >= count else None
 
-    return wait_until(look, 30, f"{count} retries of {group}") or []
+    return wait_until(look, 60, f"{count} retries of {group}") or []
 
 
 @pytest.mark.rule("SC-03", "SC-05", "SC-06", "DP-05", "T-21", "T-23", "T-41")
@@ -82,7 +82,7 @@ def test_a_dead_letter_says_where_it_came_from_and_why(here: Installation) -> No
     group = here.name("dead")
     headers = inbox(group, RECONSUME_TIME="16", ORIGIN_MESSAGE_ID="orders/3/42")
     here.produce(here.settings.names.send_back, b"v", headers=[*headers, ("__dlq.errors.message", b"no stock")])
-    dead = wait_until(lambda: here.dead_letters(group), 20, "the dead letter")[0]
+    dead = wait_until(lambda: here.dead_letters(group), 60, "the dead letter")[0]
     shown = {name: dead["__dlq.errors." + name] for name in ("topic", "partition", "offset", "group", "message")}
     assert shown == {"topic": "orders", "partition": "3", "offset": "42", "group": group, "message": "no stock"}
     assert (dead["RECONSUME_TIME"], dead["DELAY"], dead["__dlq.errors.delivery.count"]) == ("17", "0", "17")
@@ -111,7 +111,7 @@ def test_what_cannot_be_delivered_is_quarantined_alone_with_its_reason(here: Ins
         here.produce(prefix + topic, b"bad%d" % number, key=b"k", headers=[*USER_HEADERS, *headers])
     good = arrived(here, group, len(bad))
     assert len({one.value for one in good}) == len(bad)
-    kept = wait_until(lambda: _all_there(here, len(bad)), 20, "all of them in the quarantine") or []
+    kept = wait_until(lambda: _all_there(here, len(bad)), 60, "all of them in the quarantine") or []
     by_value = {one.value: one for one in kept}
     for number, (_, headers, reason) in enumerate(bad):
         one = by_value[b"bad%d" % number]
@@ -134,7 +134,7 @@ def test_a_record_too_large_for_its_target_is_quarantined_and_the_others_arrive(
         here.produce(here.settings.names.send_back, b"x" * (30_000 if number == 2 else 100), headers=inbox(group))
     assert len(arrived(here, group, 4)) == 4
     quarantine = here.settings.names.quarantine
-    wait_until(lambda: any(len(one.value or b"") == 30_000 for one in here.read(quarantine)), 20, "the large one")
+    wait_until(lambda: any(len(one.value or b"") == 30_000 for one in here.read(quarantine)), 60, "the large one")
 
 
 def test_a_header_may_name_a_topic_that_is_allowed(bootstrap_servers: str) -> None:
@@ -145,7 +145,7 @@ def test_a_header_may_name_a_topic_that_is_allowed(bootstrap_servers: str) -> No
     one.admin.create(orders, 1, -1, {})
     with scheduler(one.settings):
         one.produce(one.settings.names.delay(0), b"v", headers=[("REAL_TOPIC", orders.encode())])
-        assert wait_until(lambda: one.read(orders), 20, "the record on its topic")[0].value == b"v"
+        assert wait_until(lambda: one.read(orders), 60, "the record on its topic")[0].value == b"v"
 
 
 def test_a_topic_with_the_clock_of_its_producers_is_refused_and_the_others_go_on(
