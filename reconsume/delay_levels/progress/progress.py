@@ -34,10 +34,6 @@ class OffsetProgress:
         self._first: int | None = None
         self._next: int | None = None
 
-    def is_unfinished(self, offset: int) -> bool:
-        """Return whether the record at an offset has begun and is not finished."""
-        return offset in self._unfinished
-
     def was_begun(self, offset: int) -> bool:
         """Return whether this offset is below the start or was begun here before."""
         if offset < self._start:
