@@ -85,6 +85,12 @@ class OffsetRuns:
         """Return the smallest offset; None if the set is empty."""
         return self._firsts[0] if self._firsts else None
 
+    def __contains__(self, offset: object) -> bool:
+        if not isinstance(offset, int):
+            return False
+        place = bisect_right(self._firsts, offset) - 1
+        return place >= 0 and offset < self._ends[place]
+
     def __iter__(self) -> Iterator[int]:
         for run in self.runs():
             yield from run

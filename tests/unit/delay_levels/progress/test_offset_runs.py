@@ -30,6 +30,10 @@ def test_what_does_not_lie_behind_all_others_is_not_added() -> None:
     assert list(runs) == [3, 4, 5]
 
 
+def test_what_is_no_offset_is_not_in_it() -> None:
+    assert "3" not in OffsetRuns([range(3, 6)])
+
+
 class RunsAgainstASet(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +72,7 @@ class RunsAgainstASet(RuleBasedStateMachine):
         assert list(self.runs) == sorted(self.model)
         assert len(self.runs) == len(self.model)
         assert self.runs.first == min(self.model, default=None)
+        assert all((offset in self.runs) == (offset in self.model) for offset in range(self.end + 2))
 
     @invariant()
     def no_run_touches_the_next(self) -> None:
