@@ -17,10 +17,11 @@ from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.aborted_batches import BACK_OFF_MS, AbortedBatches
 from reconsume.bridge.scheduler.delivery.batch_routing import BatchRouting
 from reconsume.bridge.scheduler.delivery.due_batch import commits_of, size_of
+from reconsume.bridge.scheduler.delivery.positions import PositionLog
 from reconsume.bridge.scheduler.delivery.refusals import Refusals, wheres_of
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt, BatchWriter
 from reconsume.bridge.scheduler.membership.assignment import Assignment, Refused
-from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners, PositionReader
+from reconsume.bridge.scheduler.membership.earlier_owners import EarlierOwners
 from reconsume.bridge.scheduler.membership.group_member import GroupMember
 from reconsume.bridge.scheduler.membership.unknown_outcome import UnknownOutcome
 from reconsume.bridge.scheduler.observer import WorkerObserver
@@ -76,7 +77,7 @@ class Worker:
         clock: Clock = now_ms,
         elapsed: Clock = monotonic_ms,
         is_time_in_doubt: Callable[[], bool] = lambda: False,
-        positions: PositionReader | None = None,
+        positions: PositionLog | None = None,
         membership: Membership | None = None,
         member: GroupMember | None = None,
         refusals: Refusals | None = None,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -18,19 +18,6 @@ _EVERY_MS: Final = 600_000.0
 _RETENTIONS: Final = 2
 """Reconcile explains a delivery by its parked record if the send-back is gone. The delivery may be younger than the
 parked record by the length of the pause, and is kept for one retention."""
-
-
-class ParkedOffsets(Protocol):
-    """The part of `KafkaAdmin` that deletes parked records."""
-
-    def committed(self, group: str, partitions: Iterable[Partition], /) -> dict[Partition, int]:
-        """Return the committed offsets."""
-
-    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int, /) -> dict[Partition, int]:
-        """Return the first offset with that timestamp or a later one."""
-
-    def delete_before(self, offsets: dict[Partition, int], /) -> None:
-        """Delete records."""
 
 
 class DeliveredParked:
@@ -52,7 +39,7 @@ class DeliveredParked:
 
     def __init__(
         self,
-        admin: ParkedOffsets,
+        admin: KafkaAdmin,
         names: TopicNames,
         retention_ms: Callable[[], float],
         clock: Clock,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from reconsume.bridge.process.polled_records import PolledRecord, offset_of
 from reconsume.bridge.process.safe_logger import SafeLogger
-from reconsume.bridge.scheduler.delivery.writers import BatchAborted
+from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.scheduler.queues.partition_queues import Waits
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
 from reconsume.bridge.scheduler.targets.record_size import SizeSearch, record_batch_bytes
@@ -27,19 +27,6 @@ _DECIDED: Final = UNWRITTEN | {"quarantined"}
 
 Where = tuple[str, int, int]
 """Topic, partition and offset of a waiting record."""
-
-
-class TrialWriter(Protocol):
-    """Writes single records to get the brokers' verdict."""
-
-    def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
-        """Return why the brokers refuse the record; raise `KafkaNotReachable` without a verdict."""
-
-    def limit_of(self, topic: str) -> int | None:
-        """Return the topic's `max.message.bytes`, None if the brokers do not say."""
-
-    def limit_sets(self, topic: str, max_bytes: int | None) -> None:
-        """Limit requests for a partition of the topic to this size; None removes the limit."""
 
 
 @dataclass(slots=True)
@@ -102,7 +89,7 @@ class Refusals:
     def __init__(
         self,
         router: Router,
-        trials: TrialWriter | None = None,
+        trials: TransactionalWriter | None = None,
         unwritable: Callable[[Collection[str]], Mapping[str, str]] = lambda _topics: {},
         *,
         compresses: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
@@ -11,7 +11,7 @@ from reconsume.bridge.kafka.partitioning import NO_ID, is_another_topic
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
-from reconsume.bridge.scheduler.delivery.positions import LastPositions
+from reconsume.bridge.scheduler.delivery.positions import LastPositions, PositionLog
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.progress.done_ahead import decode_done
 from reconsume.delay_levels.wire.positions import StoredPosition
@@ -40,28 +40,6 @@ class EarlierProgress(NamedTuple):
     is_outdated: bool = False
 
 
-class PositionReader(Protocol):
-    """Reads the POSITIONS topic, as `PositionLog` does."""
-
-    def meet(self, topics: Iterable[str]) -> None:
-        """Learn the ids of topics."""
-
-    def id_of(self, topic: str) -> str | None:
-        """Return the id of a known topic."""
-
-    def learn(self, ids: Mapping[str, str]) -> None:
-        """Note the ids of known topics that had none."""
-
-    def forget(self, topics: Iterable[str]) -> None:
-        """Forget the ids of topics: their positions are neither written nor used."""
-
-    def uncommitted(self) -> LastPositions:
-        """Return all written positions."""
-
-    def committed(self) -> LastPositions:
-        """Return all positions before the first open transaction."""
-
-
 class EarlierOwners:
     """Finds where partitions continue: at the committed offset, or at the last position if that is ahead.
 
@@ -88,7 +66,7 @@ class EarlierOwners:
     def __init__(
         self,
         consumer: GroupConsumer,
-        positions: PositionReader | None,
+        positions: PositionLog | None,
         is_stopping: Callable[[], bool] = lambda: False,
         clock: Clock = monotonic_ms,
     ) -> None:

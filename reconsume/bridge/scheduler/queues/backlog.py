@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.metrics.registry import LevelWaiting
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -102,19 +102,6 @@ def _beyond(head: PartitionHead, ends: Mapping[Partition, int]) -> int:
     return 0 if end is None or head.read_to is None else max(0, end - head.read_to)
 
 
-class Offsets(Protocol):
-    """Looks offsets up."""
-
-    def leaderless(self, topics: Iterable[str], /) -> set[Partition]:
-        """Return the partitions without a leader."""
-
-    def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
-        """Return the offset after the last committed record."""
-
-    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int, /) -> dict[Partition, int]:
-        """Return the first offset with that timestamp or a later one."""
-
-
 @dataclass(slots=True)
 class EndsSampler:
     """Looks up every 15 s the ends of partitions that the worker has not read to their ends.
@@ -127,7 +114,7 @@ class EndsSampler:
     """
 
     waiting: WorkerBacklog
-    offsets: Offsets
+    offsets: KafkaAdmin
     clock: Clock
     first: Callable[[], None] = lambda: None
     told: Callable[[Sequence[PartitionHead], Mapping[Partition, int]], None] = lambda _heads, _ends: None

@@ -190,7 +190,7 @@ class Bench:
             clock=lambda: self.now - self.set_back,
             elapsed=lambda: self.now,
             is_time_in_doubt=lambda: self.is_time_in_doubt,
-            positions=self.positions,
+            positions=cast("Any", self.positions),
         )
         self.worker._assigned([(TOPIC, 0), (TOPIC, 1)])
 

@@ -327,7 +327,7 @@ class Workers(RuleBasedStateMachine):
             GroupConsumer({}, lambda _settings: cast("Any", member)),
             member,
             router=router,
-            refusals=Refusals(router, Trials()),
+            refusals=Refusals(router, cast("Any", Trials())),
             names=NAMES,
             read_ahead=ReadAhead(4, 10**9),
             observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.kafka.now, elapsed=lambda: self.kafka.now),
@@ -336,7 +336,7 @@ class Workers(RuleBasedStateMachine):
             transaction_timeout_ms=10_000,
             clock=lambda: self.kafka.now,
             elapsed=lambda: self.kafka.now,
-            positions=self.kafka.positions,
+            positions=cast("Any", self.kafka.positions),
         )
 
     def _give(self, wheres: Sequence[Where], name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.scheduler.delivery.delivered_parked import DeliveredParked
@@ -40,7 +41,7 @@ class Kafka:
 
 def test_only_committed_records_that_are_old_go_and_not_more_often_than_every_ten_minutes() -> None:
     kafka, elapsed = Kafka({A: 50, B: 10, LANE: 7}, {A: 20, B: 90, LANE: 7}), [0.0]
-    parked = DeliveredParked(kafka, NAMES, lambda: 5_000.0, lambda: 12_000.0, lambda: elapsed[0])
+    parked = DeliveredParked(cast("Any", kafka), NAMES, lambda: 5_000.0, lambda: 12_000.0, lambda: elapsed[0])
     parked.delete([LANE])
     parked.delete([LANE, A, B])
     parked.delete([LANE, A, B])
@@ -64,15 +65,15 @@ def test_a_parked_record_stays_as_long_as_its_delivery() -> None:
             return {where: min(at for at, stored in parked_at if stored >= timestamp_ms) for where in partitions}
 
     kafka = Timed({A: 1}, {})
-    DeliveredParked(kafka, NAMES, lambda: 7.0 * DAY_MS, lambda: now_ms).delete([A])
+    DeliveredParked(cast("Any", kafka), NAMES, lambda: 7.0 * DAY_MS, lambda: now_ms).delete([A])
     assert kafka.deleted == []
-    DeliveredParked(kafka, NAMES, lambda: 7.0 * DAY_MS, lambda: now_ms + 7.0 * DAY_MS).delete([A])
+    DeliveredParked(cast("Any", kafka), NAMES, lambda: 7.0 * DAY_MS, lambda: now_ms + 7.0 * DAY_MS).delete([A])
     assert kafka.deleted == [{A: 1}]
 
 
 def test_without_a_commit_or_the_right_nothing_is_deleted() -> None:
     kafka = Kafka({}, {A: 20})
-    DeliveredParked(kafka, NAMES, lambda: 0.0, lambda: 0.0).delete([A])
+    DeliveredParked(cast("Any", kafka), NAMES, lambda: 0.0, lambda: 0.0).delete([A])
     refusing = Kafka({A: 5}, {A: 20}, refuses=True)
-    DeliveredParked(refusing, NAMES, lambda: 0.0, lambda: 0.0).delete([A])
+    DeliveredParked(cast("Any", refusing), NAMES, lambda: 0.0, lambda: 0.0).delete([A])
     assert kafka.deleted == refusing.deleted == []

@@ -55,7 +55,7 @@ def to(topic: str, value: bytes | None) -> Delivery:
 
 
 def refusals(trials: FakeTrials | None, **more: Any) -> Refusals:
-    return Refusals(cast("Any", FakeRouter()), trials, **more)
+    return Refusals(cast("Any", FakeRouter()), cast("Any", trials), **more)
 
 
 def batch_of(*targets: tuple[str, int], first: int = 0) -> tuple[list[DueRun], list[Delivery]]:

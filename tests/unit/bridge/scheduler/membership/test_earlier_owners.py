@@ -32,7 +32,7 @@ class Owners:
 
     def __post_init__(self) -> None:
         self.owners = EarlierOwners(
-            GroupConsumer({}, lambda _settings: cast("Any", self)), self.positions, clock=lambda: self.now
+            GroupConsumer({}, lambda _settings: cast("Any", self)), cast("Any", self.positions), clock=lambda: self.now
         )
 
     def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
@@ -39,17 +40,17 @@ class FakeOffsets:
     asked: list[int] = field(default_factory=list)
     without_leader: set[Partition] = field(default_factory=set)
 
-    def leaderless(self, topics: Iterable[str], /) -> set[Partition]:
+    def leaderless(self, topics: Iterable[str]) -> set[Partition]:
         wanted = set(topics)
         return {where for where in self.without_leader if where[0] in wanted}
 
-    def end_offsets(self, partitions: Iterable[Partition], /) -> dict[Partition, int]:
+    def end_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         partitions = list(partitions)
         if self.without_leader.intersection(partitions):
             raise KafkaNotReachable("Failed to query partition leaders")
         return {one: self.ends[one] for one in partitions}
 
-    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int, /) -> dict[Partition, int]:
+    def offsets_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
         self.asked.append(timestamp_ms)
         return dict.fromkeys(partitions, self.due[timestamp_ms])
 
@@ -101,7 +102,7 @@ def test_what_is_not_read_yet_is_counted_by_offsets_and_only_asked_for_behind_du
     clock = Clock(100_000)
     waiting = WorkerBacklog(TopicNames(), clock)
     offsets = FakeOffsets(ends={WHERE: 5_000}, due={99_000: 3_000})
-    sampler = EndsSampler(waiting, offsets, clock)
+    sampler = EndsSampler(waiting, cast("Any", offsets), clock)
     waiting.seen([head(in_memory=2_000, due=2_000, head_due_ms=90_000, read_to=2_000)])
     sampler.run_once()
     assert waiting.levels() == {"DELAY.1s": LevelWaiting(5_000, 3_000, 10.0)}
@@ -121,14 +122,14 @@ def test_an_error_that_nobody_expects_ends_no_sampling(monkeypatch: pytest.Monke
             stop.set()
         raise ValueError("a number that is none")
 
-    EndsSampler(WorkerBacklog(TopicNames(), Clock()), FakeOffsets({}), Clock(), look).run(stop)
+    EndsSampler(WorkerBacklog(TopicNames(), Clock()), cast("Any", FakeOffsets({})), Clock(), look).run(stop)
     assert looks == [0, 1, 2]
 
 
 def test_a_partition_without_a_leader_hides_no_other_and_does_not_count_as_stalled() -> None:
     other, told = (WHERE[0], 1), list[PartitionHead]()
     waiting, offsets = WorkerBacklog(TopicNames(), Clock()), FakeOffsets({WHERE: 5, other: 9})
-    sampler = EndsSampler(waiting, offsets, Clock(), told=lambda heads, _ends: told.extend(heads))
+    sampler = EndsSampler(waiting, cast("Any", offsets), Clock(), told=lambda heads, _ends: told.extend(heads))
     both = [head(in_memory=1, due=0, head_due_ms=None, read_to=2)._replace(where=where) for where in (WHERE, other)]
     waiting.seen(both)
     sampler.run_once()
@@ -143,7 +144,7 @@ def test_a_partition_without_a_leader_hides_no_other_and_does_not_count_as_stall
 def test_the_end_marks_of_transactions_behind_the_last_record_do_not_wait(read_to: int | None) -> None:
     waiting = WorkerBacklog(TopicNames(), Clock())
     waiting.seen([head(in_memory=0, due=0, head_due_ms=None, read_to=read_to)])
-    EndsSampler(waiting, FakeOffsets(ends={WHERE: 7}), Clock()).run_once()
+    EndsSampler(waiting, cast("Any", FakeOffsets(ends={WHERE: 7})), Clock()).run_once()
     assert waiting.levels() == {"DELAY.1s": LevelWaiting(0, 0, 0.0)}
 
 
