@@ -182,7 +182,8 @@ def console(
         str | None, typer.Option(metavar="HOST:PORT", help=f"the pages [127.0.0.1:{CONSOLE_PAGES}]")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="file with the token of browsers; required beyond loopback")
+        Path | None,
+        typer.Option(metavar="FILE", help="file with the token of browsers; beyond loopback a sign-in is needed"),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="disable all changes")] = False,
     hide_values: Annotated[

@@ -25,7 +25,7 @@ class ConsoleListenSettings(_Strict):
     """The address of the pages."""
 
     host: str = "127.0.0.1"
-    """Address of the pages; any address beyond loopback needs a token."""
+    """Address of the pages; any address beyond loopback needs a sign-in."""
     port: Annotated[int, Field(ge=0, le=65_535)] = CONSOLE_PAGES
     """Port of the pages; 0 takes a free port."""
 

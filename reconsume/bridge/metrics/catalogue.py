@@ -54,7 +54,7 @@ _SCHEDULER: Final = (
         "reconsume_scheduler_overdue_records",
         "records",
         ("level",),
-        "Waiting records that are due; scale workers by it. Under load it is never 0 for long",
+        "Waiting records that are due. Under load it is never 0 for long",
     ),
     _gauge(
         "reconsume_scheduler_overdue_seconds",

@@ -170,7 +170,9 @@ def export_letters(
 
 
 Records = Annotated[list[str] | None, typer.Argument(metavar="PARTITION/OFFSET...")]
-All = Annotated[bool, typer.Option("--all", help="all open dead letters that match the filter")]
+All = Annotated[
+    bool, typer.Option("--all", help="all dead letters that match the filter; without --state the open ones")
+]
 Rate = Annotated[int | None, typer.Option(min=1, help="maximum records per second")]
 Detach = Annotated[bool, typer.Option("--detach", help="leave the job to a runner: `reconsume jobs run`")]
 
