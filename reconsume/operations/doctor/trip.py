@@ -125,9 +125,9 @@ def _headers(cluster: InspectedCluster, groups: Groups, level: int, number: int)
 def _send(
     cluster: InspectedCluster, lane: str, partition: int, broker: int, headers: list[tuple[str, bytes]]
 ) -> tuple[Stamp, int]:
-    record, before_ms = {"value": b"", "partition": partition, "headers": headers}, cluster.clock()
-    [stored] = write_at_once(cluster, "reconsume-doctor", lane, [record])
-    return Stamp(broker, before_ms, stored.at_ms, cluster.clock()), stored.offset
+    before_ms = cluster.clock()
+    [(*_, offset, stored_ms)] = write_at_once(cluster, "reconsume-doctor", lane, [(b"", None, partition, headers)])
+    return Stamp(broker, before_ms, stored_ms, cluster.clock()), offset
 
 
 def _undelivered(

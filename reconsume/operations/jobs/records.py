@@ -238,4 +238,4 @@ def add_wish(cluster: Cluster, name: str, event: JobEvent, check: Callable[[Job]
 
 def _write(cluster: Cluster, records: Iterable[tuple[bytes, bytes]]) -> None:
     topic = cluster.names.jobs
-    write_at_once(cluster, topic, topic, [{"key": key, "value": value, "partition": 0} for key, value in records])
+    write_at_once(cluster, topic, topic, [(value, key, 0, ()) for key, value in records])

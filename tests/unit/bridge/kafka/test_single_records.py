@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from reconsume.bridge.kafka import single_records
 
@@ -16,22 +17,22 @@ class Full:
     def __init__(self) -> None:
         self.queued: list[Any] = []
         self.stored: list[bytes] = []
-        self.given: list[dict[str, Any]] = []
+        self.given: list[tuple[Any, ...]] = []
 
-    def produce(self, _topic: str, *, value: bytes, on_delivery: Any, **given: Any) -> None:
+    def __len__(self) -> int:
+        return len(self.queued)
+
+    def produce(self, topic: str, value: bytes, key: str, partition: int, told: Any, *, headers: list[Any]) -> None:
         if len(self.queued) == 2:
             raise BufferError
-        self.given.append(given)
-        self.queued.append((value, on_delivery))
+        self.given.append((topic, key, partition, headers))
+        self.queued.append((value, told))
 
     def poll(self, _seconds: float) -> None:
         queued, self.queued = self.queued, []
-        for value, on_delivery in queued:
+        for value, told in queued:
             self.stored.append(value)
-            on_delivery(None, SimpleNamespace(timestamp=lambda: (2, 7), offset=lambda: 3))
-
-    def flush(self) -> None:
-        self.poll(0)
+            told(None, Message(topic="t", partition=0, offset=3, timestamp=(TIMESTAMP_LOG_APPEND_TIME, 7)))
 
     def close(self) -> None: ...
 
@@ -39,8 +40,9 @@ class Full:
 def test_more_records_than_the_producers_queue_holds_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     producer, values = Full(), [b"%d" % number for number in range(5)]
     monkeypatch.setattr(single_records, "make_producer", lambda _settings: producer)
-    records = [{"value": value} for value in values]
-    assert single_records.write_at_once(cast("Any", SimpleNamespace(base={})), "me", "t", records) == [(7, 3)] * 5
+    records = [(value, None, 0, ()) for value in values]
+    written = single_records.write_at_once(cast("Any", SimpleNamespace(base={})), "me", "t", records)
+    assert written == [("t", 0, 3, 7)] * 5
     assert producer.stored == values
 
 
@@ -48,4 +50,4 @@ def test_the_records_of_a_key_stay_in_one_partition_when_their_topic_gets_more(m
     producer, cluster = Full(), SimpleNamespace(base={}, require=lambda topic: topic)
     monkeypatch.setattr(single_records, "make_producer", lambda _settings: producer)
     single_records.write_records(cast("Any", cluster), "t", [("a", "1"), ("b", None)])
-    assert producer.given == [{"key": "a", "partition": 0}, {"key": "b", "partition": 0}]
+    assert producer.given == [("t", "a", 0, []), ("t", "b", 0, [])]

@@ -9,7 +9,6 @@ import pytest
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.single_records import WrittenRecord
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.wire.names import DOCTOR_GROUP
 from reconsume.operations.doctor import trip
@@ -50,7 +49,7 @@ def test_a_marker_is_no_record(monkeypatch: pytest.MonkeyPatch, delivered: set[P
     monkeypatch.setitem(cluster.__dict__, "admin", Admin(delivered))
     monkeypatch.setattr(trip, "_PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    monkeypatch.setattr(trip, "write_at_once", lambda *_: [WrittenRecord(5_000, 7)])
+    monkeypatch.setattr(trip, "write_at_once", lambda *_: [("lane", 0, 7, 5_000)])
     stamps = trip.send_through(cluster, Groups(), report)
     assert [one.broker for one in stamps] == [1, 2]
     if lacking is None:
