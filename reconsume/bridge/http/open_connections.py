@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import monotonic
 from typing import Final, Protocol
 
-from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.process.safe_logger import LimitedLogger
 
-logger = SafeLogger(__name__)
-
-_WARN_EVERY_SECONDS: Final = 60.0
+_WARN_EVERY_MS: Final = 60_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class OpenConnections:
         self._most = most
         self._server = server
         self._open: dict[ClientConnection, None] = {}
-        self._warned_at = -_WARN_EVERY_SECONDS
+        self._logger = LimitedLogger(__name__, lines=1, per_ms=_WARN_EVERY_MS)
 
     def add(self, connection: ClientConnection) -> None:
         """Add a connection; it is closed at once if all others are being answered."""
@@ -68,7 +65,9 @@ class OpenConnections:
             longest = next((one for one in self._open if one.is_waiting), connection)
             self.discard(longest)
             longest.abort()
-            self._warn()
+            self._logger.warning(
+                "%s: more than %d connections, closing the longest idle ones", self._server, self._most
+            )
 
     def answered(self, connection: ClientConnection) -> None:
         """Note the end of an answer: the connection waits from now on."""
@@ -79,9 +78,3 @@ class OpenConnections:
     def discard(self, connection: ClientConnection) -> None:
         """Forget a closed connection."""
         self._open.pop(connection, None)
-
-    def _warn(self) -> None:
-        now = monotonic()
-        if now >= self._warned_at + _WARN_EVERY_SECONDS:
-            self._warned_at = now
-            logger.warning("%s: more than %d connections, closing the longest idle ones", self._server, self._most)

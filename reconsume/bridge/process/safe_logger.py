@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Final
+from typing import Any
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-
-_LINES_A_SECOND: Final = 10
 
 
 class SafeLogger(logging.LoggerAdapter[logging.Logger]):
@@ -36,18 +34,22 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class LimitedLogger(SafeLogger):
-    """Logs at most 10 lines of one kind a second; further lines are DEBUG, and the next line names their number.
+    """Logs a few lines of one kind in a time; further lines are DEBUG, and the next line names their number.
 
     Args:
         name: the logger's name.
         clock: returns milliseconds.
+        lines: maximum of lines in that time.
+        per_ms: the time.
     """
 
-    def __init__(self, name: str, clock: Clock = monotonic_ms) -> None:
+    def __init__(self, name: str, clock: Clock = monotonic_ms, *, lines: int = 10, per_ms: int = 1_000) -> None:
         super().__init__(name)
         self._clock = clock
+        self._lines = lines
+        self._per_ms = per_ms
         self._lock = threading.Lock()
-        self._second, self._said, self._unsaid = -1, 0, 0
+        self._period, self._said, self._unsaid = -1, 0, 0
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log a message; all other methods call this one."""
@@ -61,12 +63,12 @@ class LimitedLogger(SafeLogger):
 
     def _admit(self) -> int | None:
         """Return None if the line exceeds the limit, else the number of suppressed lines before it."""
-        second = int(self._clock() // 1_000)
+        period = int(self._clock() // self._per_ms)
         with self._lock:
-            if second != self._second:
-                self._second, self._said = second, 0
+            if period != self._period:
+                self._period, self._said = period, 0
             self._said += 1
-            if self._said > _LINES_A_SECOND:
+            if self._said > self._lines:
                 self._unsaid += 1
                 return None
             unsaid, self._unsaid = self._unsaid, 0

@@ -9,12 +9,10 @@ from typing import Any, Final
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
-from reconsume.bridge.process.safe_logger import SafeLogger
-
-logger = SafeLogger(__name__)
+from reconsume.bridge.process.safe_logger import LimitedLogger
 
 _QUIET_MS: Final = 60_000
-"""The same error is logged once in this time, later with a count."""
+"""The exceptions of a callback are logged once in this time."""
 
 
 _here: Final = threading.local()
@@ -45,10 +43,8 @@ class UserCallbacks:
     """
 
     def __init__(self, kind: str, clock: Clock = monotonic_ms) -> None:
-        self._text = kind + " %s raised, which changes nothing; %d times more since it was last said"
-        self._clock = clock
-        self._quiet_until = float("-inf")
-        self._unsaid = 0
+        self._kind = kind
+        self._logger = LimitedLogger(__name__, clock, lines=1, per_ms=_QUIET_MS)
 
     def tell(self, name: str, call: Callable[[], object]) -> None:
         """Call a callback."""
@@ -56,13 +52,7 @@ class UserCallbacks:
             with user_code():
                 call()
         except BaseException:  # not even a SystemExit may end a thread of the consumer
-            now = self._clock()
-            if now < self._quiet_until:
-                self._unsaid += 1
-                return
-            unsaid, self._unsaid = self._unsaid, 0
-            self._quiet_until = now + _QUIET_MS
-            logger.exception(self._text, name, unsaid)
+            self._logger.exception("%s %s raised, which changes nothing", self._kind, name)
 
 
 def with_guarded(conf: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

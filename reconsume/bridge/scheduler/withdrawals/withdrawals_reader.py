@@ -14,7 +14,7 @@ from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.polled_records import PolledRecord
-from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.process.safe_logger import LimitedLogger, SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.bridge.reading.topic_follower import TailReader
 from reconsume.bridge.scheduler.withdrawals.withdrawn_topic import WithdrawnTopicWriter
@@ -33,7 +33,7 @@ logger = SafeLogger(__name__)
 
 _POLL_SECONDS: Final = 0.05
 _WITHOUT_SECONDS: Final = 600.0
-_REPORT_EVERY_SECONDS: Final = 10.0
+_REPORT_EVERY_MS: Final = 10_000
 
 
 class WithdrawalsReader:
@@ -64,8 +64,8 @@ class WithdrawalsReader:
         self._topic_id = ""
         self._writer: WithdrawnTopicWriter | None = None
         self._over_at = float("inf")
-        self._report_at = 0.0
-        self._unreported = 0
+        # Clients determine the number of its lines.
+        self._limited = LimitedLogger(__name__, lines=1, per_ms=_REPORT_EVERY_MS)
         self._reader = TailReader(base, "reconsume-cancels", names.cancel)
         self.partitions: list[Partition] = []
 
@@ -174,7 +174,7 @@ class WithdrawalsReader:
         try:
             withdrawal, due_ms = requested_withdrawal(headers_of(message), message.timestamp()[1])
         except MalformedProperty as malformed:
-            self._report(f"{self._names.cancel}-{partition}@{offset} is ignored: {malformed}")
+            self._limited.warning("%s-%d@%d is ignored: %s", self._names.cancel, partition, offset, malformed)
             return
         now = self._clock()
         self._add(withdrawal, due_ms, now)
@@ -183,14 +183,7 @@ class WithdrawalsReader:
 
     def _add(self, withdrawal: bytes, due_ms: int, now: float) -> None:
         if not self._withdrawals.add(withdrawal, due_ms, now):
-            self._report(f"memory holds {len(self._withdrawals):,} withdrawals; this one is not obeyed")
-
-    def _report(self, what: str) -> None:
-        """Warn at most every 10 s: clients determine the number of such records."""
-        self._unreported += 1
-        if time.monotonic() >= self._report_at:
-            logger.warning("%s (%d similar ones since the last line)", what, self._unreported - 1)
-            self._unreported, self._report_at = 0, time.monotonic() + _REPORT_EVERY_SECONDS
+            self._limited.warning("memory holds %d withdrawals; this one is not obeyed", len(self._withdrawals))
 
     def _do_without(self, error: ReconsumeError) -> None:
         logger.warning(
