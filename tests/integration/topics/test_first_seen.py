@@ -55,8 +55,11 @@ def add_partition(here: Installation, topic: str, total: int) -> None:
     wait_until(lambda: here.admin.partitions([topic]).get(topic) == total, what="the partition is there")
 
 
-@each_protocol
-@pytest.mark.parametrize("pattern", [False, True], ids=["name", "pattern"])
+@pytest.mark.parametrize(
+    ("protocol", "pattern"),
+    [({}, False), ({"group.protocol": "consumer"}, True)],
+    ids=["name-classic", "pattern-group-protocol-consumer"],
+)
 def test_a_topic_that_is_made_after_the_start_is_read_from_its_beginning(
     here: Installation, protocol: dict[str, Any], *, pattern: bool
 ) -> None:
