@@ -23,6 +23,11 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4)]
 
 COUNT = 5
+NOTICING = {
+    "topic.metadata.refresh.interval.ms": SecretStr("200"),
+    "topic.metadata.propagation.max.ms": SecretStr("100"),
+}
+"""Clients notice a deletion within a second, not after half a minute."""
 
 
 def wait_for(one: Installation, group: str, kind: str, *bodies: bytes) -> None:
@@ -54,9 +59,7 @@ def test_a_target_that_was_deleted_is_made_again(bootstrap_servers: str, kind: s
 
 def test_a_record_alone_whose_target_was_deleted_is_delivered_when_it_is_made_again(bootstrap_servers: str) -> None:
     """The worker's producer has noticed the deletion before the record is due, so it refuses the record at once."""
-    noticing = {"topic.metadata.refresh.interval.ms": "200", "topic.metadata.propagation.max.ms": "100"}
-    kafka = {name: SecretStr(value) for name, value in noticing.items()}
-    one = Installation(settings_for(bootstrap_servers).model_copy(update={"kafka": kafka}))
+    one = Installation(settings_for(bootstrap_servers).model_copy(update={"kafka": NOTICING}))
     one.make_topics()
     one.write_groups()
     group, topic = one.name("g"), one.settings.names.retry(one.name("g"))
@@ -142,8 +145,11 @@ def test_a_delay_topic_that_was_deleted_is_made_again(
     bootstrap_servers: str, way: Callable[[Installation, str, str], Callable[[int], None]]
 ) -> None:
     """Through the inbox, and by the scheduler: nobody has the brokers make it with the clock of its producers."""
-    settings = settings_for(bootstrap_servers)
-    with installation(bootstrap_servers, prefix=settings.topic_prefix) as one:
+    settings = settings_for(bootstrap_servers).model_copy(update={"kafka": NOTICING if way is plain else {}})
+    one = Installation(settings)
+    one.make_topics()
+    one.write_groups()
+    with scheduler(settings):
         group, topic = one.name("g"), one.topic("orders")
         one.produce(topic, b"0", b"1")
         admin, lane, retry = (
@@ -160,4 +166,5 @@ def test_a_delay_topic_that_was_deleted_is_made_again(
         wait_until(lambda: len(one.read(retry)) == 2, 60, "the second one arrives too")
         assert [record.value for record in one.read(retry)] == [b"0", b"1"]
         assert one.read(settings.names.quarantine) == []
+        assert [record.value for record in one.read(settings.names.send_back)] == [b"1"]
         assert one.admin.settings([lane])[lane]["message.timestamp.type"] == "LogAppendTime"
