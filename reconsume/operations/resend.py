@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -24,7 +25,6 @@ from reconsume.delay_levels.wire.resend import (
     replayed_of,
     resend_headers,
     resend_status,
-    short_id,
 )
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import state_name
@@ -116,19 +116,24 @@ class Histories:
 
     def __init__(self, cluster: Cluster, group: str, *, to_the_last: bool) -> None:
         self._cluster, self._group, self._to_the_last = cluster, group, to_the_last
-        self._found: dict[str, dict[int | None, History]] = {}
+        # By the id: that of its first letter, and for a few ids those of messages that were born at other times.
+        self._found: dict[bytes, History] = {}
+        self._others: dict[bytes, dict[int | None, History]] = {}
         self._since_ms: int | None = None
         self._read: dict[Partition, int] = {}
 
     def add(self, one: DeadLetterRecord) -> None:
         """Add the message of a dead letter; add all before the first `read`."""
         self._since_ms = one.stored_ms if self._since_ms is None else min(self._since_ms, one.stored_ms)
-        of_id = self._found.setdefault(short_id(one.letter.origin_message_id), {})
-        of_id.setdefault(one.letter.born_ms, History(one.at))
+        key, history = _key(one.letter.origin_message_id), History(one.at, born_ms=one.letter.born_ms)
+        if self._found.setdefault(key, history).born_ms != history.born_ms:
+            self._others.setdefault(key, {}).setdefault(history.born_ms, history)
 
     def of(self, one: DeadLetterRecord) -> History:
         """Return the history of the message."""
-        return self._found[short_id(one.letter.origin_message_id)][one.letter.born_ms]
+        key, born_ms = _key(one.letter.origin_message_id), one.letter.born_ms
+        first = self._found[key]
+        return first if first.born_ms == born_ms else self._others[key][born_ms]
 
     def read(self, alive: Callable[[], None] = lambda: None) -> None:
         """Read to the end of the topics, from the end of the last call.
@@ -152,23 +157,27 @@ class Histories:
     def _take(self, read: ReadRecord) -> None:
         if read.topic != self._cluster.names.delay(0):
             # For most records only this is read: a topic may have a million dead letters of other messages.
-            if of_id := self._found.get(short_id(message_id_of(Position(*read[:3]), read.headers))):
+            key = _key(message_id_of(Position(*read[:3]), read.headers))
+            if key in self._found:
                 record = record_of(self._group, read)
-                for born_ms in _births(of_id, record.letter.born_ms):
-                    of_id[born_ms] = of_id[born_ms].with_dead_letter(record.at, record.letter.replay_times)
+                for history in self._same(key, record.letter.born_ms):
+                    history.add_dead_letter(record.at, record.letter.replay_times)
             return
         replayed, retry = replayed_of(read.headers), RETRY_PREFIX + self._group
         # A copy on an ordinary topic reaches every group.
-        if (
-            replayed is not None
-            and (of_id := self._found.get(short_id(replayed.origin_message_id)))
-            and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX))
-        ):
-            for born_ms in _births(of_id, replayed.born_ms):
-                of_id[born_ms] = of_id[born_ms].with_replay(read.stored_ms, replayed.times)
+        if replayed is not None and (replayed.real_topic == retry or not replayed.real_topic.startswith(RETRY_PREFIX)):
+            for history in self._same(_key(replayed.origin_message_id), replayed.born_ms):
+                history.add_replay(read.stored_ms, replayed.times)
+
+    def _same(self, key: bytes, born_ms: int | None) -> list[History]:
+        """Return the histories of messages that may be the same; of many with one id, only three are looked at."""
+        if (first := self._found.get(key)) is None:
+            return []
+        others = self._others.get(key, {})
+        nearest = others if born_ms is None else others.keys() & {born_ms, None}
+        return [one for one in (first, *map(others.__getitem__, nearest)) if is_same_message(one.born_ms, born_ms)]
 
 
-def _births(known: Collection[int | None], born_ms: int | None) -> list[int | None]:
-    """Return those known times of birth that may be of one message; of many, only two are looked at."""
-    nearest = known if born_ms is None else (born_ms, None)
-    return [one for one in nearest if one in known and is_same_message(one, born_ms)]
+def _key(message_id: str) -> bytes:
+    """Return a digest: 100,000 ids are in memory, and foreign programs may have written one as long as a record."""
+    return hashlib.blake2b(message_id.encode(errors="replace"), digest_size=16).digest()

@@ -193,7 +193,7 @@ def replayed_of(headers: Headers) -> Replayed | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class History:
     """Further facts about a message.
 
@@ -201,19 +201,21 @@ class History:
         newest: its newest dead letter: stored (ms), partition, offset.
         times: how often it was resent, by any of its records.
         replayed_ms: when it was last resent.
+        born_ms: timestamp of its first copy.
     """
 
     newest: tuple[int, int, int]
     times: int = 0
     replayed_ms: int | None = None
+    born_ms: int | None = None
 
-    def with_dead_letter(self, place: tuple[int, int, int], times: int) -> History:
-        """Return the history with another dead letter."""
-        return History(max(self.newest, place), max(self.times, times), self.replayed_ms)
+    def add_dead_letter(self, place: tuple[int, int, int], times: int) -> None:
+        """Add another dead letter."""
+        self.newest, self.times = max(self.newest, place), max(self.times, times)
 
-    def with_replay(self, stored_ms: int, times: int) -> History:
-        """Return the history with another resend."""
-        return History(self.newest, max(self.times, times), max(self.replayed_ms or 0, stored_ms))
+    def add_replay(self, stored_ms: int, times: int) -> None:
+        """Add another resend."""
+        self.replayed_ms, self.times = max(self.replayed_ms or 0, stored_ms), max(self.times, times)
 
 
 def resend_status(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Self
@@ -87,3 +88,16 @@ def test_a_copy_with_an_unreadable_time_of_birth_counts_for_all_of_its_id(monkey
     test_records_of_one_id_that_were_born_at_different_times_are_different_messages(
         (100, 200), [broken], ["replayed", "replayed"], monkeypatch
     )
+
+
+def test_a_history_is_small_also_with_a_long_id() -> None:
+    histories, count = resend.Histories(CLUSTER, "g", to_the_last=False), 10_000
+    tracemalloc.start()
+    try:
+        for offset in range(count):
+            message_id = "a" * 500 + str(offset)
+            histories.add(record_of("g", record(DEAD, offset, 10**12 + offset, ORIGIN_MESSAGE_ID=message_id)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held / count < 400

@@ -106,7 +106,10 @@ def test_whether_it_may_be_sent_again(headers: dict[str, bytes], history: Histor
 
 
 def test_a_message_s_history_grows_by_what_is_seen_of_it() -> None:
-    history = History(HERE).with_dead_letter((900, 0, 3), 1).with_replay(950, 1).with_replay(940, 2)
+    history = History(HERE)
+    history.add_dead_letter((900, 0, 3), 1)
+    history.add_replay(950, 1)
+    history.add_replay(940, 2)
     assert history == History(HERE, 2, 950)
 
 
