@@ -88,3 +88,12 @@ def test_a_malformed_value_is_an_error_that_shows_it(value: bytes) -> None:
 def test_a_malformed_key_is_an_error_that_shows_it(key: bytes | None) -> None:
     with pytest.raises(MalformedProperty, match="key"):
         parse_key(key)
+
+
+def test_equal_texts_of_many_states_are_one_object() -> None:
+    keys = [parse_key(b"dead/0/%d/5" % offset) for offset in range(2)]
+    assert keys[0].topic is keys[1].topic
+    state = DeadLetterState("RESENT", 7, "ada", "why not", "job-1", "0/3")
+    first, second = (decode_state(encode_state(state).encode()) for _ in range(2))
+    for name in ("state", "by", "why", "job", "newer"):
+        assert getattr(first, name) is getattr(second, name)
