@@ -7,10 +7,15 @@
    offset is a request of its own. Test: tests/integration/bridge/librdkafka/test_listed_offsets.py.
 2. An answer to `list_offsets` has -1001 without an error for a partition whose broker stalls. Used as the end of a
    topic, it means that the topic is empty. Test: tests/unit/bridge/librdkafka/test_listed_offsets.py.
+3. If no partition of a request has a leader, or a leader that is a known broker, `Consumer.offsets_for_times` raises
+   _UNKNOWN_PARTITION (`rd_kafka_topic_partition_list_query_leaders`). That code says that the topic does not exist,
+   for which it is raised too, but mostly one broker is away. So callers get LEADER_NOT_AVAILABLE, with a text that
+   names both causes. Tests: tests/unit/bridge/librdkafka/test_listed_offsets.py,
+   tests/integration/drop_in/test_leaderless.py.
 
 Upstream issues: none were found.
-Remove when: `get_watermark_offsets` raises if either request fails (1), and librdkafka reports an error for each
-partition without an answer (2).
+Remove when: `get_watermark_offsets` raises if either request fails (1), librdkafka reports an error for each
+partition without an answer (2), and `offsets_for_times` returns the partitions' own errors (3).
 """
 
 from __future__ import annotations
@@ -34,6 +39,10 @@ LATEST: Final = -1
 """Kafka's special timestamp for the end offset, for a reader of committed records the last stable one."""
 _NOTHING_LATER: Final = -1
 """The brokers' answer if no record has that timestamp or a later one."""
+
+_NO_LEADER: Final = (
+    "no leader, or no such topic; start the brokers that have its replicas, or create it: `reconsume topics apply`"
+)
 
 
 def require_offset(offset: int, doing: str) -> int:
@@ -89,5 +98,10 @@ def offsets_for(
     Raises:
         KafkaException: no broker answered.
     """
-    found = ask([TopicPartition(*where, timestamp_ms) for where in partitions], seconds) if partitions else []
+    try:
+        found = ask([TopicPartition(*where, timestamp_ms) for where in partitions], seconds) if partitions else []
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+            raise
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, _NO_LEADER)) from error
     return {(one.topic, one.partition): one.offset if one.error is None else one.error for one in found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -18,15 +18,14 @@ from reconsume.bridge.librdkafka.callback_errors import catchable
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
-from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, storable
-from reconsume.consumers.drop_in.retry_start import with_retry_starts
+from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, listed, storable
+from reconsume.consumers.drop_in.retry_start import RetryStarts
 from reconsume.consumers.drop_in.send_back_client import SendBackClient, as_cause, failures_of
 from reconsume.consumers.drop_in.settings import DropInSettings
-from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_listed
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting, PartitionLost
-from reconsume.delay_levels.foreign_values import of_type, type_name, whole_number
+from reconsume.delay_levels.foreign_values import of_type, whole_number
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 _Callback = Callable[[KafkaConsumer, list[TopicPartition]], object]
@@ -85,6 +84,9 @@ class Consumer(DerivedConsumer):
         self._stale_records = StaleRecords(super().seek, from_end=not settings.starts_at_beginning)
         self._unchecked = self._stale_records.unchecked
         self._retries = GivenRetries(self._retry_topic)
+        look_ups = super().committed, super().offsets_for_times, super().seek
+        self._retry_starts = RetryStarts(self._retry_topic, *look_ups, self._closing)
+        self._refusals, self._unconfirmed = self._retry_starts.refusals, self._retry_starts.unconfirmed
 
     @property
     def retry_topic(self) -> str:
@@ -124,6 +126,8 @@ class Consumer(DerivedConsumer):
 
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
         """Poll as in `confluent_kafka`; a retry is a `RetryMessage`."""
+        if self._refusals:
+            raise self._refusals.pop()
         message = self._kafka_poll(timeout)
         if message is None:
             if self._unchecked:
@@ -140,7 +144,13 @@ class Consumer(DerivedConsumer):
         return None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[KafkaMessage]:
-        """Consume as in `confluent_kafka`; retries are `RetryMessage`s."""
+        """Consume as in `confluent_kafka`; retries are `RetryMessage`s.
+
+        If a callback of the program raises, confluent-kafka (2.16, `Consumer_consume`) drops the messages of this
+        call, and counts them as returned. In `poll`, no message is lost.
+        """
+        if self._refusals:
+            raise self._refusals.pop()
         messages = self._kafka_consume(num_messages, timeout)
         if not messages and self._unchecked:
             self._stale_records.nothing_comes(self)
@@ -156,7 +166,10 @@ class Consumer(DerivedConsumer):
             return polled
         error = polled.error()
         if error is not None:
+            self._retry_starts.failed(polled.partition(), error)
             return None if error.code() in _NO_TOPIC else polled
+        if self._unconfirmed:
+            self._unconfirmed.discard(polled.partition())
         message = RetryMessage(polled, self._retry_topic)
         self._retries.add(message)
         return message
@@ -190,7 +203,8 @@ class Consumer(DerivedConsumer):
             PartitionLost: only with `exactly_once`: the group has rebalanced, or has committed beyond the message;
                 nothing was sent, and uncommitted messages are read again.
         """
-        messages, acknowledged = self._messages(message, ack_index)
+        given, acknowledged = listed(message, ack_index)
+        messages = [self._as_message(one) for one in given]
         why, level = as_cause(cause), whole_number(delay_level, "delay_level")
         if level == 0 and is_listed(cause, self._settings.dead_letter_on):
             level = DEAD_LETTER_LEVEL
@@ -199,20 +213,6 @@ class Consumer(DerivedConsumer):
                 self._send_back_exactly_once(messages, acknowledged, level, why)
             elif failed := messages[acknowledged:]:
                 self._client.send_back(failed, level, why)
-
-    def _messages(self, given: Any, ack_index: int | None) -> tuple[list[Message], int]:
-        """Return the messages to send back, and the number of successful messages before them."""
-        if isinstance(given, KafkaMessage | TopicPartition):
-            if ack_index is not None:
-                raise IllegalSetting("ack_index applies to a list of messages; leave it out for a single message")
-            return [self._as_message(given)], 0
-        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            raise IllegalSetting(
-                f"message must be a Message from poll(), or a list of them, got {type_name(type(given))}"
-            )
-        messages = [self._as_message(one) for one in given]
-        success = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-        return messages, acknowledged_count(success, -1 if ack_index is None else ack_index, len(messages))
 
     def _as_message(self, given: KafkaMessage | TopicPartition) -> Message:
         if isinstance(given, TopicPartition):
@@ -311,9 +311,7 @@ class Consumer(DerivedConsumer):
     def _started(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         if self._settings.starts_at_beginning:
             return partitions
-        committed, offsets_for_times = super().committed, super().offsets_for_times
-        starts = with_retry_starts(partitions, self._retry_topic, committed, offsets_for_times, self._closing)
-        return self._stale_records.begun(starts)
+        return self._stale_records.begun(self._retry_starts.started(partitions))
 
     def _on_assign(self, of_user: _Callback | None) -> _Callback:
         def on_assign(consumer: KafkaConsumer, partitions: list[TopicPartition]) -> None:

@@ -10,9 +10,10 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 
 from reconsume.bridge.librdkafka.undecodable import headers_of, mend_headers
+from reconsume.consumers.listener import ConsumeConcurrentlyStatus, acknowledged_count
 from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import checked_headers, of_type
+from reconsume.delay_levels.foreign_values import checked_headers, of_type, type_name
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 _REMEMBERED: Final = 1_000
@@ -158,6 +159,22 @@ def storable(message: KafkaMessage) -> KafkaMessage:
     except IllegalSetting as error:
         raise IllegalSetting(f"{at}: set_headers has replaced its headers: {error}; {way_out}") from None
     return polled
+
+
+def listed(given: Any, ack_index: int | None) -> tuple[list[Any], int]:
+    """Return the given message or messages as a list, and how many of its first ones succeeded.
+
+    Raises:
+        IllegalSetting: it is no message and no list, or `ack_index` does not fit.
+    """
+    if isinstance(given, KafkaMessage | TopicPartition):
+        if ack_index is not None:
+            raise IllegalSetting("ack_index applies to a list of messages; leave it out for a single message")
+        return [given], 0
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise IllegalSetting(f"message must be a Message from poll(), or a list of them, got {type_name(type(given))}")
+    messages, success = [*given], ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+    return messages, acknowledged_count(success, -1 if ack_index is None else ack_index, len(messages))
 
 
 def reconsume_times(message: KafkaMessage) -> int:

@@ -28,11 +28,12 @@ class FailedWatermarks(FrameProxy):
     def __init__(self, port: int, target: int) -> None:
         super().__init__(port, target)
         self._failing: int | None = None
+        self._code = _STORAGE_ERROR
         self.failed = 0
 
-    def fail(self, timestamp: int | None) -> None:
+    def fail(self, timestamp: int | None, code: int = _STORAGE_ERROR) -> None:
         """From now on each request for this timestamp gets an error; with None no request."""
-        self._failing = timestamp
+        self._failing, self._code = timestamp, code
 
     async def pass_requests(self, one: Connection) -> None:
         """Pass them on, and note those for offsets."""
@@ -62,4 +63,4 @@ class FailedWatermarks(FrameProxy):
             return answer
         self.failed += 1
         error = _NAME + answer[_NAME] + 1 + 4  # after one partition and its number
-        return answer[:error] + struct.pack(">h", _STORAGE_ERROR) + answer[error + 2 :]
+        return answer[:error] + struct.pack(">h", self._code) + answer[error + 2 :]

@@ -11,11 +11,14 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
-from reconsume.consumers.drop_in.retry_start import with_retry_starts
+from reconsume.consumers.drop_in import retry_start
+from reconsume.consumers.drop_in.retry_start import RetryStarts
 from reconsume.delay_levels.errors import KafkaNotReachable
+from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.failed_watermarks import FailedWatermarks
 from tests.support.brokers.frame_proxy import proxied_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
@@ -68,8 +71,6 @@ def test_a_retry_topic_does_not_start_at_its_end_then(
     errors = []
 
     def committed(partitions: list[TopicPartition], _seconds: float) -> list[TopicPartition]:
-        if watermarks.failed > before:
-            watermarks.fail(None)
         return [TopicPartition(one.topic, one.partition, OFFSET_INVALID) for one in partitions]
 
     def offsets_for_times(partitions: list[TopicPartition], seconds: float) -> list[TopicPartition]:
@@ -77,9 +78,45 @@ def test_a_retry_topic_does_not_start_at_its_end_then(
             return consumer.offsets_for_times(partitions, seconds)
         except KafkaException as error:
             errors.append(error.args[0].code())
+            watermarks.fail(None)
             raise
 
-    before = watermarks.failed
-    [found] = with_retry_starts([TopicPartition(topic, 0)], topic, committed, offsets_for_times, threading.Event())
+    starts = RetryStarts(topic, committed, offsets_for_times, consumer.seek, threading.Event())
+    [found] = starts.started([TopicPartition(topic, 0)])
     assert found.offset == 0
     assert errors == [KafkaError.KAFKA_STORAGE_ERROR]
+
+
+@pytest.mark.rule("TN-06")
+def test_a_retry_topic_whose_beginning_is_refused_for_long_does_not_start_at_its_end(
+    cluster: tuple[ChaosCluster, FailedWatermarks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers return this error shortly after their start; librdkafka then falls back on `auto.offset.reset`."""
+    monkeypatch.setattr(retry_start, "_FIRSTS_MS", 500.0)
+    watermarks = cluster[1]
+    here = Installation(settings_for(cluster[0].direct))
+    group, topic = here.name("refused"), here.topic("refused")
+    retry = here.settings.names.retry(group)
+    here.admin.create(retry, 1, 1, {})
+    here.produce(retry, b"retry")
+    watermarks.fail(EARLIEST, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    conf = {"bootstrap.servers": cluster[0].proxied, "auto.offset.reset": "latest", "enable.auto.commit": False}
+    with drop_in(here, group, conf=conf) as consumer:
+        consumer.subscribe([topic])
+        reading = Reading(consumer)
+
+        def polled() -> int:
+            reading.step()
+            return len(consumer.assignment())
+
+        wait_until(lambda: polled() == 2, 60, "the assignment")
+        before = watermarks.failed
+
+        def failed_again() -> bool:
+            reading.step()
+            return watermarks.failed >= before + 3
+
+        wait_until(failed_again, 60, "three more errors")
+        watermarks.fail(None)
+        assert [one.value() for one in reading.until(1)] == [b"retry"]
+        assert reading.errors == []

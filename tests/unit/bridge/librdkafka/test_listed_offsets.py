@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.kafka import patient_client
 from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.errors import is_passing
+from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, offsets_for
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 
@@ -43,3 +45,21 @@ def test_a_broker_that_never_tells_the_offset_is_no_empty_partition(monkeypatch:
     admin = admin_of(monkeypatch, StalledClient(OFFSET_INVALID), 0)
     with pytest.raises(KafkaNotReachable, match=r"reading offsets of flights-0: the answer has no offset"):
         admin.end_offsets([("flights", 0)])
+
+
+@pytest.mark.parametrize(
+    ("raised", "passes", "text"),
+    [
+        (KafkaError._UNKNOWN_PARTITION, True, "no leader, or no such topic; start the brokers"),
+        (KafkaError._TIMED_OUT, True, "Timed out"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False, "uthorization"),
+    ],
+)
+def test_partitions_without_a_leader_may_have_one_later(raised: int, passes: bool, text: str) -> None:
+    def ask(_asked: list[TopicPartition], _seconds: float) -> list[TopicPartition]:
+        raise KafkaException(KafkaError(raised))
+
+    with pytest.raises(KafkaException) as refused:
+        offsets_for(ask, [("flights", 0)], EARLIEST, 1.0)
+    assert is_passing(refused.value.args[0]) is passes
+    assert text in refused.value.args[0].str()
