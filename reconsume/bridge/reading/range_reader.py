@@ -21,6 +21,8 @@ _TOGETHER: Final = 1_000
 _SLICE_SECONDS: Final = 0.2
 """The longest delay before a stop or the end of the time is noticed."""
 _READ_AHEAD_KIB: Final = 16_384
+_FETCH_BYTES: Final = 256 * 1024
+"""Bytes of an answer for each partition, compressed: in memory they may be twenty times as many."""
 
 
 class ReadRecord(NamedTuple):
@@ -78,8 +80,12 @@ class RangeReader:
             "group.id": client_id,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
-            # Prefetched records are discarded at the end of a range.
+            # Prefetched records are discarded at the end of a range. The limit of bytes counts values only (librdkafka
+            # 2.16), and dead letters are mostly headers: the default of 100,000 records took 240 MB.
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
+            "queued.min.messages": _TOGETHER,
+            "fetch.queue.backoff.ms": 10,
+            "max.partition.fetch.bytes": _FETCH_BYTES,
             "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         }
         conf = consumer_settings(base, client_id) | alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,8 @@ from confluent_kafka import Producer
 from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.wire.resend import DeadLetterInfo
+from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
@@ -130,3 +133,20 @@ def test_a_partition_that_cannot_be_read_does_not_keep_the_others(here: Installa
     here.produce(topic, b"one")
     assert values(reader.read({(topic, 0): (0, 1), (missing, 0): (0, 1)}, within_seconds=3)) == [b"one"]
     assert reader.unread == {(missing, 0): 1}
+
+
+def test_records_with_large_headers_are_not_all_read_ahead(here: Installation) -> None:
+    topic, count, queued = here.topic("headers"), 40_000, list[int]()
+    ranges = {(topic, 0): (0, count)}
+    here.produce(topic, *(None for _ in range(count)), headers=[("stacktrace", b"x" * 1_000)])
+
+    def note(statistics: str) -> None:
+        partitions = json.loads(statistics)["topics"].get(topic, {"partitions": {}})["partitions"]
+        queued.extend(one["fetchq_cnt"] for one in partitions.values())
+
+    base = here.settings.client_settings() | {"statistics.interval.ms": 100, "stats_cb": note}
+    with RangeReader(base, "ranges-under-test") as reader:
+        # A reader of dead letters is slower than a broker, so its queue grows to its limit.
+        read = [DeadLetterInfo.of("group", Position(*one[:3]), one.headers).attempt for one in reader.records(ranges)]
+    assert len(read) == count
+    assert 0 < max(queued) < 10_000
