@@ -64,16 +64,16 @@ def make_app(
     schemas = None if registry is None else SchemaRegistry(registry.get_secret_value())
     pages, forms = Pages(settings, cluster, renderer, clock, schemas), FormReader(sign_in)
     changes = Changes(cluster)
-    actions, edits = Actions(console, changes, renderer, forms), EditPages(console, cluster, renderer)
-    jobs = JobPages(cluster, changes, renderer, forms, clock, console)
+    actions, edits = Actions(console, changes, renderer), EditPages(console, cluster, renderer)
+    jobs = JobPages(cluster, changes, renderer, clock, console)
     reports = ReportPages(console.reports_folder, renderer)
-    quarantine = QuarantinePages(cluster, changes, renderer, forms)
+    quarantine = QuarantinePages(cluster, changes, renderer)
     error_page = partial(_error_page, renderer)
     app = Starlette(
         routes=[
             Mount(PREFIX, make_api(settings, cluster, changes, clock, schemas)),
-            *_routes(pages, actions, edits),
-            *_job_routes(jobs, quarantine),
+            *_routes(pages, actions, edits, forms),
+            *_job_routes(jobs, quarantine, forms),
             Route(REPORTS, reports.reports),
             Route(REPORTS + "/{name}", reports.report),
             *_sign_in_routes(SignInPages(sign_in, renderer, forms)),
@@ -89,7 +89,7 @@ def make_app(
     return ConsoleGuard(app, console, sign_in, error_page, count)
 
 
-def _routes(pages: Pages, actions: Actions, edits: EditPages) -> list[Route]:
+def _routes(pages: Pages, actions: Actions, edits: EditPages, forms: FormReader) -> list[Route]:
     group = "/groups/{group}"
     letter = group + "/dead-letters/{partition:digits}/{offset:digits}"
     return [
@@ -104,22 +104,22 @@ def _routes(pages: Pages, actions: Actions, edits: EditPages) -> list[Route]:
         Route(letter + "/edit", edits.edit),
         Route(group + "/waits", pages.waits),
         Route(group + "/hours", pages.hours),
-        Route(group + "/resolve", actions.resolve, methods=["POST"]),
-        Route(group + "/retries", actions.pause, methods=["POST"]),
+        Route(group + "/resolve", forms.then(actions.resolve), methods=["POST"]),
+        Route(group + "/retries", forms.then(actions.pause), methods=["POST"]),
     ]
 
 
-def _job_routes(jobs: JobPages, quarantine: QuarantinePages) -> list[Route]:
+def _job_routes(jobs: JobPages, quarantine: QuarantinePages, forms: FormReader) -> list[Route]:
     return [
         Route("/jobs", jobs.jobs),
         Route("/jobs/{name}", jobs.job),
-        Route("/jobs/{name}/wish", jobs.wish, methods=["POST"]),
+        Route("/jobs/{name}/wish", forms.then(jobs.wish), methods=["POST"]),
         Route("/groups/{group}/job", jobs.plan),
-        Route("/groups/{group}/job", jobs.plan_chosen, methods=["POST"]),
-        Route("/groups/{group}/jobs", jobs.create, methods=["POST"]),
+        Route("/groups/{group}/job", forms.then(jobs.plan_chosen), methods=["POST"]),
+        Route("/groups/{group}/jobs", forms.then(jobs.create), methods=["POST"]),
         Route("/quarantine", quarantine.quarantine),
-        Route("/quarantine/release", quarantine.release, methods=["POST"]),
-        Route("/quarantine/resolve", quarantine.resolve, methods=["POST"]),
+        Route("/quarantine/release", forms.then(quarantine.release), methods=["POST"]),
+        Route("/quarantine/resolve", forms.then(quarantine.resolve), methods=["POST"]),
     ]
 
 

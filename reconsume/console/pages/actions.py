@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from reconsume.console.changes import Changes
 from reconsume.console.pages.filters import places_of
-from reconsume.console.pages.forms import Form, FormReader, last
+from reconsume.console.pages.forms import Form, last
 from reconsume.console.pages.rows import group_of, hides_values, row_of
 from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import ConsoleRole
@@ -23,26 +22,15 @@ class Actions:
         settings: the settings of the console.
         changes: makes the changes.
         renderer: renders the pages.
-        forms: reads the forms.
     """
 
-    def __init__(self, settings: ConsoleSettings, changes: Changes, renderer: Renderer, forms: FormReader) -> None:
+    def __init__(self, settings: ConsoleSettings, changes: Changes, renderer: Renderer) -> None:
         self._settings = settings
         self._changes = changes
         self._renderer = renderer
-        self._forms = forms
 
-    async def resolve(self, request: Request) -> Response:
+    def resolve(self, request: Request, form: Form) -> Response:
         """Resolve or reopen the chosen dead letters; repeating the form changes nothing."""
-        form = await self._forms.read(request)
-        return await run_in_threadpool(self._resolve, request, form)
-
-    async def pause(self, request: Request) -> Response:
-        """Pause or resume the retries of a group."""
-        form = await self._forms.read(request)
-        return await run_in_threadpool(self._pause, request, form)
-
-    def _resolve(self, request: Request, form: Form) -> Response:
         group = group_of(request)
         caller, places = require(request, ConsoleRole.OPERATOR, group), places_of(form.get("place", []))
         if "reopen" in form:
@@ -62,7 +50,8 @@ class Actions:
         # A switch of the language leads to a page that needs no form.
         return self._renderer.page(request, "resolve_done.html", content, here=Links().group(group, "dead-letters"))
 
-    def _pause(self, request: Request, form: Form) -> Response:
+    def pause(self, request: Request, form: Form) -> Response:
+        """Pause or resume the retries of a group."""
         group = group_of(request)
         caller = require(request, ConsoleRole.OPERATOR, group)
         self._changes.pause_retries(caller.name, group, is_paused=last(form, "paused") == "yes")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Final
 from urllib.parse import parse_qs
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.responses import Response
 
 from reconsume.console.pages.filters import MOST_PLACES
 from reconsume.console.sign_in.sign_in import SignIn
@@ -45,6 +49,15 @@ class FormReader:
                 "that the form stands on, and send it again",
             )
         return form
+
+    def then(self, act: Callable[[Request, Form], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint of the same name that reads the form and acts in a thread."""
+
+        @wraps(act)
+        async def endpoint(request: Request) -> Response:
+            return await run_in_threadpool(act, request, await self.read(request))
+
+        return endpoint
 
 
 def last(form: Form, name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -15,7 +14,7 @@ from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.bytes_shown import blob
 from reconsume.console.pages.edit_pages import carried, edit_of, edited_letter, headers_before, refuse_if_hidden
 from reconsume.console.pages.filters import FIELDS, FilterForm, job_draft, places_of
-from reconsume.console.pages.forms import Form, FormReader, last
+from reconsume.console.pages.forms import Form, last
 from reconsume.console.pages.rows import group_of, hides_values, row_of
 from reconsume.console.settings import ConsoleSettings
 from reconsume.console.sign_in.access import ConsoleRole
@@ -42,7 +41,6 @@ class JobPages:
         cluster: reads from Kafka.
         changes: creates and controls jobs.
         renderer: renders the pages.
-        forms: reads the forms.
         clock: returns milliseconds.
         settings: the settings of the console.
     """
@@ -52,14 +50,12 @@ class JobPages:
         cluster: ConsoleCluster,
         changes: Changes,
         renderer: Renderer,
-        forms: FormReader,
         clock: Clock,
         settings: ConsoleSettings,
     ) -> None:
         self._cluster = cluster
         self._changes = changes
         self._renderer = renderer
-        self._forms = forms
         self._clock = clock
         self._settings = settings
 
@@ -74,12 +70,8 @@ class JobPages:
         content = self._content(group, kind, plan) | {"form": form}
         return self._renderer.page(request, "job_plan.html", content)
 
-    async def plan_chosen(self, request: Request) -> Response:
+    def plan_chosen(self, request: Request, form: Form) -> Response:
         """Show the plan of a resend of picked dead letters, or of an edited one; changes nothing."""
-        form = await self._forms.read(request)
-        return await run_in_threadpool(self._plan_chosen, request, form)
-
-    def _plan_chosen(self, request: Request, form: Form) -> Response:
         group = group_of(request)
         caller = require(request, ConsoleRole.OPERATOR, group)
         hide = hides_values(self._settings, caller, group)
@@ -132,12 +124,8 @@ class JobPages:
             edit = edit_of(one, form)
         return self._draft("resend", group, _filter(form), rate=rate, target=target, records=places, edit=edit), one
 
-    async def create(self, request: Request) -> Response:
+    def create(self, request: Request, form: Form) -> Response:
         """Create a job, and show it."""
-        form = await self._forms.read(request)
-        return await run_in_threadpool(self._create, request, form)
-
-    def _create(self, request: Request, form: Form) -> Response:
         group, target = group_of(request), last(form, "target") or "retry"
         caller = require_for_job(request, group, target)
         rate = _number("rate", last(form, "rate"))
@@ -169,12 +157,8 @@ class JobPages:
         content = {"job": job, "status": job.status(self._cluster.now_ms()), "group": job.spec.group}
         return self._renderer.page(request, "job.html", content)
 
-    async def wish(self, request: Request) -> Response:
+    def wish(self, request: Request, form: Form) -> Response:
         """Pause, resume or cancel a job."""
-        form = await self._forms.read(request)
-        return await run_in_threadpool(self._wish, request, form)
-
-    def _wish(self, request: Request, form: Form) -> Response:
         name = request.path_params["name"]
         caller = require(request, ConsoleRole.OPERATOR, self._cluster.job(name).spec.group)
         self._changes.steer_job(caller.name, name, last(form, "wish"), last(form, "why"))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.console.changes import Changes
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.pages.filters import places_of
-from reconsume.console.pages.forms import Form, FormReader, last
+from reconsume.console.pages.forms import Form, last
 from reconsume.console.sign_in.access import ConsoleRole
 from reconsume.console.web.guard import require
 from reconsume.console.web.rendering import Renderer
@@ -28,36 +27,26 @@ class QuarantinePages:
         cluster: reads the quarantine.
         changes: releases and resolves records.
         renderer: renders the pages.
-        forms: reads submitted forms.
     """
 
-    def __init__(self, cluster: ConsoleCluster, changes: Changes, renderer: Renderer, forms: FormReader) -> None:
+    def __init__(self, cluster: ConsoleCluster, changes: Changes, renderer: Renderer) -> None:
         self._cluster = cluster
         self._changes = changes
         self._renderer = renderer
-        self._forms = forms
 
     def quarantine(self, request: Request) -> Response:
         """Show the records, oldest first."""
         require(request, ConsoleRole.VIEWER)
         return self._page(request, "")
 
-    async def release(self, request: Request) -> Response:
+    def release(self, request: Request, form: Form) -> Response:
         """Return the chosen records to the schedulers."""
-        form = await self._forms.read(request)
-        return await run_in_threadpool(self._release, request, form)
-
-    async def resolve(self, request: Request) -> Response:
-        """Close the selected records for good."""
-        form = await self._forms.read(request)
-        return await run_in_threadpool(self._resolve, request, form)
-
-    def _release(self, request: Request, form: Form) -> Response:
         caller = require(request, ConsoleRole.ADMIN)
         places = places_of(form.get("shown" if "all" in form else "place", []))
         return self._page(request, "released", self._changes.release(caller.name, places), places)
 
-    def _resolve(self, request: Request, form: Form) -> Response:
+    def resolve(self, request: Request, form: Form) -> Response:
+        """Close the selected records for good."""
         caller = require(request, ConsoleRole.ADMIN)
         places = places_of(form.get("place", []))
         done = self._changes.resolve_quarantined(caller.name, places, last(form, "why"))

@@ -453,6 +453,7 @@ def test_a_group_is_paused_and_resumed(browser: Browser, cluster: FakeCluster) -
     assert "paused" not in browser.get("/").seen.words
     page = browser.get("/groups/departures").seen
     assert browser.send(page.form("/retries")).headers["location"] == "/groups/departures"
+    assert 'reconsume_console_requests_total{page="pause",status="303"} 1.0' in browser.probe("/metrics").text
     [before] = cluster.report.groups
     cluster.report = replace(cluster.report, groups=[replace(before, parked=Count(1_234, exact=True))])
     page = browser.get("/groups/departures").seen
