@@ -15,7 +15,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from reconsume.bridge.http.header_text import header_text
 from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
-from reconsume.sidecar.push.credentials import ClientTls, Token
+from reconsume.sidecar.push.credentials import watch_tls, watch_token
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import PushSettings
 
@@ -46,8 +46,8 @@ class AppClient:
         host = self._url.netloc.encode("idna").decode()
         self._every = f"host: {host}\r\nuser-agent: reconsume\r\naccept-encoding: identity\r\n"
         self._unix_socket = settings.unix_socket
-        self._tls = ClientTls(settings) if self._url.scheme == "https" else None
-        self._token = None if settings.token_file is None else Token(settings.token_file, settings.profile)
+        self._tls = watch_tls(settings) if self._url.scheme == "https" else None
+        self._token = None if settings.token_file is None else watch_token(settings.token_file, settings.profile)
         self._idle: deque[Http1Connection] = deque()
 
     async def send(self, method: str, request: AppRequest, seconds: float) -> AppAnswer | NoAnswer:
@@ -94,7 +94,7 @@ class AppClient:
     async def _connect(self, seconds: float) -> Http1Connection:
         loop, within = asyncio.get_running_loop(), min(_CONNECT_SECONDS, seconds / 2)
         host, port = self._url.hostname or "", self._url.port or (80 if self._tls is None else 443)
-        tls = None if self._tls is None else self._tls.context()
+        tls = None if self._tls is None else self._tls.value()
         name = None if tls is None else host
         try:
             async with asyncio.timeout(within):
@@ -121,7 +121,7 @@ class AppClient:
         # Without a path the URL is used as it is, as for a knative app.
         base = self._url.path.rstrip("/") if request.path else self._url.path
         target = quote(base + request.path, safe=_IN_A_PATH, errors="replace") or "/"
-        headers = request.headers if self._token is None else [*request.headers, *self._token.headers()]
+        headers = request.headers if self._token is None else [*request.headers, *self._token.value()]
         lines = [f"{name}: {value}\r\n" for name, value in headers]
         if method != "GET":
             lines.append(f"content-length: {len(request.body)}\r\n")

@@ -16,7 +16,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.metrics import PushMetrics
 from reconsume.sidecar.push.answers import AppAnswer
-from reconsume.sidecar.push.credentials import Token
+from reconsume.sidecar.push.credentials import watch_token
 from reconsume.sidecar.push.dapr import routes_of
 from reconsume.sidecar.push.requests.requests import DaprRoute
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
@@ -156,14 +156,14 @@ def test_what_an_app_of_dapr_may_not_ask_for(answer: AppAnswer, told: str) -> No
 def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(" first \n", encoding="ascii")
-    token, dapr = Token(file, Profile.NATIVE), Token(file, Profile.DAPR)
-    assert token.headers() == [("authorization", "Bearer first")]
-    assert dapr.headers() == [("dapr-api-token", "first")]
+    token, dapr = watch_token(file, Profile.NATIVE), watch_token(file, Profile.DAPR)
+    assert token.value() == [("authorization", "Bearer first")]
+    assert dapr.value() == [("dapr-api-token", "first")]
     file.write_text("second!", encoding="ascii")
     os.utime(file, ns=(1, 1))
-    assert token.headers() == [("authorization", "Bearer second!")]
+    assert token.value() == [("authorization", "Bearer second!")]
     file.unlink()
-    assert token.headers() == [("authorization", "Bearer second!")], "one that is being replaced"
+    assert token.value() == [("authorization", "Bearer second!")], "one that is being replaced"
 
 
 @pytest.mark.parametrize("text", ["", "two words", "ä", "a\r\nb"])
@@ -171,7 +171,7 @@ def test_a_token_that_no_header_can_carry_is_refused(tmp_path: Path, text: str) 
     file = tmp_path / "token"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(IllegalSetting, match="token_file"):
-        Token(file, Profile.NATIVE)
+        watch_token(file, Profile.NATIVE)
 
 
 def test_the_start_is_the_consumers() -> None:
