@@ -31,7 +31,7 @@ from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.delay_levels.wire.withdrawals import check_remembered
 from reconsume.operations.status import unfinished_span
 
-MOST_LOOKED_AT: Final = 20_000
+_MOST_LOOKED_AT: Final = 20_000
 """Maximum of records read for one list, shared by the partitions."""
 _SECONDS: Final = 30.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -77,6 +77,53 @@ class WaitingList:
     is_whole: bool
 
 
+class WaitingReader:
+    """Reads waiting records, at most 20,000 and 64 MiB, of each partition those that leave first.
+
+    Args:
+        cluster: the installation.
+        topics: the topics to read, with their numbers of partitions.
+
+    Attributes:
+        looked_at: the number of waiting records that were read.
+        is_whole: after `records`, whether all waiting records were read.
+    """
+
+    def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
+        self._cluster = cluster
+        partitions, lost = partitions_with_leader(cluster.admin, topics)
+        self._spans = unfinished(cluster, partitions)
+        self._ranges: dict[Partition, tuple[int, int]] = {}
+        left = _MOST_LOOKED_AT
+        # The smallest first: what they leave of their shares is for the others.
+        ordered = sorted(self._spans.items(), key=lambda one: one[1].end - one[1].start)
+        for others, (where, span) in zip(reversed(range(len(ordered))), ordered, strict=True):
+            end = min(span.end, span.start + left // (others + 1))
+            self._ranges[where] = span.start, end
+            left -= end - span.start
+        self.looked_at = 0
+        self.is_whole = not lost and all(self._ranges[where][1] == span.end for where, span in ordered)
+
+    def records(self, *, within_seconds: float | None = None) -> Iterator[ReadRecord]:
+        """Yield the records, in order within each partition; None reads without a limit of time.
+
+        Raises:
+            KafkaNotReachable: no answer.
+            KafkaRefused: rights are missing.
+        """
+        left_bytes = _MOST_BYTES
+        with RangeReader(self._cluster.base, f"{self._cluster.names.prefix}delay-list", seconds=_SECONDS) as reader:
+            for read in reader.records(self._ranges, within_seconds=within_seconds):
+                if read.offset in self._spans[read.where].done:
+                    continue
+                self.looked_at, left_bytes = self.looked_at + 1, left_bytes - read.size
+                if left_bytes < 0:
+                    self.is_whole = False
+                    return
+                yield read
+            self.is_whole = self.is_whole and not reader.unread
+
+
 def list_waiting(
     cluster: Cluster, *, group: str | None = None, topic: str | None = None, limit: int = 50
 ) -> WaitingList:
@@ -96,28 +143,15 @@ def list_waiting(
     lanes = {one: count for one, count in cluster.admin.topics().items() if _is_lane(names, one)}
     if not lanes:
         raise TopicNotReady(f"topics {names.prefix}DELAY.* do not exist; create them: reconsume topics apply")
-    partitions, lost = partitions_with_leader(cluster.admin, lanes)
-    spans = unfinished(cluster, partitions)
-    waiting = {where: span for where, span in spans.items() if span.start < span.end}
-    share = MOST_LOOKED_AT // max(1, len(waiting))
-    ranges = {where: (span.start, min(span.end, span.start + share)) for where, span in waiting.items()}
-    found: list[WaitingRecord] = []
-    looked_at, left_bytes = 0, _MOST_BYTES
-    with RangeReader(cluster.base, f"{names.prefix}delay-list", seconds=_SECONDS) as reader:
-        for read in reader.records(ranges):
-            if read.offset in waiting[read.where].done:
-                continue
-            looked_at, left_bytes = looked_at + 1, left_bytes - read.size
-            if left_bytes < 0:
-                break
-            one = describe_waiting(read, names)
-            if (group is None or (one.target == group and one.kind in ("retry", "dead letter"))) and (
-                topic is None or (one.target == topic and one.kind == "delayed message")
-            ):
-                found.append(one)
+    reader, found = WaitingReader(cluster, lanes), list[WaitingRecord]()
+    for read in reader.records():
+        one = describe_waiting(read, names)
+        if (group is None or (one.target == group and one.kind in ("retry", "dead letter"))) and (
+            topic is None or (one.target == topic and one.kind == "delayed message")
+        ):
+            found.append(one)
     found.sort(key=lambda one: (one.due_ms is None, one.due_ms or one.stored_ms, str(one.place)))
-    is_whole = not lost and left_bytes >= 0 and all(ranges[where][1] == span.end for where, span in waiting.items())
-    return WaitingList(found[:limit], looked_at, is_whole and len(found) <= limit)
+    return WaitingList(found[:limit], reader.looked_at, reader.is_whole and len(found) <= limit)
 
 
 def describe_waiting(read: ReadRecord, names: TopicNames) -> WaitingRecord:

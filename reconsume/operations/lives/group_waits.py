@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.kafka.partitioning import partitions_with_leader
-from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from reconsume.delay_levels.wire.properties import REAL_TOPIC, text_property
-from reconsume.operations.waiting import unfinished
+from reconsume.operations.waiting import WaitingReader
 
-_MOST: Final = 20_000
-"""Maximum of records to read."""
 _SECONDS: Final = 10.0
 
 
@@ -36,7 +33,7 @@ class GroupWaits:
 
 
 def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
-    """Count the group's records among at most 20,000 waiting records of all groups, the earliest due first.
+    """Count the group's records among those of all groups that `WaitingReader` reads in 10 s.
 
     Raises:
         KafkaNotReachable: no answer.
@@ -44,20 +41,9 @@ def count_group_waits(cluster: Cluster, group: str) -> GroupWaits:
     """
     names = cluster.names
     topics = {topic: count for topic, count in cluster.admin.topics().items() if names.is_scheduled(topic)}
-    partitions, lost = partitions_with_leader(cluster.admin, topics)
-    spans, ranges, left = unfinished(cluster, partitions), {}, _MOST
-    for where, span in spans.items():
-        ranges[where] = span.start, min(span.end, span.start + max(left, 0))
-        left -= span.end - span.start
-    wanted, found, read = {RETRY_PREFIX + group, DLQ_PREFIX + group}, Counter[str](), 0
-    with RangeReader(cluster.base, f"{names.prefix}status") as reader:
-        for one in reader.records(ranges, within_seconds=_SECONDS):
-            read += 1
-            if one.offset in spans[one.where].done:
-                continue
-            try:
-                found[one.topic] += text_property(one.headers, REAL_TOPIC) in wanted
-            except MalformedProperty:
-                continue
-        is_whole = not lost and left >= 0 and not reader.unread
-    return GroupWaits({topic: number for topic, number in found.items() if number}, read, is_whole)
+    reader = WaitingReader(cluster, topics)
+    wanted, found = {RETRY_PREFIX + group, DLQ_PREFIX + group}, Counter[str]()
+    for one in reader.records(within_seconds=_SECONDS):
+        with suppress(MalformedProperty):
+            found[one.topic] += text_property(one.headers, REAL_TOPIC) in wanted
+    return GroupWaits({topic: number for topic, number in found.items() if number}, reader.looked_at, reader.is_whole)
