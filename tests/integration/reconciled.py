@@ -6,6 +6,7 @@ import json
 
 from tests.integration.cli.test_cli import reconsume
 from tests.integration.installation import Installation
+from tests.spark.few_records import FEW_RECORDS
 
 __all__ = ["assert_reconcile_finds_nothing"]
 
@@ -14,6 +15,7 @@ def assert_reconcile_finds_nothing(here: Installation) -> None:
     """The real command, on a Spark of its own."""
     run = reconsume(
         *("reconcile", "-o", "json", "--master", "local[2]"),
+        *(word for name, value in FEW_RECORDS.items() for word in ("--spark-option", f"{name}={value}")),
         RECONSUME_BOOTSTRAP_SERVERS=here.settings.bootstrap_servers,
         RECONSUME_TOPIC_PREFIX=here.settings.topic_prefix,
     )

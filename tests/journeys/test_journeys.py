@@ -33,6 +33,7 @@ from confluent_kafka import Producer
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.cli.broker.kafka import free_port
+from tests.spark.few_records import FEW_RECORDS
 from tests.support.brokers.kafka import local_kafka
 from tests.support.docs.environments import Environment, build_wheel, make_environment
 from tests.support.docs.pages import blocks, named_extras, programs_alone, pytest_files, python_blocks
@@ -69,6 +70,11 @@ class Journeys:
         self.bootstrap_servers = bootstrap_servers
         self.wheel = build_wheel(folder)
         self._made: dict[str, Environment] = {}
+        self._spark = folder / "spark"
+        self._spark.mkdir()
+        # For commands that stay as they are on their page.
+        settings = "".join(f"{name} {value}\n" for name, value in FEW_RECORDS.items())
+        (self._spark / "spark-defaults.conf").write_text(settings)
         self.admin = KafkaAdmin({"bootstrap.servers": bootstrap_servers})
 
     def environment(self, extras: str = "") -> Environment:
@@ -80,6 +86,7 @@ class Journeys:
                 folder,
                 extras,
                 RECONSUME_BOOTSTRAP_SERVERS=self.bootstrap_servers,
+                SPARK_CONF_DIR=str(self._spark),
                 XDG_STATE_HOME=str(self._folder / "state"),
             )
         return self._made[extras]
