@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig
@@ -193,8 +193,9 @@ class Installation:
         """All committed records of a topic as it is now; none if it does not exist."""
         partitions = self.admin.partitions([topic]).get(topic, 0)
         reading = {"group.id": "looks", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-        consumer = Consumer(self.settings.client_settings() | reading)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+        consumer = Consumer(self.settings.client_settings() | reading | {"auto.offset.reset": "earliest"})
+        # Before librdkafka is connected it waits 500 ms to ask for the first offset; of most topics it is 0.
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         records: list[Record] = []
         while partitions:
             # In a list, because a message without a value is false.
