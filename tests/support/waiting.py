@@ -10,14 +10,17 @@ from typing import Final, TypeVar
 __all__ = ["wait_until"]
 
 T = TypeVar("T")
-_PAUSE_SECONDS: Final = 0.02
+_SHORTEST_SECONDS: Final = 0.02
+_LONGEST_SECONDS: Final = 0.25
+_SHARE: Final = 0.05
+"""Of the time so far: a condition that reads a whole topic each time takes the CPU from what it waits for."""
 
 
 def wait_until(condition: Callable[[], T], deadline: float = 30.0, what: str = "the condition") -> T:
     """Poll a condition until it holds.
 
     Args:
-        condition: asked every 20 ms; an exception it raises ends the wait.
+        condition: asked every 20 ms at first, later every 250 ms; an exception it raises ends the wait.
         deadline: seconds from now; the condition is asked at least once.
         what: said in the failure, as in "the record is on the retry topic".
 
@@ -27,10 +30,11 @@ def wait_until(condition: Callable[[], T], deadline: float = 30.0, what: str = "
     Raises:
         AssertionError: it did not hold in time.
     """
-    end = time.monotonic() + deadline
+    began = time.monotonic()
     pause = threading.Event()
     while not (value := condition()):
-        if time.monotonic() >= end:
+        waited = time.monotonic() - began
+        if waited >= deadline:
             raise AssertionError(f"not within {deadline:g} s: {what}")
-        pause.wait(_PAUSE_SECONDS)
+        pause.wait(min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, waited * _SHARE)))
     return value
