@@ -18,7 +18,7 @@ from tests.integration.installation import Installation, installation, scheduler
 from tests.support.brokers.set_clock import kafka_with_clock
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
 DELAY_MS = 1_000
 

@@ -19,7 +19,7 @@ from tests.integration.installation import Installation, Record, installation, s
 from tests.support.brokers.fatal import fail_fatally
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
 USER_HEADERS: list[Header] = [("b", b"1"), ("a", None), ("b", b"\xff\x00"), ("empty", b""), ("b", b"1")]
 WIDE = "wide"
