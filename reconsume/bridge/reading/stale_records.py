@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import translate
@@ -80,7 +80,8 @@ class StaleRecords:
 
         Their committed offset may have been deleted: a seek back to it would lead to the end.
         """
-        self._begun = {(one.topic, one.partition) for one in partitions if one.offset >= 0}
+        explicit = [one for one in partitions if one.offset >= 0 or one.offset == OFFSET_BEGINNING]
+        self._begun = {(one.topic, one.partition) for one in explicit}
         return partitions
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:

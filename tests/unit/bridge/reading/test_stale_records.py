@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.reading.stale_records import StaleRecords
@@ -297,11 +297,14 @@ def test_after_a_seek_other_partitions_are_committed_up_to_their_last_record() -
     assert group.committable(stale) is None
 
 
+@pytest.mark.parametrize("start", [500, OFFSET_BEGINNING])
 @pytest.mark.parametrize("comes", [True, False])
-def test_a_partition_that_begins_at_its_first_record_is_not_read_again_from_a_deleted_one(comes: bool) -> None:
+def test_a_partition_that_begins_at_its_first_record_is_not_read_again_from_a_deleted_one(
+    comes: bool, start: int
+) -> None:
     group = Group(100)
     stale = StaleRecords(group.seek, from_end=True)
-    stale.begun([TopicPartition("flights", 0, 500)])
+    stale.begun([TopicPartition("flights", 0, start)])
     stale.assigned([FLIGHTS])
     if comes:
         assert group.left_out(stale, 500, 501) == []
