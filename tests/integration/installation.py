@@ -196,8 +196,8 @@ class Installation:
         consumer = Consumer(self.settings.client_settings() | reading | {"auto.offset.reset": "earliest"})
         # Before librdkafka is connected it waits 500 ms to ask for the first offset; of most topics it is 0.
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        records: list[Record] = []
-        while partitions:
+        records, ended = list[Record](), set[int | None]()
+        while len(ended) < partitions:
             # In a list, because a message without a value is false.
             message = wait_until(lambda: consumer.consume(1, 0.1), 60, f"more of {topic}, or its end")[0]
             error = message.error()
@@ -207,7 +207,7 @@ class Installation:
                 records.append(Record(message.key(), message.value(), headers, message.timestamp()[1], *where))
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
-                partitions -= 1
+                ended.add(message.partition())  # told again after each record that comes later
         consumer.close()
         return records
 
