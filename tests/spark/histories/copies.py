@@ -105,14 +105,14 @@ def take(bootstrap_servers: str, prefix: str, keep: Callable[[Copied], bool]) ->
     ]
     consumer.assign(places)
     records: list[Copied] = []
-    ends = 0
-    while ends < len(places):
+    ends = set[tuple[str | None, int | None]]()
+    while len(ends) < len(places):
         for message in wait_until(lambda: consumer.consume(1_000, 0.2), 60, "more records, or their ends"):
             if (error := message.error()) is None:
                 records.append(_copied(message, prefix))
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
-                ends += 1
+                ends.add((message.topic(), message.partition()))
     consumer.close()
     # The level table was set long before, so that it is known to have been in force.
     tables = [one.changed(later_ms=-_EARLIER_MS) for one in records if one.topic == "GROUPS"]
