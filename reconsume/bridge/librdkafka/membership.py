@@ -30,7 +30,7 @@ def never_starts(error: ClientError) -> bool:
     Issue: https://github.com/confluentinc/librdkafka/issues/5586.
 
     Guarantees: the consumer restarts at once, in a worker and in a `PushConsumer`.
-    Test: tests/integration/bridge/librdkafka/test_moved_coordinator.py.
+    Tests: tests/unit/consumers/test_consume_loop.py, tests/unit/bridge/scheduler/test_worker.py.
     Remove when: librdkafka asks again after any error that passes.
     """
     return _NO_START in error.str()
