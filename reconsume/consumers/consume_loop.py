@@ -15,8 +15,8 @@ from reconsume.bridge.kafka.errors import (
     is_fatal,
     is_missing,
     is_out_of_range,
+    start_error,
     translate,
-    unread,
 )
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.librdkafka.membership import Membership, MembershipLost
@@ -193,7 +193,7 @@ class ConsumeLoop:
         elif is_fatal(error):
             # The consumer reads nothing more, and brokers accept no commit.
             raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")
-        elif (ended := unread(error, f"starting to read {topic}".rstrip())) is not None:
+        elif (ended := start_error(error, f"starting to read {topic}".rstrip())) is not None:
             raise ended
         elif not is_end(error):  # conf may ask for the ends of partitions
             logger.warning("%s", translate(error, f"consuming {topic}"))

@@ -180,4 +180,4 @@ class Histories:
 
 def _key(message_id: str) -> bytes:
     """Return a digest: 100,000 ids are in memory, and foreign programs may have written one as long as a record."""
-    return hashlib.blake2b(message_id.encode(errors="replace"), digest_size=16).digest()
+    return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).digest()

@@ -120,8 +120,8 @@ def is_fatal(error: ClientError) -> bool:
     return error.fatal() or error.code() == KafkaError._FATAL
 
 
-def unread(error: ClientError, doing: str) -> ReconsumeError | None:
-    """Return the error that ends a member which does not read some of its partitions; None for any other error.
+def start_error(error: ClientError, doing: str) -> ReconsumeError | None:
+    """Return the error that ends a member some of whose partitions never start; None for any other error.
 
     `MembershipLost` if a new consumer helps, `KafkaRefused` if rights are missing.
     """

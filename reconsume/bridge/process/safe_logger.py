@@ -34,13 +34,13 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class LimitedLogger(SafeLogger):
-    """Logs a few lines of one kind in a time; further lines are DEBUG, and the next line names their number.
+    """Limits lines of one kind in each period; further lines are DEBUG, and the next line names their number.
 
     Args:
         name: the logger's name.
         clock: returns milliseconds.
-        lines: maximum of lines in that time.
-        per_ms: the time.
+        lines: maximum of lines in a period.
+        per_ms: length of a period; periods begin at multiples of it.
     """
 
     def __init__(self, name: str, clock: Clock = monotonic_ms, *, lines: int = 10, per_ms: int = 1_000) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconsume.bridge.kafka.admin import Partition
-from reconsume.bridge.kafka.errors import is_end, is_missing, translate, unread
+from reconsume.bridge.kafka.errors import is_end, is_missing, start_error, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.short_polls import poll_until
 from reconsume.bridge.process.polled_records import PolledRecord
@@ -60,7 +60,7 @@ class Source:
         assert error is not None
         if is_end(error):
             self._read_ahead.reached_end(where, message.offset() or 0)
-        elif (ended := group_error(error) or unread(error, "starting to read")) is not None:
+        elif (ended := group_error(error) or start_error(error, "starting to read")) is not None:
             raise ended
         elif not is_missing(error):
             logger.warning("%s", translate(error, f"reading topic {where[0] or 'of the scheduler'}"))

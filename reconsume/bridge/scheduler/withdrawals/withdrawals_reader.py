@@ -183,7 +183,7 @@ class WithdrawalsReader:
 
     def _add(self, withdrawal: bytes, due_ms: int, now: float) -> None:
         if not self._withdrawals.add(withdrawal, due_ms, now):
-            self._limited.warning("memory holds %d withdrawals; this one is not obeyed", len(self._withdrawals))
+            self._limited.warning("memory holds %s withdrawals; this one is not obeyed", f"{len(self._withdrawals):,}")
 
     def _do_without(self, error: ReconsumeError) -> None:
         logger.warning(
