@@ -223,7 +223,9 @@ class Installation:
         return [record for record in records if (record["REAL_TOPIC"] or "").endswith(f"%{group}")]
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
-        return self.admin.committed(group, [(topic, partition)]).get((topic, partition))
+        """After the marks of transactions that are committed: brokers write them a moment after the answer."""
+        found = self.admin.commits(group, [(topic, partition)], stable=True).get((topic, partition))
+        return None if found is None else found.offset
 
     def all_committed(self, group: str) -> dict[Partition, int]:
         """Of all topics that there are."""

@@ -48,11 +48,6 @@ def exactly_once(here: Installation, group: str, conf: dict[str, Any] | None = N
     return drop_in(here, group, conf=conf or MANUAL, exactly_once=True, **more)
 
 
-def committed_is(here: Installation, group: str, topic: str, offset: int) -> None:
-    """A transaction is committed when its end is decided; the brokers write the marks that show it a moment later."""
-    wait_until(lambda: here.committed(group, topic) == offset, 30, f"{offset} is committed of {topic}")
-
-
 @pytest.mark.parametrize("conf", PROTOCOLS)
 def test_a_send_back_commits_its_offset(here: Installation, conf: dict[str, Any]) -> None:
     name = f"eo-{'-'.join(map(str, conf.values()))}"
@@ -63,13 +58,13 @@ def test_a_send_back_commits_its_offset(here: Installation, conf: dict[str, Any]
         reading = Reading(consumer)
         messages = reading.until(4)
         consumer.send_message_back(messages[0])
-        committed_is(here, group, topic, 1)
+        assert here.committed(group, topic) == 1
         consumer.send_message_back(messages[1:], ack_index=1)
-        committed_is(here, group, topic, 4)
+        assert here.committed(group, topic) == 4
         again = reading.until(2)
         assert [(one.value(), reconsume_times(one)) for one in again] == [(b"a", 1), (b"d", 1)]
         consumer.send_message_back(again[0])
-        committed_is(here, group, consumer.retry_topic, polled_from(again[0]).offset + 1)
+        assert here.committed(group, consumer.retry_topic) == polled_from(again[0]).offset + 1
         assert reading.until(1)[0].value() == b"a"
         consumer.send_message_back(messages, ack_index=3)
     assert len(here.waiting(1_000, group)) == 2
@@ -202,7 +197,7 @@ def test_what_is_refused_goes_through_the_inbox_in_a_transaction_too(here: Insta
         here.delete(here.settings.names.delay(77_000))
         reading = Reading(consumer)
         consumer.send_message_back(reading.until(1)[0])
-        committed_is(here, group, topic, 1)
+        assert here.committed(group, topic) == 1
         assert reconsume_times(reading.until(1)[0]) == 1
     assert [record.value for record in here.waiting(1_000, group)] == [b"one"]
 
@@ -281,7 +276,7 @@ def test_a_transaction_without_an_answer_is_looked_up(here: Installation, monkey
         monkeypatch.setattr(transactions, "commit", no_answer)
         assert ask(2, 1)
     writer.close()
-    committed_is(here, group, topic, 2)
+    assert here.committed(group, topic) == 2
     assert len(here.waiting(1_000, group)) == 2
 
 
