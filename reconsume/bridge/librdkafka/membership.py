@@ -30,7 +30,8 @@ def never_starts(error: ClientError) -> bool:
     Issue: https://github.com/confluentinc/librdkafka/issues/5586.
 
     Guarantees: the consumer restarts at once, in a worker and in a `PushConsumer`.
-    Tests: tests/unit/consumers/test_consume_loop.py, tests/unit/bridge/scheduler/test_worker.py.
+    Tests: tests/integration/bridge/librdkafka/test_membership.py, tests/unit/consumers/test_consume_loop.py,
+    tests/unit/bridge/scheduler/test_worker.py.
     Remove when: librdkafka asks again after any error that passes.
     """
     return _NO_START in error.str()
