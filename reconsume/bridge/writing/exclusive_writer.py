@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import produce_patiently, store
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.errors import not_wanted, translate, translated
+from reconsume.bridge.kafka.group_consumer import names_of
 from reconsume.bridge.process.brokers_clock import monotonic_ms
+from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import (
     SHUT_OUT,
@@ -26,7 +29,11 @@ from reconsume.bridge.writing.transactions import (
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
 from reconsume.delay_levels.wire.send_back_copy import Position
 
+logger = SafeLogger(__name__)
+
 _TRIES: Final = 10
+_SHOWN_SECONDS: Final = 5.0
+_LOOK_EVERY_SECONDS: Final = 0.02
 TRANSACTION_SECONDS: Final = 15.0
 """Brokers abort a transaction after this time."""
 
@@ -161,7 +168,8 @@ def write_exclusively(
 ) -> None:
     """Commit records that depend on what others have written.
 
-    Guarantees: of two processes at the same time, the second reads what the first has committed.
+    Guarantees: of two processes at the same time, the second reads what the first has committed. When this returns,
+    readers see the records, see `wait_until_shown`.
     Tests: tests/integration/groups/test_groups_commands.py, tests/integration/operations/test_jobs.py.
 
     Args:
@@ -187,4 +195,24 @@ def write_exclusively(
                 # Two processes must not fence each other repeatedly.
                 time.sleep(random.uniform(0.1, 1.0))  # noqa: S311 - no secret
             else:
+                wait_until_shown(cluster, {(one.topic, one.partition) for one in records})
                 return
+
+
+def wait_until_shown(cluster: Cluster, partitions: Collection[Partition]) -> None:
+    """Wait until readers of these partitions see what was committed just now.
+
+    A transaction is committed when its coordinator has decided it; the marks that end it on the partitions follow a
+    moment later. Until then the next command, or the next page, would show the old state. An open transaction of
+    another writer hides the records for longer: after 5 s, or without an answer, this logs it and returns.
+    Test: tests/unit/bridge/writing/test_exclusive_writer.py.
+    """
+    try:
+        written, until = cluster.admin.end_offsets(partitions, uncommitted=True), time.monotonic() + _SHOWN_SECONDS
+        while hidden := [at for at, end in cluster.admin.end_offsets(partitions).items() if end < written[at]]:
+            if time.monotonic() >= until:
+                logger.warning("committed, but not shown yet behind an open transaction: %s", names_of(hidden))
+                return
+            time.sleep(_LOOK_EVERY_SECONDS)
+    except ReconsumeError as error:
+        logger.warning("committed, but perhaps not shown yet: %s", error)

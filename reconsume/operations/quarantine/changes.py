@@ -11,8 +11,9 @@ from functools import partial
 from typing import Final
 
 from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter
+from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter, wait_until_shown
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting
@@ -94,7 +95,7 @@ def _close(
     write: Callable[[Sequence[QuarantineRecord], ExclusiveWriter], None],
     told: Told,
 ) -> int:
-    count = 0
+    count, closed = 0, set[Partition]()
     with ExclusiveWriter(cluster, f"{cluster.names.prefix}quarantine-release", doing) as writer:
         # This comes first: from here on no other change can be committed any more, so the records read are final.
         writer.take_over()
@@ -109,6 +110,8 @@ def _close(
             count += len(part)
             for one in part:
                 told(one)
+            closed |= {(cluster.names.quarantine, one.place.partition) for one in part}
+    wait_until_shown(cluster, closed)
     return count
 
 

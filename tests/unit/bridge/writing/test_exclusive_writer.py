@@ -1,14 +1,20 @@
-"""Whether a writer knows that another one may have come in between."""
+"""Whether a writer knows that another one may have come in between, and when it returns."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
+from reconsume.bridge.kafka.admin import Partition
+from reconsume.bridge.writing import exclusive_writer
+from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, wait_until_shown, write_exclusively
+from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import Transactions
+from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.unit.bridge.writing.test_order_of_requests import Bench
 
 
@@ -42,3 +48,45 @@ def test_a_writer_is_not_alone_until_the_producer_behind_a_slow_transaction_is_r
         refused.clear()
         writer.take_over()
         assert writer.is_alone
+
+
+class LateMarks:
+    """A cluster whose brokers write the marks of a transaction some looks after it was committed."""
+
+    base: ClassVar[dict[str, Any]] = Base.base
+
+    def __init__(self, looks: int) -> None:
+        self.admin = SimpleNamespace(end_offsets=self.end_offsets)
+        self.left = looks
+
+    def end_offsets(self, partitions: Collection[Partition], *, uncommitted: bool = False) -> dict[Partition, int]:
+        self.left -= not uncommitted
+        return dict.fromkeys(partitions, 8 if uncommitted or self.left < 0 else 6)
+
+
+def test_it_returns_when_readers_see_what_it_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    Bench(monkeypatch)
+    kafka = LateMarks(3)
+    write_exclusively(kafka, "one-writer", "testing", lambda: [NewRecord("groups", b"v", b"k", 0)])  # type: ignore[arg-type]
+    assert kafka.left < 0
+
+
+def test_an_open_transaction_of_another_writer_holds_it_up_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exclusive_writer, "_SHOWN_SECONDS", 0.1)
+    kafka = LateMarks(1_000_000)
+    wait_until_shown(kafka, [("groups", 0)])  # type: ignore[arg-type]
+    assert "committed, but not shown yet behind an open transaction: groups-0" in caplog.text
+
+
+def test_what_is_committed_is_no_failure_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unanswered(*_: Any, **__: Any) -> Any:
+        raise KafkaNotReachable("no answer from Kafka")
+
+    kafka = LateMarks(0)
+    monkeypatch.setattr(kafka.admin, "end_offsets", unanswered)
+    wait_until_shown(kafka, [("groups", 0)])  # type: ignore[arg-type]
+    assert "committed, but perhaps not shown yet: no answer from Kafka" in caplog.text

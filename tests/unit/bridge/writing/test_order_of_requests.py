@@ -26,6 +26,8 @@ class Calls(list[str]):
     def send_offsets_to_transaction(self, offsets: list[TopicPartition], *_: Any) -> None:
         self.append(f"offsets {offsets[0].offset}")
 
+    def produce(self, *_: Any, **__: Any) -> None: ...
+
     def commit_transaction(self, *_: Any) -> None:
         self.append("commit")
 
