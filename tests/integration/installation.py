@@ -19,6 +19,7 @@ from reconsume.bridge.groups.groups_store import read_groups, write_group, write
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import ManagementSettings, SchedulerSettings, Settings, TopicSettings
 from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
@@ -165,7 +166,7 @@ class Installation:
         producer = self.producer()
         for value in values:
             producer.produce(topic, value=value, key=key, headers=cast("Any", list(headers)), partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         producer.close()
 
     def consumer(
@@ -224,8 +225,19 @@ class Installation:
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """After the marks of transactions that are committed: brokers write them a moment after the answer."""
-        found = self.admin.commits(group, [(topic, partition)], stable=True).get((topic, partition))
+        where = topic, partition
+        found = KafkaAdmin(self.settings.client_settings(), patience=60).commits(group, [where], stable=True).get(where)
         return None if found is None else found.offset
+
+    def wait_for_marks(self, *topics: str) -> None:
+        """Until what is committed is shown: brokers write a transaction's marks a moment after their answer."""
+        places = all_partitions(self.admin.partitions(topics))
+
+        def are_written() -> bool:
+            written = self.admin.end_offsets(places, uncommitted=True)
+            return self.admin.end_offsets(places) == written
+
+        wait_until(are_written, what=f"the marks of transactions on {', '.join(topics)}")
 
     def all_committed(self, group: str) -> dict[Partition, int]:
         """Of all topics that there are."""
@@ -304,7 +316,7 @@ def scheduler(settings: Settings) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(90)
         _at_work.discard(identity)
     if failures:
         raise failures[0]

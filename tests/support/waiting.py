@@ -16,7 +16,7 @@ _SHARE: Final = 0.05
 """Of the time so far: a condition that reads a whole topic each time takes the CPU from what it waits for."""
 
 
-def wait_until(condition: Callable[[], T], deadline: float = 30.0, what: str = "the condition") -> T:
+def wait_until(condition: Callable[[], T], deadline: float = 90.0, what: str = "the condition") -> T:
     """Poll a condition until it holds.
 
     Args:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -58,6 +59,19 @@ def deny(one: Installation, topic: str, operation: AclOperation) -> None:
     admin = AdminClient(one.settings.client_settings())
     for future in admin.create_acls([binding]).values():
         future.result()
+    any_rule = AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        None,  # type: ignore[arg-type]  # any
+        None,  # type: ignore[arg-type]
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    # The controller has answered; the broker hears of it a moment later.
+    wait_until(
+        lambda: binding in admin.describe_acls(any_rule).result(30), what=f"the broker knows the rule for {topic}"
+    )
 
 
 def test_a_retry_topic_that_may_not_be_written_costs_only_its_own_records(guarded: Installation) -> None:

@@ -36,6 +36,13 @@ _MORTAL: Final = {"broker.session.timeout.ms": "2000"}
 """A broker that was killed may come back when its last session is over."""
 
 
+class _PatientKafka(LocalKafka):
+    """A broker that may have to wait for its turn on a busy machine, also when it starts again."""
+
+    def start(self, deadline_seconds: float = 240) -> None:
+        super().start(deadline_seconds)
+
+
 class KafkaForTests(NamedTuple):
     """Where Kafka is, and why it is that one."""
 
@@ -76,7 +83,7 @@ def local_kafka(
 
     It is never killed, and may have to wait for its turn on a busy machine: it keeps its session all the same.
     """
-    kafka = LocalKafka(port, data_dir=data_dir, properties={**_PATIENT, **(properties or {})}, version=version)
+    kafka = _PatientKafka(port, data_dir=data_dir, properties={**_PATIENT, **(properties or {})}, version=version)
     try:
         kafka.start()
         yield kafka

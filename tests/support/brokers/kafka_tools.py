@@ -35,7 +35,8 @@ def console_produce(bootstrap_servers: str, topic: str, lines: str, reader: Mapp
         AssertionError: it ended with an error or printed one.
     """
     options = [part for name, value in reader.items() for part in ("--reader-property", f"{name}={value}")]
-    run_kafka_tool("ConsoleProducer", "--bootstrap-server", bootstrap_servers, "--topic", topic, *options, lines=lines)
+    where = ("--bootstrap-server", bootstrap_servers, "--topic", topic, "--request-timeout-ms", "30000")
+    run_kafka_tool("ConsoleProducer", *where, *options, lines=lines)
 
 
 def limit_producer(bootstrap_servers: str, client_id: str, bytes_per_second: int) -> None:
@@ -71,7 +72,7 @@ def run_kafka_tool(main_class: str, *options: str, lines: str = "") -> str:
         ],
         input=lines.encode(),
         capture_output=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     # A record that cannot be sent is logged as an error, and the exit code is 0 all the same.

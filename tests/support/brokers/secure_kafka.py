@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -26,6 +27,7 @@ from confluent_kafka.admin import (
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka, free_port
 from reconsume.operations.rights import Right
+from tests.support.waiting import wait_until
 
 __all__ = ["SecureKafka", "secure_kafka"]
 
@@ -68,6 +70,15 @@ class SecureKafka(LocalKafka):
         )
         admin = self.operator()
         admin.alter_user_scram_credentials([upsertion])[name].result(30)
+
+        def is_known() -> bool:
+            """The controller has answered; the broker hears of it a moment later."""
+            try:
+                return bool(admin.describe_user_scram_credentials([name])[name].result(30))
+            except KafkaException:
+                return False
+
+        wait_until(is_known, what=f"the broker knows user {name}")
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.certificate),
@@ -100,6 +111,10 @@ class SecureKafka(LocalKafka):
         if bindings:
             for future in admin.create_acls(bindings).values():
                 future.result(30)
+        wait_until(
+            lambda: set(admin.describe_acls(everything).result(30)) == set(bindings),
+            what=f"the broker knows the rights of {user}",
+        )
 
     def _write_settings(self) -> None:
         super()._write_settings()
