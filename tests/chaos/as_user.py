@@ -18,6 +18,7 @@ def run_as_user(seed: int, minutes: float, rate: float) -> dict[str, Any]:
     run = subprocess.run([*command, "--rate", str(rate), "-o", "json"], capture_output=True, text=True, check=False)
     say(run.stderr)
     say(run.stdout)
+    assert run.stdout, "it printed no report"
     report: dict[str, Any] = json.loads(run.stdout)
     assert (report["lost"], report["early"], report["duplicates"]) == (0, 0, 0), report["examples"]
     assert report["wrongly_quarantined"] == 0, report["examples"]

@@ -109,6 +109,8 @@ class Group:
             wait_until(self._is_committed, _PATIENCE, f"{self}: all is committed")
             for name in self._live():
                 self._end(name)
+            # A member that was killed last may leave a transaction open, which hides records behind it.
+            self._here.wait_for_marks(*map(self._here.settings.names.delay, _RESULT_TOPICS))
             return self._judge()
 
     def __str__(self) -> str:

@@ -119,6 +119,7 @@ def consumer_dies(bootstrap_servers: str, exactly_once: bool, step: str) -> list
     one.produce(topic, b"ok1", *failing, b"ok2")
     arguments = ["consumer", bootstrap_servers, one.settings.topic_prefix, group, topic, str(exactly_once)]
     killed_and_started_again(step, arguments, {}, lambda: one.committed(group, topic) == EACH + 2)
+    one.wait_for_marks(one.settings.names.delay(1_000))
     counts = Counter(record.value for record in one.waiting(1_000, group))
     right = counts == dict.fromkeys(failing, 1) if exactly_once else set(counts) == set(failing)
     return [] if right else [f"{step}: sent back {dict(counts)}"]

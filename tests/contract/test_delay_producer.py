@@ -48,25 +48,27 @@ def test_a_message_comes_at_its_moment_and_never_early(world: World, delay_ms: i
 def test_messages_overtake_each_other_by_their_moments(world: World) -> None:
     topic = world.topic("overtakes")
     producer = world.delay_producer()
-    for delay_ms in (3_500, 700, 2_100):
-        producer.send(topic, b"%d" % delay_ms, delay=timedelta(milliseconds=delay_ms))
+    producer.send(topic, b"first")  # which connects
+    for seconds in (11, 3, 7):
+        producer.send(topic, b"%d" % seconds, delay=timedelta(seconds=seconds))
     producer.send(topic, b"now")
-    world.until(lambda: len(world.read(topic)) == 4, "all four")
-    assert [record.value for record in world.read(topic)] == [b"now", b"700", b"2100", b"3500"]
+    world.until(lambda: len(world.read(topic)) == 5, "all five")
+    assert [record.value for record in world.read(topic)] == [b"first", b"now", b"3", b"7", b"11"]
 
 
 @pytest.mark.rule("TM-13", "TM-14", "TM-15")
 def test_a_message_that_is_withdrawn_does_not_come_and_the_others_do(world: World) -> None:
     topic, producer = world.topic("withdrawn"), world.delay_producer()
-    ids = [producer.send(topic, b"%d" % n, delay=timedelta(seconds=3)).msg_id for n in range(6)]
-    level = producer.send(topic, b"level", delay_level=4).msg_id
     another = world.delay_producer()
-    for one in (ids[0], ids[2], ids[4], level):
-        another.cancel(one)
     another.cancel(f"{round(world.now().timestamp() * 1000) + 60_000:012X}" + "0" * 20)
-    producer.send(topic, b"last", delay=timedelta(seconds=4))
+    producer.send(topic, b"now")  # both are connected
+    another.cancel(producer.send(topic, b"level", delay_level=4).msg_id)
+    ids = [producer.send(topic, b"%d" % n, delay=timedelta(seconds=10)).msg_id for n in range(6)]
+    for one in (ids[0], ids[2], ids[4]):
+        another.cancel(one)
+    producer.send(topic, b"last", delay=timedelta(seconds=11))
     world.until(lambda: b"last" in [one.value for one in world.read(topic)], "the last one")
-    assert sorted(one.value or b"" for one in world.read(topic)) == [b"1", b"3", b"5", b"last"]
+    assert sorted(one.value or b"" for one in world.read(topic)) == [b"1", b"3", b"5", b"last", b"now"]
     with pytest.raises(IllegalSetting, match="was due already"):
         producer.cancel(ids[0])
 

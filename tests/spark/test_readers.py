@@ -113,7 +113,7 @@ def test_a_stream_tells_the_same(spark: SparkSession, history: History, tmp_path
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
     batch = read_kinds(spark, history.bootstrap_servers, topic_prefix=history.prefix)
     assert sorted(map(str, spark.table("streamed").collect())) == sorted(map(str, batch.collect()))
 

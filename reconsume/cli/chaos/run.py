@@ -37,7 +37,7 @@ from reconsume.delay_levels.human_text import counted
 
 _EACH: Final = 3
 """Number of schedulers, and of consumers."""
-_BEGIN_SECONDS: Final = 60.0
+_BEGIN_SECONDS: Final = 180.0
 _QUIET_SECONDS: Final = 3.0
 _BACKLOG: Final = 20_000
 """At this many unfinished messages the workload pauses, so that the run ends soon after its last fault."""

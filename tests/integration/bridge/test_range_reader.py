@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import KafkaNotReachable
@@ -99,13 +100,17 @@ def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
         pytest.raises(KafkaNotReachable, match="nothing came within 1 s"),
     ):
         values(impatient.read({(topic, 0): (0, 2)}))
-    with (
-        RangeReader(here.settings.client_settings(), "ranges-under-test", seconds=1) as impatient,
-        traffic(here, topic, 1),
-        pytest.raises(KafkaNotReachable, match="nothing came within 1 s"),
-    ):
-        values(impatient.read({(topic, 0): (0, 2), (topic, 1): (0, 1)}))
-    assert impatient.unread == {(topic, 0): 2}
+
+    def unread() -> dict[Partition, int]:
+        with (
+            RangeReader(here.settings.client_settings(), "ranges-under-test", seconds=1) as impatient,
+            pytest.raises(KafkaNotReachable, match="nothing came within 1 s"),
+        ):
+            values(impatient.read({(topic, 0): (0, 2), (topic, 1): (0, 1)}))
+        return dict(impatient.unread)
+
+    with traffic(here, topic, 1):
+        wait_until(lambda: unread() == {(topic, 0): 2}, what="a reader that was connected within its second")
 
 
 def test_a_stop_ends_it(here: Installation, reader: RangeReader) -> None:
@@ -131,7 +136,8 @@ def test_a_partition_that_is_left_gives_no_more(here: Installation, reader: Rang
 def test_a_partition_that_cannot_be_read_does_not_keep_the_others(here: Installation, reader: RangeReader) -> None:
     topic, missing = here.topic("there"), here.name("not-there")
     here.produce(topic, b"one")
-    assert values(reader.read({(topic, 0): (0, 1), (missing, 0): (0, 1)}, within_seconds=3)) == [b"one"]
+    both = {(topic, 0): (0, 1), (missing, 0): (0, 1)}
+    assert wait_until(lambda: values(reader.read(both, within_seconds=3)), what="the record") == [b"one"]
     assert reader.unread == {(missing, 0): 1}
 
 

@@ -88,6 +88,7 @@ def test_of_transactions_only_committed_records_are_there_and_their_markers_are_
         producer.produce(topic, value)
         producer.flush(30)
         end(30)
+    here.wait_for_marks(topic)
     here.produce(topic, b"last")
     answers = read(reader, [Position(topic, 0, offset) for offset in range(5)])
     assert answers == [b"committed", RecordNotFound, RecordNotFound, RecordNotFound, b"last"]

@@ -90,11 +90,13 @@ class Moving:
     def hanging(self, where: str, *, acts_first: bool = False) -> Iterator[None]:
         """The next such call hangs, and is soon given up."""
         self.kind.hangs_in, self.kind.acts_first = where, acts_first
-        transactions_module.PATIENCE_SECONDS = IMPATIENT_SECONDS  # type: ignore[misc]
+        if where != "commit":  # which `_longest_ms` ends
+            transactions_module.PATIENCE_SECONDS = IMPATIENT_SECONDS  # type: ignore[misc]
         yield
         transactions_module.PATIENCE_SECONDS = PATIENT_SECONDS  # type: ignore[misc]
 
     def stored(self) -> list[bytes | None]:
+        self.here.wait_for_marks(self.target)
         return [record.value for record in self.here.read(self.target)]
 
     def committed(self) -> int | None:
@@ -133,7 +135,7 @@ def test_what_hangs_before_its_commit_is_undone_and_the_next_one_is_written_at_o
 def test_a_commit_that_hangs_is_in_doubt_until_there_is_a_new_producer(moving: Moving, *, counts: bool) -> None:
     kind = moving.kind
     moving.write(b"a")
-    moving.transactions._longest_ms = 2_000
+    moving.transactions._longest_ms = 6_000
     with moving.hanging("commit", acts_first=counts), pytest.raises(InDoubt, match="has not ended"):
         moving.write(b"b")
     moving.transactions.register(PATIENT_SECONDS)

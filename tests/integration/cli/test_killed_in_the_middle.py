@@ -79,6 +79,7 @@ class Accident:
 
     def undo(self) -> None:
         """Have the broker back, and its clients as patient as they are."""
+        self.step = ""
         self._end.set()
         self._impatience.undo()
         if not self._kafka.alive():
@@ -191,6 +192,7 @@ def test_a_release_ends_and_the_next_one_releases_what_is_missing(
     changes = {"REAL_TOPIC": f"%RETRY%{group}"}
     with pytest.raises(KafkaNotReachable):
         release(here.cluster, None, changes)
+    assert accident.happened.is_set()
     accident.undo()
     until_it_works(lambda: release(here.cluster, None, changes))
     wait_until(lambda: all(one.state == "RELEASED" for one in read_quarantine(here.cluster)), 30, "all are released")
@@ -204,6 +206,7 @@ def test_the_doctor_ends(here: Installation, accident: Accident, hangs: bool) ->
     accident.step, accident.hangs = "start", hangs
     with pytest.raises(KafkaNotReachable, match="registering the transactional id"):
         check_rights(cluster, "scheduler", rights, Report())
+    assert accident.happened.is_set()
     accident.undo()
     report = Report()
     until_it_works(lambda: check_rights(cluster, "scheduler", rights, report))
@@ -220,6 +223,7 @@ def test_a_request_of_the_console_is_answered(here: Installation, accident: Acci
         fields = [("place", f"0/{number}") for number in range(COUNT)] + [("why", "known")]
         accident.step, accident.hangs = step, hangs
         assert browser.send(form, *fields).status == 503
+        assert accident.happened.is_set()
         accident.undo()
         wait_until(lambda: browser.send(form, *fields).status == 200, 90, "the same form works")
     assert [state_name(one.state) for one in read_page(here.cluster, group).records] == ["RESOLVED"] * COUNT

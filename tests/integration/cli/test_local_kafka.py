@@ -28,7 +28,10 @@ from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka, free_port
 from tests.support.brokers.kafka import local_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.early(6), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.early(6), pytest.mark.more]
+
+SOON_BACK = {"broker.session.timeout.ms": "6000"}
+"""For a broker that starts again: it waits for the end of its last session if it was ended by force."""
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +148,7 @@ def test_a_restart_goes_on_with_the_data_on_the_same_port(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reconsume.py").touch()
     folder = tmp_path / "dätä \\ 数据"
-    with local_kafka(data_dir=folder, version=KAFKA_VERSION) as kafka:
+    with local_kafka(data_dir=folder, version=KAFKA_VERSION, properties=SOON_BACK) as kafka:
         assert list(tmp_path.rglob("meta.properties")) == [folder / "log" / "meta.properties"]
         address = kafka.bootstrap_servers
         produce(address, "kept", b"before")
@@ -160,9 +163,9 @@ def test_a_restart_goes_on_with_the_data_on_the_same_port(tmp_path: Path, monkey
 
 def test_data_of_a_newer_kafka_are_served_by_that_one(tmp_path: Path) -> None:
     """With its note about the version, and without it."""
-    with local_kafka(data_dir=tmp_path, version=NEWEST_KAFKA_VERSION) as kafka:
+    with local_kafka(data_dir=tmp_path, version=NEWEST_KAFKA_VERSION, properties=SOON_BACK) as kafka:
         produce(kafka.bootstrap_servers, "kept", b"before")
-    with local_kafka(data_dir=tmp_path, version=KAFKA_VERSION) as kafka:
+    with local_kafka(data_dir=tmp_path, version=KAFKA_VERSION, properties=SOON_BACK) as kafka:
         assert read_one(kafka.bootstrap_servers, "kept") == b"before"
     (tmp_path / "kafka-version").unlink()
     with local_kafka(data_dir=tmp_path, version=KAFKA_VERSION) as kafka:

@@ -145,7 +145,7 @@ def test_resetting_to_the_current_offset_removes_the_metadata(second_kafka: str)
     commit(one, group, {(topic, 0): 4}, "done1:Ag==")
     kept: Callable[[], Any] = lambda: one.kept(group, topic).done  # noqa: E731
     assert kept() == {5}
-    options = ("--all-topics", "--reset-offsets", "--to-current", "--execute")
+    options = ("--all-topics", "--reset-offsets", "--to-current", "--execute", "--timeout", "60000")
     server = ("--bootstrap-server", second_kafka, "--group", group)
     run_kafka_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *server, *options)
     assert (one.committed(group, topic), kept()) == (4, frozenset())

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.timeout(600), pytest.mark.early(2)]
 
-LETTERS = 40
+LETTERS = 60
 XSS = '"><img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 

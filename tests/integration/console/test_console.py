@@ -157,7 +157,8 @@ def test_a_group_is_paused_and_resumed(here: Installation, browser: Browser) -> 
     assert browser.send(browser.get(f"/groups/{group}").seen.form("/retries")).status == 303
     assert "The retries of this group are paused." in browser.get(f"/groups/{group}").seen.words, "at once"
     headers = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RECONSUME_TIME", b"1")]
-    here.produce(here.settings.names.delay(0), b"held", headers=headers)
+    # Due when the scheduler has heard of the pause.
+    here.produce(here.settings.names.delay(2_000), b"held", headers=headers)
     path, words = f"/groups/{group}", "due, held by a pause 1"
     wait_until(lambda: words in browser.get(path).seen.words, 60, "the page counts it")
     assert here.retries(group) == []
@@ -254,7 +255,7 @@ def command(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
             yield process, Browser(found[1], found[2]), said
         finally:
             process.send_signal(signal.SIGTERM)
-            ended = process.wait(8)
+            ended = process.wait(25)
             said.append(process.stderr.read())
     assert ended == 0
     assert "the console has stopped" in said[-1]

@@ -44,7 +44,10 @@ def allowing(bootstrap_servers: str) -> Installation:
 @pytest.fixture(scope="module")
 def here(bootstrap_servers: str) -> Iterator[Installation]:
     one = allowing(bootstrap_servers)
-    with scheduler(one.settings):
+    with scheduler(one.settings), producing(one) as producer:
+        topic = orders(one, "begins")
+        producer.send(topic, b"the worker is at work", delay=timedelta(milliseconds=1))
+        arrived(one, topic, 1)
         yield one
 
 

@@ -34,6 +34,7 @@ def fails_first(messages: Sequence[Message], _context: ConsumeConcurrentlyContex
 
 
 def sent_back(here: Installation, group: str) -> Counter[tuple[bytes | None, str | None]]:
+    here.wait_for_marks(here.settings.names.delay(1_000))
     return Counter((record.value, record["RECONSUME_TIME"]) for record in here.waiting(1_000, group))
 
 

@@ -134,7 +134,7 @@ def test_a_message_that_timed_out_is_sent_back_once_and_its_late_result_is_ignor
     group, topic = here.name("slow"), here.topic("slow")
     here.produce(topic, b"late success", b"late failure", b"quick")
     listener = Stuck({b"late success": SUCCESS, b"late failure": LATER})
-    with here.consumer(group, topic, listener, consume_timeout=timedelta(milliseconds=300)):
+    with here.consumer(group, topic, listener, consume_timeout=timedelta(seconds=3)):
         wait_until(lambda: len(listener.batches) == 5, what="two came again while their listeners still run")
         wait_until(lambda: here.committed(group, topic) == 3, what="they are committed: their copies are acknowledged")
         listener.go.set()

@@ -226,8 +226,8 @@ def test_what_is_refused_both_ways_is_not_committed(
             writer.send_back([too_large, failed(group, topic)], where, consumer.consumer_group_metadata())
         assert here.committed(group, topic) is None
         writer.send_back([failed(group, topic)], where, consumer.consumer_group_metadata())
-        committed = consumer.committed([TopicPartition(topic, 0)], 10)[0]
-        assert (committed.offset, committed.metadata) == (1, "kept beside it")
+        committed = here.admin.commits(group, [(topic, 0)], stable=True)
+        assert committed == {(topic, 0): Commit(1, "kept beside it")}
     writer.close()
 
 

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 ACK, RETRY, DLQ, HOLD, HOLD_THEN_DLQ = "ack", "retry", "dlq", "hold", "hold, then dlq"
-SLOW = 6
+SLOW = 60
 """Seconds; longer than the app has."""
 
 
@@ -130,7 +130,8 @@ def ran(here: Installation) -> dict[str, Ran]:
                     *(here, here.name(profile), topic, f"{one.url}/{profile}"),
                     profile=profile,
                     order="none",
-                    consume_timeout_seconds=SLOW / 2,
+                    max_in_flight=4,
+                    consume_timeout_seconds=15,
                     missing_route_grace_seconds=1,
                     dead_letter_on=["Hopeless"],
                 )

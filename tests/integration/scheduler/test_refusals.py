@@ -78,6 +78,8 @@ class Busy:
     def wait(self, healthy: int, bad: int) -> None:
         scheduled = self.one.settings.topic_prefix + "scheduler"
         wait_until(lambda: self.one.finished(scheduled, self.lane) >= healthy + bad, 120, "all have left")
+        names = self.one.settings.names
+        self.one.wait_for_marks(names.retry(self.healthy), names.retry(self.bad), names.quarantine)
 
     def lateness(self) -> tuple[int, int]:
         """Return how late the healthy group's records were at most, in milliseconds: those alone, and all others.

@@ -81,5 +81,6 @@ def test_after_a_refused_record_the_next_batch_is_written_at_once(
         write(value)
         moved += 1
     writer.close()
+    here.wait_for_marks(target)
     assert [record.value for record in here.read(target)] == [*(b"before%d" % n for n in range(before)), b"a", b"b"]
     assert here.committed(here.name("moves"), source) == moved

@@ -176,7 +176,7 @@ def test_a_stream_whose_next_dead_letters_are_gone_says_so_and_goes_on_if_told(
                 settle_seconds=0.1,
                 options=options,
             )
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(400)
 
     run()
     before = replayed(one)

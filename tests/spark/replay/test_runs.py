@@ -205,7 +205,7 @@ def test_a_run_that_was_killed_and_started_again_sends_none_twice(
         assert 0 < result.sent < 120
     else:
         query = replay_stream(spark, bootstrap_servers, str(tmp_path), "nightly", topic_prefix=prefix, settle_seconds=2)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(400)
     assert replayed(one) == expected(120)
 
 
@@ -228,7 +228,7 @@ def run_stream(spark: SparkSession, one: Installation, folder: Path, where: str 
     prefix = one.settings.topic_prefix
     servers = one.settings.bootstrap_servers
     query = replay_stream(spark, servers, str(folder), "nightly", where=where, topic_prefix=prefix)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
 
 
 def test_a_stream_takes_what_came_since_its_last_run(

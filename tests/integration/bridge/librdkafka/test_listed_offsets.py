@@ -67,6 +67,8 @@ def test_a_retry_topic_does_not_start_at_its_end_then(
     cluster: tuple[ChaosCluster, FailedWatermarks], topic: str, consumer: Consumer
 ) -> None:
     watermarks = cluster[1]
+    watermarks.fail(None)
+    assert GroupConsumer({}, lambda _settings: consumer).first_and_end((topic, 0), SECONDS) == (0, 3), "it is connected"
     watermarks.fail(EARLIEST)
     errors = []
 

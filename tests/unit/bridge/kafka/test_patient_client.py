@@ -102,7 +102,7 @@ def test_after_a_lost_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(patient_client, "_REQUEST_SECONDS", 0.05)
     serve("nobody:1", Made())
     try:
-        admin = KafkaAdmin({"bootstrap.servers": "nobody:1"}, patience=0.5)
+        admin = KafkaAdmin({"bootstrap.servers": "nobody:1"}, patience=2)
         with pytest.raises(KafkaNotReachable, match=r"flights-0.*librdkafka has not answered"):
             admin.end_offsets([("flights", 0)])
     finally:
