@@ -95,12 +95,11 @@ def _draft(asked: AskedJob, now_ms: float, label_rules: Mapping[str, str]) -> Jo
         *(asked.since or "", asked.until or "", asked.state or "", asked.label or ""),
     )
     return job_draft(
-        *(asked.kind, asked.group, form, now_ms),
+        *(asked.kind, asked.group, form, now_ms, label_rules),
         records=None if asked.places is None else [place_of(one) for one in asked.places],
         rate=asked.rate,
         max_replays=asked.max_replays,
         target=asked.target,
-        label_rules=label_rules,
         edit=None if asked.edit is None else _edit(asked.edit),
     )
 

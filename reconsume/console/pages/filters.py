@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.human_text import pair
 from reconsume.delay_levels.wire.dead_letter_states import STATES
-from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter, LetterEdit
+from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
 from reconsume.operations.jobs.selection import JobDraft, check_draft
 from reconsume.operations.points_in_time import parse_point_in_time, point_in_time
 from reconsume.operations.record_address import RecordAddress
@@ -93,23 +93,20 @@ def job_draft(
     group: str,
     form: FilterForm,
     now_ms: float,
+    label_rules: Mapping[str, str],
     *,
     records: Collection[RecordAddress] | None = None,
-    rate: int | None = None,
-    max_replays: int = 2,
-    target: str = "retry",
-    label_rules: Mapping[str, str] | None = None,
-    edit: LetterEdit | None = None,
+    **more: Any,
 ) -> JobDraft:
-    """Return the draft of a job on the letters that a list shows, or on picked ones.
+    """Return the draft of a job on the letters that a list shows, or on picked ones; `more` as in `JobDraft`.
 
     Raises:
         IllegalSetting: an invalid moment or state, or both a filter and picked letters.
     """
     wanted = DeadLetterFilter()
     if records is None or form != FilterForm():
-        wanted = replace(form.wanted(now_ms), label_rules=dict(label_rules or {}))
-    return check_draft(JobDraft(kind, group, wanted, records, rate, max_replays, target, edit))
+        wanted = replace(form.wanted(now_ms), label_rules=dict(label_rules))
+    return check_draft(JobDraft(kind, group, wanted, records, **more))
 
 
 def place_of(text: str) -> RecordAddress:

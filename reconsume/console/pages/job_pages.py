@@ -138,7 +138,7 @@ class JobPages:
         return RedirectResponse(Links().to(f"/jobs/{job.name}"), 303)
 
     def _draft(self, kind: str, group: str, form: FilterForm, **more: Any) -> JobDraft:
-        return job_draft(kind, group, form, self._clock(), label_rules=self._settings.cause_labels, **more)
+        return job_draft(kind, group, form, self._clock(), self._settings.cause_labels, **more)
 
     def jobs(self, request: Request) -> Response:
         """Show the jobs of the groups that a person may see, newest first."""
