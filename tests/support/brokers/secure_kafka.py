@@ -6,9 +6,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -74,7 +75,8 @@ class SecureKafka(LocalKafka):
         def is_known() -> bool:
             """The controller has answered; the broker hears of it a moment later."""
             try:
-                return bool(admin.describe_user_scram_credentials([name])[name].result(30))
+                asked = cast("dict[str, Future[Any]]", admin.describe_user_scram_credentials([name]))
+                return bool(asked[name].result(30))
             except KafkaException:
                 return False
 
