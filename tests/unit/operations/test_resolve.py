@@ -39,10 +39,11 @@ def test_a_resolve_that_a_job_fences_reads_only_what_is_new(monkeypatch: pytest.
     monkeypatch.setattr(resolve_module, "StatesReader", lambda *_args, **_options: states)
     monkeypatch.setattr(exclusive_writer.ExclusiveWriter, "take_over", counts("take over"))
     monkeypatch.setattr(exclusive_writer.ExclusiveWriter, "write_records", write)
+    monkeypatch.setattr(exclusive_writer, "wait_until_shown", counts("shown"))
     monkeypatch.setattr(exclusive_writer, "time", SimpleNamespace(sleep=lambda _seconds: None))
     cluster: Any = Cluster(Settings(bootstrap_servers="127.0.0.1:9"), lambda: 5.0)
     monkeypatch.setattr(cluster, "require", lambda topic: topic)
     [changed] = resolve(cluster, "g", [RecordAddress(0, 0)], by="alice", why="too old")
     assert changed.is_changed
     assert did[0] == "letters", "before it fences the job"
-    assert [did.count(one) for one in ("letters", "take over", "catch up", "write 1")] == [1, 3, 3, 3]
+    assert [did.count(one) for one in ("letters", "take over", "catch up", "write 1", "shown")] == [1, 3, 3, 3, 1]
