@@ -199,8 +199,8 @@ def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
         here.produce(topic, b"first", b"fails", b"last")
         wait_until(lambda: "its listener is called again in 5 s" in caplog.text, what="the send-back failed both ways")
         wait_until(lambda: here.committed(group, topic) == 1, what="the failed one holds the offset")
-        # Somebody fixes it, so the next send-back is acknowledged.
-        here.make_topics()
+        # Somebody makes the delay topic, and not the inbox, so a later send-back is acknowledged there.
+        here.admin.create(here.settings.names.delay(1_000), 1, -1, {"message.timestamp.type": "LogAppendTime"})
         wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")
     assert times[1] - times[0] >= 5
     local = [count for body, count in listener.seen if body == b"fails"]
