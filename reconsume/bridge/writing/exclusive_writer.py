@@ -169,7 +169,7 @@ def write_exclusively(
     """Commit records that depend on what others have written.
 
     Guarantees: of two processes at the same time, the second reads what the first has committed. When this returns,
-    readers see the records, see `wait_until_shown`.
+    readers see the records, but for the cases that `wait_until_shown` names.
     Tests: tests/integration/groups/test_groups_commands.py, tests/integration/operations/test_jobs.py.
 
     Args:
