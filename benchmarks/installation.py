@@ -23,7 +23,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
-from reconsume.cli.broker.kafka import free_port
+from reconsume.cli.broker.ports import free_port
 
 __all__ = [
     "LANE_PARTITIONS",

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from benchmarks.harness.registry import Place, Sample, measurement
 from benchmarks.installation import installed, make_stamped, produce_one, resident_mib
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.broker.kafka import free_port
+from reconsume.cli.broker.ports import free_port
 from reconsume.delay_levels.wire.properties import DLQ_ERRORS
 
 LETTERS: Final = (10_000, 1_000_000)

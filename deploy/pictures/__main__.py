@@ -26,7 +26,8 @@ from reconsume.bridge.kafka.clients import make_producer
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import install
-from reconsume.cli.broker.kafka import LocalKafka, free_port
+from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.ports import free_port
 from reconsume.cli.demo.rows import read_rows
 from reconsume.consumers import ConsumeConcurrentlyStatus, PushConsumer
 from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE

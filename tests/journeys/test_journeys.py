@@ -32,7 +32,7 @@ import pytest
 from confluent_kafka import Producer
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
-from reconsume.cli.broker.kafka import free_port
+from reconsume.cli.broker.ports import free_port
 from tests.spark.few_records import FEW_RECORDS
 from tests.support.brokers.kafka import local_kafka
 from tests.support.docs.environments import Environment, build_wheel, make_environment

@@ -31,9 +31,10 @@ from reconsume.cli.broker.data_folder import (
 )
 from reconsume.cli.broker.jars import KAFKA_VERSION, Progress, kafka_jars
 from reconsume.cli.broker.java import find_java
+from reconsume.cli.broker.ports import free_ports
 from reconsume.delay_levels.errors import ReconsumeError
 
-__all__ = ["BrokerFailed", "LocalKafka", "free_port"]
+__all__ = ["BrokerFailed", "LocalKafka"]
 
 _HOST: Final = "127.0.0.1"
 _LOG_CONFIG: Final = """status = error
@@ -168,7 +169,8 @@ class LocalKafka:
     def _start_on(self, fixed: int, deadline_seconds: float) -> None:
         """Start on this port, or for 0 on a free one; several are tried, because another process may take one."""
         for tries_left in reversed(range(_PORT_TRIES)):
-            self._ports = (fixed or free_port(), free_port())
+            ports = [port for port in free_ports(2) if port != fixed]
+            self._ports = (fixed or ports.pop(), ports.pop())
             try:
                 self._start(deadline_seconds)
             except _PortTaken as taken:
@@ -304,13 +306,6 @@ class LocalKafka:
             raise _PortTaken(int(bind[1]))
         what = f"did not answer within {deadline_seconds:.0f} s" if self.alive() else "ended while it started"
         raise BrokerFailed(f"Kafka {what}; its last lines:\n{self.log_tail()}")
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as one:
-        one.bind((_HOST, 0))
-        return int(one.getsockname()[1])
 
 
 def _wait_until_free(port: int) -> None:

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.chaos.cluster.brokers import ChaosCluster, free_ports
+from reconsume.cli.broker.ports import free_port
+from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.cli.chaos.cluster.processes import Processes, UnderTest
 from reconsume.cli.chaos.cluster.pushed import app_command, sidecar_command
 from reconsume.cli.chaos.cluster.worker import set_ahead
@@ -199,7 +200,7 @@ def _processes(
     bad = [UnderTest("consumer-poisoned", [*command, "poisoned"], folder)] if poisoned else []
     if not options.sidecar:
         return Processes(schedulers, consumers, poisoned=bad)
-    (port,) = free_ports(1)
+    port = free_port()
     sidecar = UnderTest("sidecar", sidecar_command(folder, cluster.proxied, port), folder)
     app = UnderTest("app", app_command(port, cluster.proxied), folder)
     return Processes(schedulers, consumers, [sidecar], [app], bad)

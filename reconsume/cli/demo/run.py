@@ -23,7 +23,8 @@ from reconsume.bridge.process.environment import without_settings
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.topics.topics import install
-from reconsume.cli.broker.kafka import LocalKafka, free_port
+from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.ports import free_port
 from reconsume.cli.common import exit_at_sigterm, missing_of
 from reconsume.cli.demo.application import failures_of, flights_application
 from reconsume.cli.demo.rows import Row, parse_condition, read_rows

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from reconsume.cli.chaos.cluster.brokers import free_ports
+from reconsume.cli.broker.ports import free_port
 from tests.support.waiting import wait_until
 
 __all__ = ["Answer", "ApiServer", "running"]
@@ -88,7 +88,7 @@ def running(program: Path, folder: Path) -> Iterator[ApiServer]:
     Raises:
         AssertionError: it ended, or was not ready within 90 s; the message has its last lines.
     """
-    token, (port,) = secrets.token_hex(16), free_ports(1)
+    token, port = secrets.token_hex(16), free_port()
     (folder / "token").write_text(token)
     log = folder / "log"
     with log.open("w") as lines:

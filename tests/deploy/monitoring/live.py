@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, start_http_server
 
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
-from reconsume.cli.broker.kafka import free_port
+from reconsume.cli.broker.ports import free_port
 from reconsume.consumers import CircuitBreaker, CircuitMetrics, ConsumeConcurrentlyStatus, Message
 from reconsume.consumers.observing.consumer_metrics import ConsumerMetrics
 from tests.deploy.tools import prometheus

@@ -24,7 +24,8 @@ from reconsume.cli.broker.jars import (
     kafka_jars,
 )
 from reconsume.cli.broker.java import find_java
-from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka, free_port
+from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
+from reconsume.cli.broker.ports import free_ports
 from tests.support.brokers.kafka import local_kafka
 from tests.support.waiting import wait_until
 
@@ -126,8 +127,9 @@ def test_a_data_folder_that_another_kafka_has_is_a_clear_error(broker: LocalKafk
 @pytest.mark.parametrize("whose", ["broker", "controller"])
 def test_a_free_port_that_is_taken_meanwhile_is_exchanged(monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
     with holding_a_port(listening=False) as held:
-        ports = [port_of(held)] if whose == "broker" else [free_port(), port_of(held)]
-        monkeypatch.setattr(kafka_module, "free_port", lambda: ports.pop(0) if ports else free_port())
+        mine, other = port_of(held), free_ports(1)[0]
+        draws = [[other, mine] if whose == "broker" else [mine, other]]
+        monkeypatch.setattr(kafka_module, "free_ports", lambda count: draws.pop() if draws else free_ports(count))
         with local_kafka() as kafka:
             assert not kafka.bootstrap_servers.endswith(f":{port_of(held)}")
             produce(kafka.bootstrap_servers, "exchanged", b"a record")
@@ -136,11 +138,11 @@ def test_a_free_port_that_is_taken_meanwhile_is_exchanged(monkeypatch: pytest.Mo
 
 def test_the_search_for_a_free_port_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with holding_a_port(listening=True) as held:
-        ports = [port_of(held)] * 11
-        monkeypatch.setattr(kafka_module, "free_port", ports.pop)
+        draws = [[other, port_of(held)] for other in free_ports(6)]
+        monkeypatch.setattr(kafka_module, "free_ports", lambda _count: draws.pop())
         with pytest.raises(BrokerFailed, match=f"port {port_of(held)} is taken"), local_kafka():
             pass
-    assert len(ports) == 1, "a port for the broker and one for the controller, five times"
+    assert len(draws) == 1, "a port for the broker and one for the controller, five times"
 
 
 def test_a_restart_goes_on_with_the_data_on_the_same_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

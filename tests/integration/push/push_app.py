@@ -25,7 +25,7 @@ from reconsume.sidecar.push.subscription import PushSubscription
 from tests.integration.installation import Installation
 from tests.support.waiting import wait_until
 
-__all__ = ["App", "Delivered", "Push", "app", "free_port", "pushing"]
+__all__ = ["App", "Delivered", "Push", "app", "pushing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,6 @@ def app(decide: Decide, **more: Any) -> Iterator[App]:
         yield one
     finally:
         one.stop()
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with app(lambda _one, _before: {}) as one:
-        return one.port
 
 
 @dataclass

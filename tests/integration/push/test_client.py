@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from reconsume.cli.broker.ports import free_port
 from reconsume.sidecar.push import http_client
 from reconsume.sidecar.push.answers import AppAnswer, NoAnswer
 from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest
 from reconsume.sidecar.push.settings import PushSettings
-from tests.integration.push.push_app import app, free_port
+from tests.integration.push.push_app import app
 
 
 def settings(url: str) -> PushSettings:

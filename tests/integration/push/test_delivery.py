@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from reconsume.cli.broker.ports import free_port
 from reconsume.consumers.listener import NotNow
 from reconsume.sidecar.push import delivery
 from reconsume.sidecar.push.app_gate import Entry
 from tests.integration.installation import Installation, installation
-from tests.integration.push.push_app import App, Delivered, app, free_port, pushing
+from tests.integration.push.push_app import App, Delivered, app, pushing
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.more, pytest.mark.early(5)]

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from reconsume.cli.broker.ports import free_port
 from tests.integration.installation import Installation, installation
-from tests.integration.push.push_app import free_port, pushing
+from tests.integration.push.push_app import pushing
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.more]

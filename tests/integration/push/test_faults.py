@@ -16,9 +16,10 @@ import pytest
 import yaml
 
 from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.ports import free_port
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, installation
-from tests.integration.push.push_app import App, Delivered, free_port
+from tests.integration.push.push_app import App, Delivered
 from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
 from tests.support.brokers.kafka import kafka_to_kill

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.cli.broker.ports import free_port
 from tests.integration.installation import Installation, installation
-from tests.integration.push.push_app import free_port, pushing
+from tests.integration.push.push_app import pushing
 from tests.integration.supervised import Supervised, supervised
 from tests.support.waiting import wait_until
 

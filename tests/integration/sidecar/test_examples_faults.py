@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
-from reconsume.cli.broker.kafka import LocalKafka, free_port
+from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.ports import free_port
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.installation import Installation, installation
 from tests.integration.reconciled import assert_reconcile_finds_nothing

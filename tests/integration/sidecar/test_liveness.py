@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from reconsume.cli.broker.ports import free_port
 from reconsume.sidecar.settings import ProcessSettings
 from tests.integration.installation import Installation, installation, settings_for
-from tests.integration.push.push_app import app, free_port
+from tests.integration.push.push_app import app
 from tests.integration.sidecars import call, running_sidecar, sidecar_settings
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.cli.broker.kafka import free_port
+from reconsume.cli.broker.ports import free_port
 from tests.integration.installation import Installation, settings_for
 from tests.integration.sidecar.test_process import send_back, sidecar_process, until_done
 from tests.integration.sidecars import Answered, b64, call

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from reconsume.bridge.process.settings import Settings
-from reconsume.cli.broker.kafka import free_port
+from reconsume.cli.broker.ports import free_port
 from tests.integration.installation import Installation, installation, scheduler, settings_for
 from tests.integration.sidecars import Answered, call, running_sidecar, sidecar_settings
 from tests.support.brokers.kafka import kafka_to_kill

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.cli.broker.java import find_java
-from reconsume.cli.broker.kafka import free_port
+from reconsume.cli.broker.ports import free_port
 from reconsume.cli.spark.session import connector_jars
 
 IMAGE = Path(__file__).parents[3] / "deploy" / "image"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from reconsume.cli.broker.jars import KAFKA_VERSION, NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.ports import free_port
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _container() -> tuple[DockerContainer | None, str]:
         gc.collect()
     if not answers:
         return None, "no Docker engine answers"
-    port = _free_port()
+    port = free_port()
     try:
         container = DockerContainer(_IMAGE).with_bind_ports(port, port)
         # Where the engine publishes ports: not this machine if DOCKER_HOST names another, or if this is a container.
@@ -153,9 +153,3 @@ def _answers(address: str) -> bool:
         return bool(AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=1.0).brokers)
     except KafkaException:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

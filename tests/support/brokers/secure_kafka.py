@@ -26,7 +26,8 @@ from confluent_kafka.admin import (
 )
 
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
-from reconsume.cli.broker.kafka import LocalKafka, free_port
+from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.ports import free_port
 from reconsume.operations.rights import Right
 from tests.support.waiting import wait_until
 

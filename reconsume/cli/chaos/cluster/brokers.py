@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import resource
 import shutil
 import signal
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,11 +14,10 @@ from typing import Final, Self
 
 from reconsume.cli.broker.jars import KAFKA_VERSION, Progress
 from reconsume.cli.broker.kafka import LocalKafka
+from reconsume.cli.broker.ports import free_ports
 from reconsume.cli.chaos.cluster.proxy import Proxy
 
 _HOST: Final = "127.0.0.1"
-_PORTS: Final = range(20_000, 32_000)
-"""Below the system's ports for outgoing connections: such a port stays free while its broker is down."""
 _CONTROLLER: Final = "controller"
 _FULL_SECONDS: Final = 30.0
 _START_SECONDS: Final = 180.0
@@ -178,19 +175,3 @@ class ChaosCluster:
     def proxied(self) -> str:
         """The address for processes under test, through the proxies."""
         return ",".join(f"{_HOST}:{one.proxied}" for one in self.brokers)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free ports that stay free while their owners are down."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.choice(_PORTS)  # noqa: S311 - no secret
-        with socket.socket() as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                one.bind((_HOST, port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconsume.cli.chaos.cluster.brokers import free_ports
+from reconsume.cli.broker.ports import free_port
 from reconsume.cli.chaos.cluster.proxy import Proxy
 
 SENT = b"x" * 20_000
@@ -38,7 +38,7 @@ def seconds_to_pass(port: int, sink: socket.socket) -> float:
 
 
 def test_a_slow_link_passes_on_no_more_than_its_bytes_per_second(sink: socket.socket) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     with Proxy(port, sink.getsockname()[1]) as proxy:
         proxy.limit(40_000)
         assert seconds_to_pass(port, sink) > 0.45
