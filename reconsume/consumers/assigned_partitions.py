@@ -115,9 +115,9 @@ class AssignedPartitions:
         records have their offsets now: the topic was recreated or truncated, or the group goes back.
         Tests: tests/unit/consumers/partitions/test_offset_reset.py.
 
-        Guarantees: a new group that begins at the end of a partition commits that end, so an owner that gets the
-        partition before its first message reads what was stored meanwhile.
-        Test: tests/integration/consumers/test_push_consumer_offsets.py.
+        Guarantees: the start of a partition without a committed offset is committed, unless it is always the first
+        record. So an owner that gets the partition before its first message reads what was stored meanwhile.
+        Tests: tests/integration/consumers/test_push_consumer_offsets.py, tests/integration/topics/test_first_seen.py.
 
         Args:
             out_of_range: whether each had no committed offset.
@@ -141,8 +141,8 @@ class AssignedPartitions:
             # librdkafka may or may not keep a pause; a full partition is paused again in this turn.
             self._resume([queue])
             self._starts[where] = offset, math.inf
-        ends = {where: Commit(start.offset, "") for where, start in starts.items() if start.is_end}
-        self.consumer.commit(ends, wait=False)
+        chosen = {where: Commit(start.offset, "") for where, start in starts.items() if start.must_commit}
+        self.consumer.commit(chosen, wait=False)
         self.restart(polled=False)
 
     def restart(self, *, polled: bool = True) -> None:

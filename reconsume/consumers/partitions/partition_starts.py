@@ -114,12 +114,12 @@ class Start(NamedTuple):
     Attributes:
         offset: of the first record, or one of Kafka's logical offsets.
         is_made_again: whether the topic was deleted and recreated after the group's last commit.
-        is_end: whether it is the end of the partition, which will be another offset for the next owner.
+        must_commit: whether it is committed at once, because a later owner would choose another one.
     """
 
     offset: int
     is_made_again: bool = False
-    is_end: bool = False
+    must_commit: bool = False
 
 
 _WITHOUT_AN_ANSWER: Final = {
@@ -198,8 +198,8 @@ class OffsetReset:
                 starts[where] = Start(committed[where])
                 continue
             _tell(where, committed[where], first, end, offset)
-            is_end = wanted[where] is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-            starts[where] = Start(offset, is_made_again=committed[where] > end, is_end=is_end)
+            must_commit = committed[where] < 0 and self._may_change(where[0])
+            starts[where] = Start(offset, is_made_again=committed[where] > end, must_commit=must_commit)
         return starts
 
     def _offsets(
@@ -237,6 +237,10 @@ class OffsetReset:
         if topic == self._retry_topic or not is_new or not since.was_there(*where) or self._is_recreated(topic):
             return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         return since.where
+
+    def _may_change(self, topic: str) -> bool:
+        """Return whether a later owner would start elsewhere: later, or in a topic that is not new for it."""
+        return topic != self._retry_topic and self._consume_from.where is not ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
     def _is_recreated(self, topic: str) -> bool:
         """Return whether the topic was recreated after the subscription began: all its records are newer."""

@@ -73,6 +73,19 @@ def test_a_topic_that_is_made_after_the_start_is_read_from_its_beginning(
     assert sorted(listener.seen) == [(b"0", 0), (b"1", 0)]
 
 
+def test_what_comes_to_a_new_topic_while_no_member_runs_is_not_skipped(here: Installation) -> None:
+    """For the next member the topic is an old one, and the last offset would be behind what came."""
+    topic = here.name("between")
+    listener = Deliveries(succeeds)
+    with consumer_of(here, topic, topic, listener):
+        here.admin.create(topic, 1, -1, {})
+        wait_until(lambda: here.committed(topic, topic) == 0, what="its start is committed")
+    here.produce(topic, b"between")
+    with consumer_of(here, topic, topic, listener):
+        wait_until(lambda: listener.seen, what="what came between the two")
+    assert listener.seen == [(b"between", 0)]
+
+
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_a_partition_that_is_added_is_read_from_its_beginning_and_the_others_from_their_end(
     here: Installation, *, exactly_once: bool

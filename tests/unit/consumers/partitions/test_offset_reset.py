@@ -36,6 +36,7 @@ from tests.unit.consumers.doubles import RETRY_TOPIC, Begun, Clock, RecordingWri
 FLIGHTS = ("flights", 0)
 GONE = "flights-0: committed offset 1 is gone, the first kept record is 3"
 LAST = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+FIRST = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 MOMENT = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 5_000)
 
 
@@ -145,6 +146,18 @@ def test_a_partition_that_is_seen_later_starts_at_its_beginning(consume_from: Co
     assert start_of(reset, ("flights", 0), had_none=True).offset == as_configured
     assert start_of(reset, ("flights", 1), had_none=True).offset == 3
     assert start_of(reset, ("trains", 0), had_none=True).offset == 3
+
+
+@pytest.mark.parametrize(("consume_from", "may_change"), [(LAST, True), (MOMENT, True), (FIRST, False)])
+def test_a_start_that_a_later_owner_would_not_choose_is_committed(
+    consume_from: ConsumeFrom, *, may_change: bool
+) -> None:
+    """For a later process, a partition that is new for this one is an old one."""
+    since = replace(consume_from, known={"flights": 1})
+    starts = Asked(OFFSET_INVALID).reset(since).starts_of(dict.fromkeys([FLIGHTS, ("flights", 1), ("trains", 0)], True))
+    assert {start.must_commit for start in starts.values()} == {may_change}
+    assert not start_of(Asked(2).reset(since), FLIGHTS, had_none=False).must_commit, "it has an offset"
+    assert not start_of(Asked(OFFSET_INVALID).reset(since), (RETRY_TOPIC, 0), had_none=True).must_commit
 
 
 @pytest.mark.parametrize(("consume_from", "as_configured"), [(LAST, 100), (MOMENT, 5_000)], ids=["last", "moment"])
