@@ -45,7 +45,8 @@ _TAIL: Final = """\
 A dot becomes two underscores: `RECONSUME_SCHEDULER__INSTANCE_ID`. librdkafka's settings are
 `RECONSUME_KAFKA_SASL_PASSWORD` for `sasl.password`, `RECONSUME_KAFKA_LOG_LEVEL` for `log_level`. With `_FILE` at its
 end a variable names a file that holds the value, as secrets are mounted:
-`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. Lists are separated by spaces, or are JSON, as tables are:
+`RECONSUME_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka`. A process reads these files when it starts: restart it after a
+change. Lists are separated by spaces, or are JSON, as tables are:
 `RECONSUME_SUBSCRIPTIONS='[{"group": "departures", "topics": ["flights"]}]'`. reconsume ignores the variables that
 Kubernetes sets for a Service with the name `reconsume`.
 

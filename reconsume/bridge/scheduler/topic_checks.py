@@ -28,9 +28,12 @@ class TopicChecks:
         self._look_up = look_up
 
     def check(self) -> None:
-        """Raise TopicNotReady for missing topics; create the topic of positions."""
+        """Raise TopicNotReady for missing topics; create the topic of positions.
+
+        Without GROUPS a worker that starts would deliver to paused groups.
+        """
         names = self._settings.names
-        needed = (names.send_back, names.delay(0), names.quarantine, names.cancel)
+        needed = (names.send_back, names.delay(0), names.quarantine, names.cancel, names.groups)
         existing = self._admin.partitions(needed)
         missing = [topic for topic in needed if topic not in existing]
         if missing:

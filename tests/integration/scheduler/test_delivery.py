@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from confluent_kafka import Producer, murmur2
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.bridge.scheduler.service import SchedulerService
+from reconsume.bridge.scheduler.topic_checks import TopicChecks
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.properties import Header, is_ours
 from tests.integration.installation import Installation, Record, installation, scheduler, settings_for
@@ -169,6 +171,16 @@ def test_a_topic_with_the_clock_of_its_producers_is_refused_and_the_others_go_on
 def test_a_scheduler_without_its_topics_says_how_to_make_them(bootstrap_servers: str) -> None:
     with pytest.raises(TopicNotReady, match="reconsume topics apply"):
         SchedulerService(settings_for(bootstrap_servers)).run(threading.Event())
+
+
+def test_a_worker_that_cannot_know_which_groups_are_paused_does_not_start(bootstrap_servers: str) -> None:
+    with installation(bootstrap_servers) as one:
+        topic, checks = one.settings.names.groups, TopicChecks(one.settings, one.admin, one.admin)
+        checks.check()
+        one.delete(topic)
+        wait_until(lambda: not one.admin.partitions([topic]), 60, "the topic is gone")
+        with pytest.raises(TopicNotReady, match=f"missing topics: {re.escape(topic)}; create them: reconsume topics"):
+            checks.check()
 
 
 def at_least_once(bootstrap_servers: str) -> Installation:
