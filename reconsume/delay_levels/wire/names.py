@@ -152,8 +152,9 @@ class TopicNames:
         return self._topic("RETRY." + encode_name(check_group(group)), group)
 
     def dead_letter(self, group: str) -> str:
-        """The Kafka topic of `%DLQ%<group>`."""
-        return self._topic("DLQ." + encode_name(check_group(group)), group)
+        """The Kafka topic of `%DLQ%<group>`; a group whose retry topic would be illegal has none."""
+        self.retry(group)
+        return self._topic("DLQ." + encode_name(group), group)
 
     def parked(self, group: str) -> str:
         """The topic where due records of a paused group wait."""
@@ -267,7 +268,9 @@ class TopicNames:
         for kind, ours in (("RETRY.", RETRY_PREFIX), ("DLQ.", DLQ_PREFIX)):
             if topic.startswith(self.prefix + kind):
                 with suppress(IllegalName):
-                    return ours + check_group(decode_name(topic.removeprefix(self.prefix + kind)))
+                    name = ours + decode_name(topic.removeprefix(self.prefix + kind))
+                    self.kafka_topic(name)
+                    return name
         return topic
 
     def _topic(self, rest: str, group: str | None = None) -> str:

@@ -206,8 +206,17 @@ def test_a_group_that_gives_an_over_long_topic_is_refused_at_once(group: str, le
 
 @pytest.mark.rule("NM-04")
 def test_a_topic_of_249_characters_is_fine() -> None:
-    assert len(NAMES.retry("g" * 233)) == len(NAMES.dead_letter("g" * 235)) == MAX_TOPIC_LENGTH == 249
+    assert len(NAMES.retry("g" * 233)) == MAX_TOPIC_LENGTH == 249
     assert NAMES.kafka_topic("t" * 249) == "t" * 249
+
+
+@pytest.mark.parametrize("length", [234, 235])
+def test_a_group_without_a_legal_retry_topic_has_no_dead_letter_topic(length: int) -> None:
+    """Its name would be legal, but whoever meets the topic also asks for the group's retry topic."""
+    with pytest.raises(IllegalName, match=rf"with {length + 16} characters"):
+        NAMES.kafka_topic("%DLQ%" + "g" * length)
+    topic = "reconsume.DLQ." + "g" * length
+    assert NAMES.rocketmq_name(topic) == topic, "somebody has made it by hand"
 
 
 @given(st.text(min_size=1, max_size=300) | st.text(alphabet=" .g", min_size=60, max_size=300))
