@@ -13,13 +13,13 @@ from typing import Final
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.scheduler.targets.routing import target_of
 from reconsume.bridge.writing.exclusive_writer import Acknowledged, ExclusiveWriter, wait_until_shown
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION, LanePartitions
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.dead_letter_states import OPEN, RESOLVED, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.properties import REAL_TOPIC
 from reconsume.delay_levels.wire.quarantine import RELEASED, QuarantineMark
 from reconsume.operations.dead_letter_states import check_reason
 from reconsume.operations.quarantine.records import (
@@ -194,7 +194,8 @@ def _release(
         topic, headers = one.quarantined.back(names, changes)
         partition = ANY_PARTITION
         if topic != names.send_back:
-            partition = choose(str(dict(headers).get(REAL_TOPIC)), one.key)
+            real_topic, group = target_of(headers)
+            partition = choose(group or real_topic, one.key)
         back.append(NewRecord(topic, one.value, one.key, partition, headers))
 
     def marks(stored: Acknowledged) -> Iterator[NewRecord]:

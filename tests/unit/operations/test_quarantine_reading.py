@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +16,7 @@ from reconsume.bridge.reading.counting import Count
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.delay_levels.wire.dead_letter_states import RESOLVED, DeadLetterState, encode_state
 from reconsume.delay_levels.wire.properties import Header
-from reconsume.delay_levels.wire.quarantine import RELEASED, QuarantineMark, quarantine_headers
+from reconsume.delay_levels.wire.quarantine import RELEASED, Quarantined, QuarantineMark, quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.quarantine import changes, records
 from reconsume.operations.quarantine.records import QuarantineCounter, find_quarantined, read_quarantine
@@ -87,6 +90,23 @@ def test_one_is_found_by_its_place_with_what_became_of_it(place: RecordAddress, 
     assert (None if resolution is None else (resolution.by, resolution.why)) == (
         ("alice", "known") if state == "RESOLVED" else None
     )
+
+
+@pytest.mark.parametrize("target", ["%RETRY%departures", "%DLQ%departures", "departures"])
+def test_a_flood_that_is_given_back_goes_to_its_own_groups_bulk_partition(target: str) -> None:
+    """Not to the one of a group that is called as its header is written."""
+    headers = quarantine_headers([("REAL_TOPIC", target.encode())], "why", Position("reconsume.DELAY.1s", 0, 7), 5)
+    read = next(read_quarantine(CLUSTER))
+    asked: list[str] = []
+    one = dataclasses.replace(read, quarantined=Quarantined.of(headers))
+
+    def choose(group: str, _key: bytes | None) -> int:
+        asked.append(group)
+        return 5
+
+    writer = SimpleNamespace(write_after=lambda back, _marks: asked.extend(str(record.partition) for record in back))
+    changes._release(CLUSTER.names, {}, choose, [one], cast("Any", writer))
+    assert asked == ["departures", "5"]
 
 
 def test_what_is_given_back_together_is_bounded_in_records_and_in_bytes() -> None:

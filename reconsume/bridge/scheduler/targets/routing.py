@@ -139,7 +139,7 @@ class Router:
         """Return the unchanged record with the reason, for the quarantine."""
         headers = headers_of(message)
         kept = quarantine_headers(headers, reason, _position(message), message.timestamp()[1])
-        group = _group_of(headers)
+        _, group = target_of(headers)
         return Delivery(
             self.names.quarantine, ANY_PARTITION, message.key(), message.value(), kept, "quarantined", group
         )
@@ -238,14 +238,14 @@ def _aim(headers: Headers) -> tuple[bytes | None, bytes | None]:
     return None, real_qid
 
 
-def _group_of(headers: Headers) -> str:
-    """Return the group that a record names, even if malformed; empty if it names none."""
+def target_of(headers: Headers) -> tuple[str, str]:
+    """Return REAL_TOPIC and the group that it names; empty if it is missing or malformed, or names no group."""
     try:
         real_topic = text_property(headers, REAL_TOPIC) or ""
     except MalformedProperty:
-        return ""
+        return "", ""
     prefix = next((one for one in (RETRY_PREFIX, DLQ_PREFIX) if real_topic.startswith(one)), real_topic)
-    return real_topic.removeprefix(prefix)
+    return real_topic, real_topic.removeprefix(prefix)
 
 
 def _uniq_key(headers: Headers) -> str | None:
