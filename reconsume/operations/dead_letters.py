@@ -15,7 +15,7 @@ from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalSetting, RecordNotFound, TopicNotReady
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
-from reconsume.delay_levels.wire.properties import Headers, size_of
+from reconsume.delay_levels.wire.properties import Headers, size_of, user_headers
 from reconsume.delay_levels.wire.resend import DeadLetterInfo, short_id, short_key
 from reconsume.delay_levels.wire.send_back_copy import Position
 from reconsume.operations.dead_letter_states import StatesReader, state_name
@@ -59,6 +59,12 @@ class DeadLetterRecord:
         return DeadLetterKey(self.topic, *self.place, self.stored_ms)
 
     @property
+    def user_headers(self) -> dict[str, str]:
+        """The user's headers as texts by name; the last one of duplicates."""
+        last = dict(user_headers(self.headers))
+        return {name: value.decode(errors="replace") for name, value in last.items() if value is not None}
+
+    @property
     def at(self) -> tuple[int, int, int]:
         """A sort key by age: of two dead letters of a message, the newer one is greater."""
         return self.stored_ms, self.place.partition, self.place.offset
@@ -90,7 +96,7 @@ def matches(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
 
 def _has_header(record: DeadLetterRecord, header: str) -> bool:
     name, _, text = header.partition("=")
-    return dict(record.headers).get(name) == text.encode()
+    return record.user_headers.get(name) == text
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
 from reconsume.delay_levels.wire.names import DLQ_PREFIX
-from reconsume.delay_levels.wire.properties import DLQ_ERRORS, OUR_PROPERTIES
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.letters import IndexedLetter, Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
@@ -246,9 +245,5 @@ class DeadLetterIndex:
             *(one.key_of_state, group, letter.origin_message_id, letter.born_ms, letter.origin_topic, one.key),
             *(self.labels.label(letter.exception_class, letter.cause), letter.exception_class, letter.cause),
             *(letter.attempt, letter.replay_times, one.size),
-            {
-                name: value.decode(errors="replace")
-                for name, value in one.headers
-                if value is not None and name not in OUR_PROPERTIES and not name.startswith(DLQ_ERRORS)
-            },
+            one.user_headers,
         )

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from reconsume.bridge.kafka.cluster import Cluster
+from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
-from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, Header
 from reconsume.operations.dead_letter_index.causes import CauseLabels
+from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
 from reconsume.operations.dead_letter_index.letters import IndexedLetter, LetterFilter, Progress
 from reconsume.operations.dead_letter_index.pages import indexed_page
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
@@ -87,3 +90,24 @@ def test_a_filter_by_what_a_list_shows_takes_the_same_letters_from_kafka(field: 
             assert [one.place for one in in_kafka if matches(wanted, one)] == [shown.place]
             found = indexed_page(store, "departures", TOPIC, wanted, None, 500).records
             assert [one.place for one in found] == [shown.place]
+
+
+@pytest.mark.parametrize(
+    ("headers", "said", "is_found"),
+    [
+        ([("tenant", b"acme")], "tenant=acme", True),
+        ([("tenant", b"globex"), ("tenant", b"acme")], "tenant=acme", True),
+        ([("tenant", b"acme"), ("tenant", None)], "tenant=acme", False),
+        ([("tenant", b"\xff")], "tenant=\ufffd", True),
+        ([(RETRY_TOPIC, b"flights")], "RETRY_TOPIC=flights", False),
+    ],
+)
+def test_a_filter_by_a_header_takes_the_same_letters_from_the_index_and_from_kafka(
+    headers: list[Header], said: str, *, is_found: bool
+) -> None:
+    read = ReadRecord(TOPIC, 0, 0, b"k", b"v", headers, 1_000)
+    store, wanted = DeadLetterStore(), DeadLetterFilter(header=said)
+    index = DeadLetterIndex(Cluster(Settings()), store, CauseLabels())
+    store.add([index._letter("departures", read)], {}, {})
+    assert len(indexed_page(store, "departures", TOPIC, wanted, None, 500).records) == is_found
+    assert matches(wanted, record_of("departures", read)) == is_found
