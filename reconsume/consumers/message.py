@@ -20,6 +20,7 @@ from reconsume.delay_levels.wire.properties import (
     TAGS,
     UNIQ_KEY,
     Header,
+    Headers,
     count_property,
     integer_property,
     text_property,
@@ -154,17 +155,7 @@ class Message:
         position = Position(*self.kafka[:3])
         if not self.is_retry:
             return Stored.first_copy(position, self.kafka.timestamp)
-        try:
-            return Stored.of_retry(self._headers, position, self.kafka.timestamp)
-        except MalformedProperty as error:
-            logger.warning("%s: %s; taken as missing", self, error)
-            identity = self._text(ORIGIN_MESSAGE_ID) or str(position)
-            return Stored(
-                self._text(RETRY_TOPIC) or topic_of(identity) or position.topic,
-                identity,
-                self._count(RECONSUME_TIME, 0),
-                self._count(BORN_TIMESTAMP, self.kafka.timestamp),
-            )
+        return history_of_retry(self._headers, position, self.kafka.timestamp)
 
     @property
     def topic(self) -> str:
@@ -227,17 +218,40 @@ class Message:
         return Message(self._polled, self._retry_topic, self._locally_failed + times, self._namespace_prefix)
 
     def _text(self, name: str) -> str | None:
-        try:
-            return text_property(self._headers, name)
-        except MalformedProperty:
-            return None
-
-    def _count(self, name: str, otherwise: int) -> int:
-        try:
-            count = count_property(self._headers, name)
-        except MalformedProperty:
-            return otherwise
-        return otherwise if count is None else count
+        return _text(self._headers, name)
 
     def __repr__(self) -> str:
         return f"<Message {self.kafka.topic}-{self.kafka.partition}@{self.kafka.offset}>"
+
+
+def history_of_retry(headers: Headers, position: Position, timestamp_ms: int) -> Stored:
+    """Return the history of a record of a retry topic.
+
+    A malformed header is logged and taken as missing, so that a record of another program stops no consumer.
+    """
+    try:
+        return Stored.of_retry(headers, position, timestamp_ms)
+    except MalformedProperty as error:
+        logger.warning("%s: %s; taken as missing", position, error)
+        identity = _text(headers, ORIGIN_MESSAGE_ID) or str(position)
+        return Stored(
+            _text(headers, RETRY_TOPIC) or topic_of(identity) or position.topic,
+            identity,
+            _count(headers, RECONSUME_TIME, 0),
+            _count(headers, BORN_TIMESTAMP, max(0, timestamp_ms)),
+        )
+
+
+def _text(headers: Headers, name: str) -> str | None:
+    try:
+        return text_property(headers, name)
+    except MalformedProperty:
+        return None
+
+
+def _count(headers: Headers, name: str, otherwise: int) -> int:
+    try:
+        count = count_property(headers, name)
+    except MalformedProperty:
+        return otherwise
+    return otherwise if count is None else count

@@ -6,13 +6,13 @@ from concurrent.futures import Future
 
 from reconsume.bridge.groups.groups_store import read_groups
 from reconsume.bridge.kafka.cluster import Cluster
-from reconsume.bridge.librdkafka.undecodable import headers_of
 from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.cli.output import print_json, print_line
+from reconsume.consumers.message import Message
 from reconsume.delay_levels.errors import IllegalSetting, MalformedProperty, SendBackFailed
-from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest, Stored
+from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackRequest
 
 _SECONDS = 15.0
 
@@ -31,19 +31,18 @@ def send_back_record(
     except MalformedProperty as error:
         raise IllegalSetting(f"--message: {error}") from None
     record = read_again(cluster.base, position, group, "reconsume-send-back")
-    headers = headers_of(record)
-    timestamp = record.timestamp()[1]
-    retried = position.topic == cluster.names.retry(group)
-    stored = Stored.of_retry(headers, position, timestamp) if retried else Stored.first_copy(position, timestamp)
+    failed = Message(record, cluster.names.retry(group))
     request = SendBackRequest(
-        group, headers, stored, delay_level=delay_level, cause=None if cause is None else Cause(cause)
+        *(group, failed.all_headers, failed.stored),
+        delay_level=delay_level,
+        cause=None if cause is None else Cause(cause),
     )
     _write(cluster, request, record)
-    answer = {"message": str(position), "group": group, "reconsumeTimes": stored.reconsume_times + 1}
+    times = failed.stored.reconsume_times + 1
     if as_json:
-        print_json(answer)
+        print_json({"message": str(position), "group": group, "reconsumeTimes": times})
     else:
-        print_line(f"{position} is sent back for group {group}, reconsume times {stored.reconsume_times + 1}")
+        print_line(f"{position} is sent back for group {group}, reconsume times {times}")
 
 
 def _write(cluster: Cluster, request: SendBackRequest, record: PolledRecord) -> None:

@@ -19,7 +19,7 @@ from reconsume.bridge.reading.recent_send_backs import attempt_of
 from reconsume.bridge.reading.record_reader import RecordReader, count_partitions
 from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL, is_named
-from reconsume.consumers.message import Message
+from reconsume.consumers.message import Message, history_of_retry
 from reconsume.delay_levels.errors import MalformedProperty, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.rules.send_back import Delayed
 from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, size_of, text_property
@@ -232,7 +232,7 @@ class SendBacks:
     def _stored(self, group: str, record: RecordByValue, headers: Sequence[Header]) -> tuple[Stored, int | None]:
         timestamp = int(now_ms()) if record.timestamp is None else record.timestamp
         if record.topic == self._names.retry(group):
-            return Stored.of_retry(headers, record.position, timestamp), None
+            return history_of_retry(headers, record.position, timestamp), None
         stored = Stored.first_copy(record.position, timestamp)
         return stored, None if record.timestamp is None else stored.born_ms
 

@@ -133,6 +133,9 @@ def test_a_tombstone_by_value_and_a_retry_by_value(here: Installation, sidecar: 
     assert (answered.status, answered.body["reconsumeTimes"], answered.body["level"]) == (200, 2, 4)
     retry = retry_of(here, group)
     assert (retry.value, retry["ORIGIN_MESSAGE_ID"], retry["RECONSUME_TIME"]) == (None, "flights/3/42", "2")
+    strange = [*given, {"name": "BORN_TIMESTAMP", "value": b64(b"soon")}]
+    answered = sidecar.send_back(group, where(retry_topic, 1, value=None, headers=strange, reconsumeTimes=1))
+    assert answered.status == 200, "a header of another program stops no consumer"
 
 
 @pytest.mark.rule("CC-07", "CC-08")

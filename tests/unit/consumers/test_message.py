@@ -104,7 +104,7 @@ def test_a_malformed_count_is_0_and_the_log_names_the_record(
     message = retry(without("RECONSUME_TIME", ("RECONSUME_TIME", count)))
     assert message.reconsume_times == 0
     assert message.topic == "flights"
-    assert "<Message reconsume.RETRY.departures-0@7>: header RECONSUME_TIME" in caplog.text
+    assert "reconsume.RETRY.departures/0/7: header RECONSUME_TIME" in caplog.text
 
 
 @pytest.mark.rule("SB-08", "SB-12", "T-08")
