@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.delay_levels.wire.properties import LARGEST, REAL_TOPIC, Header, Headers, is_ours, user_headers
+from reconsume.delay_levels.wire.properties import LARGEST, REAL_TOPIC, Header, Headers, is_ours
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 QUARANTINE_REASON: Final = "QUARANTINE_REASON"
@@ -120,7 +120,7 @@ class Quarantined:
         """
         kept = [header for header in self.headers if header[0] not in changes]
         topic = names.send_back if self.source.topic == names.send_back else names.delay(0)
-        # The user's headers stay in front; a scheduler looks for REAL_QID behind REAL_TOPIC.
+        # The user's headers stay in front, and a scheduler looks for REAL_QID behind REAL_TOPIC.
         changed = sorted(changes.items(), key=lambda change: change[0] != REAL_TOPIC)
-        ours = [header for header in kept if is_ours(header[0])]
-        return topic, [*user_headers(kept), *((name, value.encode()) for name, value in changed), *ours]
+        at = next((number for number, (name, _) in enumerate(kept) if is_ours(name)), len(kept))
+        return topic, [*kept[:at], *((name, value.encode()) for name, value in changed), *kept[at:]]
