@@ -99,7 +99,7 @@ def _with_labels(expression: str) -> str:
 
 
 def _without_labels(expression: str) -> str:
-    for label in ("$SCHEDULER", "$CONSUMER"):
+    for label in ("$SCHEDULER", "$CONSUMER", "$SIDECAR"):
         expression = expression.replace("," + label, "").replace("{" + label + "}", "")
     return expression
 

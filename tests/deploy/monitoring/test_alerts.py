@@ -172,8 +172,14 @@ def test_an_override_of_no_alert_is_refused() -> None:
 
 def test_consumers_may_be_chosen_by_other_labels() -> None:
     chosen = from_chart('metrics.prometheusRule.consumerSelector=namespace=~"shop-.*"')
-    held = next(one for one in chosen["groups"][0]["rules"] if one["alert"] == "ReconsumeHeld")
-    assert held["expr"] == 'max by (namespace, group) (reconsume_circuit_breaker_state{namespace=~"shop-.*"}) > 0'
+    rules = {one["alert"]: one["expr"] for one in chosen["groups"][0]["rules"]}
+    assert (
+        rules["ReconsumeHeld"]
+        == 'max by (namespace, group) (reconsume_circuit_breaker_state{namespace=~"shop-.*"}) > 0'
+    )
+    assert '_timestamp_seconds{release="' in rules["ReconsumePushAppDown"], (
+        "the chart's own PodMonitor scrapes sidecars"
+    )
 
 
 def test_names_of_rocketmq_are_recorded_as_the_catalogue_says() -> None:
