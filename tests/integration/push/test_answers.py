@@ -132,7 +132,7 @@ def ran(here: Installation) -> dict[str, Ran]:
                     order="none",
                     max_in_flight=4,
                     consume_timeout_seconds=15,
-                    missing_route_grace_seconds=1,
+                    missing_route_grace_seconds=10,
                     dead_letter_on=["Hopeless"],
                 )
             )
