@@ -128,6 +128,8 @@ class SendBackClient:
     def _groups(self) -> Groups:
         """Return the groups, waiting for them: a send-back before would use the wrong table."""
         with self._lock:
+            if self._follower is None:
+                self._require_open()
             follower = self._followed()
         if not follower.wait_until_loaded(self._stop):
             self._require_open()

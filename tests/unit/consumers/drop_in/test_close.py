@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from reconsume.consumers import Consumer
 from reconsume.delay_levels.errors import SendBackFailed
@@ -34,6 +35,21 @@ def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
 
 def followers() -> int:
     return sum(one.name == "reconsume-groups" for one in threading.enumerate())
+
+
+def test_a_send_back_after_the_end_starts_no_thread() -> None:
+    """A program that only assigns has needed none before."""
+    with InMemoryKafka() as kafka:
+        kafka.produce("flights", b"UA1545")
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"})
+        consumer.assign([TopicPartition("flights", 0, 0)])
+        polled = consumer.poll(0)
+        assert polled is not None
+        before = followers()
+        consumer.close()
+        with pytest.raises(SendBackFailed, match="the consumer is closed"):
+            consumer.send_message_back(polled)
+        assert followers() == before
 
 
 def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_of_ours() -> None:
