@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,7 +74,7 @@ class TransactionalSender(Sender):
         self._size = BatchSize(_AT_ONCE)
         self._to_commit: list[ProcessQueue] = []
         self._forgotten: WeakSet[ProcessQueue] = WeakSet()
-        self._writing = threading.Lock()
+        self._writing, self._until = threading.Lock(), math.inf
         self._asks = False
         self._metadata: Any = None
         self._closing = False
@@ -123,7 +124,7 @@ class TransactionalSender(Sender):
         while leaving:
             with self._changed:
                 self._to_commit = [queue for queue in leaving if queue.to_commit is not None]
-            settled = self._settle(self.group_metadata(), max(0.0, end - time.monotonic()))
+            settled = self._settle(self.group_metadata(), max(0.0, end - time.monotonic()), end)
             if time.monotonic() >= end or not self._has_something_of(leaving):
                 break
             if not settled:
@@ -179,10 +180,11 @@ class TransactionalSender(Sender):
             waiting = [*self._pending, *(self._unresolved.batch if self._unresolved else ())]
             return any(one.queue in queues for one in waiting) or any(queue.to_commit is not None for queue in queues)
 
-    def _settle(self, metadata: Any, seconds: float) -> bool:
-        """Write one transaction, if anything is pending; False to try again."""
+    def _settle(self, metadata: Any, seconds: float, until: float = math.inf) -> bool:
+        """Write one transaction, if anything is pending; False to try again. After `until` no second one begins."""
         if metadata is None or not self._writing.acquire(timeout=seconds):
             return False
+        self._until = until
         try:
             if not self._resolve():
                 return False
@@ -280,8 +282,9 @@ class TransactionalSender(Sender):
             batch[0].done(error)
             return True
         rest, settled = _parts(batch, error), True
-        # After an outage or a rebalance each of the others would fail too, as slowly; a shutdown waits for this thread.
-        while rest and settled and not self._closing:
+        # After an outage or a rebalance each of the others would fail too, as slowly; a shutdown waits for this thread,
+        # and a rebalance for `settle`.
+        while rest and settled and not self._closing and time.monotonic() < self._until:
             settled = self._transact(rest.pop(0), (), metadata)
         self._keep(chain.from_iterable(rest))
         return settled and not rest

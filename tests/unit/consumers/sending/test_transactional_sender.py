@@ -402,6 +402,18 @@ def test_a_shutdown_waits_for_one_message_of_a_refused_batch(kafka: Kafka, sende
     assert len(sender._pending) + len(results.told) == 100, "the others stay uncommitted"
 
 
+def test_a_rebalance_waits_no_longer_than_it_said_for_a_refused_batch(kafka: Kafka) -> None:
+    """The polling thread writes it, message by message; the others are read again by the next owner."""
+    kafka.refused, kafka.alone = {b"0"}, lambda: time.sleep(0.1)
+    sender, queue = sender_of(kafka, kafka.metadata), queue_of(100)
+    results = fail(sender, queue, *range(100))
+    queue.drop()
+    sender.leave([queue], 0.2)
+    sender.close()
+    assert 1 <= len(results.told) < 50
+    assert kafka.tried == 1 + len(results.told), "all together, then one by one"
+
+
 def test_retries_of_a_full_group_stay_one_transaction(kafka: Kafka, sender: TransactionalSender) -> None:
     """They make room, and one first failure among them must not slow them down."""
     results = fail_together(kafka, sender, 100, retries=99)
