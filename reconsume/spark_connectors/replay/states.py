@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from reconsume.delay_levels.wire.dead_letter_states import RESENT
+from reconsume.delay_levels.wire.dead_letter_states import RESENT, RESOLVED, SUPERSEDED
 from reconsume.spark_connectors.source import TopicSource
 
 _KEY: Final = r"^([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,18})/(-?[0-9]{1,18})$"
@@ -31,8 +31,11 @@ def read_states(source: TopicSource, since_ms: int | None = None) -> DataFrame:
     kept = source.of_clients() if since_ms is None else source.of_clients().since(since_ms)
     # Writers use partition 0 alone, and offsets of several partitions cannot be compared.
     written = kept.raw(pattern=topic).where(F.col("partition") == 0)
-    key = F.col("key").cast("string")
-    last = written.groupBy(key.alias("key")).agg(F.max_by(F.col("value").cast("string"), "offset").alias("value"))
+    key, value = F.col("key").cast("string"), F.col("value").cast("string")
+    # Like `decode_state`: what is no state leaves the one before.
+    state, at = F.get_json_object(value, "$.state"), F.get_json_object(value, "$.at").try_cast("long")
+    legal = written.where(value.isNull() | (state.isin(RESENT, RESOLVED, SUPERSEDED) & (at >= 0)))
+    last = legal.groupBy(key.alias("key")).agg(F.max_by(value, "offset").alias("value"))
 
     def part(number: int) -> Column:
         return F.regexp_extract("key", _KEY, number)

@@ -78,7 +78,12 @@ def with_all_kinds(bootstrap_servers: str) -> Installation:
     one.produce(topic, b"resolved", headers=dead_letter_headers(11))
     [resolved] = read_page(one.cluster, GROUP, DeadLetterFilter(message_id="flights/0/11")).records
     resolve(one.cluster, GROUP, [resolved.place], by="carol", why="x")
+    [sent] = read_page(one.cluster, GROUP, DeadLetterFilter(message_id="flights/0/10")).records
     for key, value in (
+        # What is no state leaves the one before.
+        (str(resolved.key_of_state), "{"),
+        (str(resolved.key_of_state), '{"state":"X","at":1}'),
+        (str(sent.key_of_state), '{"state":"RESENT","by":"x"}'),
         (f"{topic}/9999999999/0/1", '{"state":"RESENT","at":1}'),
         (f"{topic}/0/0/1", '{"state":"RESENT","at":"soon"}'),
         (f"{topic}/0/0/2", '{"state":"RESENT","at":99999999999999999999}'),
