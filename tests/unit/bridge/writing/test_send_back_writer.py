@@ -327,7 +327,8 @@ def test_while_a_delay_topic_refuses_everything_the_log_says_so_ten_times_a_seco
         refused_then_written()
     now[0] += 1_000
     refused_then_written()
-    said = [one.getMessage() for one in caplog.records]
+    # The client may tell meanwhile that nobody listens at its address.
+    said = [one for one in caplog.messages if not one.startswith("writer-under-test: ")]
     assert said[:10] == [f"no room; sent through {NAMES.send_back} instead"] * 10
     assert said[10:] == [f"no room; sent through {NAMES.send_back} instead; 90 more such lines were left out"]
     assert outcomes == [None] * 101
