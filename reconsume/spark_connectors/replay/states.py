@@ -32,22 +32,23 @@ def read_states(source: TopicSource, since_ms: int | None = None) -> DataFrame:
     # Writers use partition 0 alone, and offsets of several partitions cannot be compared.
     written = kept.raw(pattern=topic).where(F.col("partition") == 0)
     key, value = F.col("key").cast("string"), F.col("value").cast("string")
+    state = F.get_json_object(value, "$.state").alias("state")
+    at = F.get_json_object(value, "$.at").try_cast("long").alias("at")
+    job = F.get_json_object(value, "$.job").alias("job")
     # Like `decode_state`: what is no state leaves the one before.
-    state, at = F.get_json_object(value, "$.state"), F.get_json_object(value, "$.at").try_cast("long")
     legal = written.where(value.isNull() | (state.isin(RESENT, RESOLVED, SUPERSEDED) & (at >= 0)))
-    last = legal.groupBy(key.alias("key")).agg(F.max_by(value, "offset").alias("value"))
+    found = F.max_by(F.when(value.isNotNull(), F.struct(state, at, job)), "offset")
+    last = legal.groupBy(key.alias("key")).agg(found.alias("found"))
 
     def part(number: int) -> Column:
         return F.regexp_extract("key", _KEY, number)
 
-    return last.where(F.col("key").rlike(_KEY) & F.col("value").isNotNull()).select(
+    return last.where(F.col("key").rlike(_KEY) & F.col("found").isNotNull()).select(
         part(1).alias("kafka_topic"),
         part(2).try_cast("int").alias("partition"),
         part(3).cast("long").alias("offset"),
         part(4).cast("long").alias("stored_ms"),
-        F.get_json_object("value", "$.state").alias("state"),
-        F.get_json_object("value", "$.at").try_cast("long").alias("at"),
-        F.get_json_object("value", "$.job").alias("job"),
+        "found.*",
     )
 
 
