@@ -6,7 +6,7 @@ from typing import Final
 
 from reconsume.delay_levels.wire.dead_letter_states import OPEN
 
-VERSION: Final = 6
+VERSION: Final = 7
 SCHEMA: Final = f"""
 CREATE TABLE letters (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, stored_ms INTEGER NOT NULL,
