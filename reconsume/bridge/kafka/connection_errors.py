@@ -241,8 +241,8 @@ def _login(address: str, reason: str, base: Mapping[str, Any], protocol: str) ->
         )
     return Trouble(
         f"the broker at {address} does not accept user {user!r}: {reason}",
-        f"set sasl.username and the password of a user with {mechanism}, and restart this process: "
-        "RECONSUME_KAFKA_SASL_PASSWORD_FILE is read at its start",
+        f"set sasl.username and the password (RECONSUME_KAFKA_SASL_PASSWORD_FILE) of a user with {mechanism}; a "
+        "process reads that file only when it starts",
         is_certain=True,
     )
 

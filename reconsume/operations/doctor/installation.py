@@ -130,7 +130,7 @@ def check_groups(groups: Groups, report: Report) -> None:
     before = len(report.findings)
     for key, why in groups.unreadable.items():
         mend = "--delay-levels TABLE" if key.startswith("%") else shlex.quote(key)
-        what = f"the GROUPS topic has an unreadable record: {why}; defaults apply, or an earlier record"
+        what = f"the GROUPS topic has an unreadable record: {why}; its earlier record or the defaults apply"
         report.problem("groups", what, f"reconsume groups set {mend}")
     for config in groups.by_name.values():
         name, change = config.group_name, f"reconsume groups set {shlex.quote(config.group_name)}"

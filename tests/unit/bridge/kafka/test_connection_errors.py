@@ -56,7 +56,7 @@ def size(first: bytes) -> str:
             WRONG,
             LOGIN,
             f"{HERE} does not accept user 'me'.*invalid",
-            "of a user with PLAIN, and restart this process: .*_PASSWORD_FILE is read",
+            "_PASSWORD_FILE. of a user with PLAIN; a process reads that file only when it starts",
             True,
         ),
         (
