@@ -7,10 +7,12 @@ SITE := $(VENV)/site
 # Bytecode is kept, whatever the environment says: without it each test process compiles the whole package again.
 export PYTHONDONTWRITEBYTECODE :=
 
+# What hangs in a fixture or in a call into C, where no test's timeout reaches, ends its process and shows all stacks.
+HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 # Files that take long have the marker early and come first.
-BY_FILE := --dist=loadfile --no-loadscope-reorder
-FIRST := -m "not long and not more"
-MORE := -m "more and not long"
+BY_FILE := --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
+FIRST := $(HANGS) -m "not long and not more"
+MORE := $(HANGS) -m "more and not long"
 CHAOS := $(foreach part,five_minutes rebalances judge schedule,tests/chaos/test_$(part).py)
 OTHERS := $(foreach part,unit conformance spark chaos,--ignore=tests/$(part))
 
@@ -39,7 +41,7 @@ check: setup ## Format, lint, types, import contracts, unit tests: about a minut
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q --numprocesses=4 tests/unit
+	@$(BIN)/pytest -q $(HANGS) --max-worker-restart=0 --numprocesses=4 tests/unit
 
 format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
