@@ -23,6 +23,7 @@ from reconsume.bridge.kafka.clients import make_consumer
 from reconsume.bridge.kafka.errors import is_rebalance, translate, translated
 from reconsume.bridge.librdkafka.callback_errors import catchable
 from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST, OffsetLookUp, offsets_for, watermarks
+from reconsume.bridge.librdkafka.membership import take_assignment
 from reconsume.bridge.librdkafka.undecodable import metadata_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.delay_levels.errors import ReconsumeError
@@ -267,7 +268,10 @@ class GroupConsumer:
     def close(self) -> None:
         """Leave the group."""
         self._is_leaving = True
-        self._consumer.close()
+        try:
+            take_assignment(self._consumer, self._consumer.poll)
+        finally:
+            self._consumer.close()
 
     def _on_assign(self, _consumer: Consumer, given: Iterable[TopicPartition]) -> None:
         """Pass an assignment on, unless the consumer is leaving: librdkafka may have ended its group."""

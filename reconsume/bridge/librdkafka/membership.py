@@ -1,9 +1,10 @@
-"""Whether a consumer is a member of its group and will read, from librdkafka's statistics and errors."""
+"""Whether a consumer is a member of its group and will read, and how it leaves the group without hanging."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.process.brokers_clock import monotonic_ms
@@ -15,6 +16,7 @@ _PATIENCE_MS: Final = 120_000.0
 """Longer than librdkafka needs to notice the loss of a broker, with a request that waits for 60 s."""
 _MAX_POLL_INTERVAL_MS: Final = 300_000
 _NO_START: Final = "Failed to fetch committed offset"
+_TAKE_SECONDS: Final = 5.0
 
 
 class MembershipLost(ReconsumeError):
@@ -96,3 +98,53 @@ class Membership(Connections):
             self._lost = f"the group's coordinator has not been found for {without / 1000:.0f} s ({state})"
         elif unsettled >= self._patience_ms + float(self._conf.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)):
             self._lost = f"no member of the group for {unsettled / 1000:.0f} s ({join_state})"
+
+
+class ClosingMember(Protocol):
+    """A consumer that is about to close."""
+
+    def memberid(self) -> str | None:
+        """Return its id in the group, if it is a member."""
+
+    def assignment(self) -> Sequence[Any]:
+        """Return its partitions."""
+
+    def pause(self, partitions: Any, /) -> None:
+        """Read no more of them."""
+
+
+def take_assignment(
+    consumer: ClosingMember, poll: Callable[[float], Any], store_offsets: Callable[..., None] | None = None
+) -> None:
+    """Poll an assignment that waits, right before `Consumer.close`; an exception of its callback passes.
+
+    `Consumer.close` (librdkafka 2.16) gives an assignment that nobody has polled to its callback, and then its
+    revocation. The answer to the first counts for both, so the member leaves and its group ends. If that happens while
+    the second one is being answered, the answer never comes (`rd_kafka_cgrp_op_serve` drops it). confluent-kafka keeps
+    the GIL meanwhile, so no thread of the process runs any more. A static member leaves at once, so one such close
+    in eight hung; others hang on a busy machine.
+    Issue: https://github.com/confluentinc/librdkafka/issues/4884.
+
+    Guarantees: workers, `PushConsumer`s and drop-in consumers end though an assignment waits.
+    Test: tests/integration/bridge/librdkafka/test_closing.py.
+    Remove when: librdkafka answers what is asked after the end of a group.
+
+    Args:
+        consumer: the consumer; nothing happens if it is closed or no member of a group.
+        poll: its `poll`. The partitions are paused, so hardly ever a message comes; the next owner reads it again.
+        store_offsets: its `store_offsets`, if a poll stores the offset of what it returns, which is taken back.
+    """
+    try:
+        is_member = bool(consumer.memberid())
+    except RuntimeError:
+        is_member = False
+    if not is_member:
+        return
+    consumer.pause(consumer.assignment())
+    deadline = time.monotonic() + _TAKE_SECONDS
+    while (message := poll(0)) is not None and time.monotonic() < deadline:
+        if store_offsets is not None and message.error() is None:
+            for one in consumer.assignment():
+                if (one.topic, one.partition) == (message.topic(), message.partition()):
+                    one.offset = message.offset()
+                    store_offsets(offsets=[one])

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -15,6 +16,7 @@ from confluent_kafka import Message as KafkaMessage
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.clients import DerivedConsumer
 from reconsume.bridge.librdkafka.callback_errors import catchable
+from reconsume.bridge.librdkafka.membership import take_assignment
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.reading.stale_records import StaleRecords
 from reconsume.consumers.drop_in.ownership import Ownership
@@ -333,11 +335,10 @@ class Consumer(DerivedConsumer):
     def close(self) -> None:
         """Leave the group and stop, also if a callback of the program raises meanwhile."""
         self._closing.set()
-        try:
-            super().close()
-        finally:
-            self._at_last.detach()
-            self._client.close()
+        with ExitStack() as ending:
+            for end in (self._client.close, self._at_last.detach, super().close):
+                ending.callback(end)
+            take_assignment(self, self._kafka_poll, super().store_offsets if self._settings.stores_offsets else None)
 
     def __exit__(self, *_: object) -> None:
         self.close()

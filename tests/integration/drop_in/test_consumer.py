@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -194,26 +193,6 @@ def retry_is_there(here: Installation, group: str, topic: str, value: bytes = b"
     before = len(here.retries(group))
     here.produce(here.settings.names.send_back, value, headers=headers)
     wait_until(lambda: len(here.retries(group)) > before, what="a retry")
-
-
-@pytest.mark.parametrize("conf", PROTOCOLS)
-def test_a_consumer_closes_while_an_assignment_waits(
-    here: Installation, capfd: pytest.CaptureFixture[str], conf: dict[str, Any]
-) -> None:
-    name, told = f"closes-{'-'.join(map(str, conf.values()))}", list[int]()
-    topic = here.topic(name)
-    consumer = drop_in(here, here.name(name), conf=conf | {"auto.offset.reset": "latest", "debug": "cgrp"})
-    consumer.subscribe([topic], on_assign=lambda _consumer, partitions: told.append(len(partitions)))
-    wait_until(lambda: "-> wait-assign-call" in capfd.readouterr().err, what="an assignment")
-    ended = threading.Event()
-
-    def close() -> None:
-        consumer.close()
-        ended.set()
-
-    threading.Thread(target=close, daemon=True).start()
-    assert ended.wait(60)
-    assert told, "it came with the close"
 
 
 @pytest.mark.parametrize(("conf", "reset"), [*((conf, "latest") for conf in PROTOCOLS), (PROTOCOLS[0], "earliest")])

@@ -112,6 +112,10 @@ class Client:
     on_poll: Meanwhile = lambda: None
     meanwhile: Meanwhile | None = None
 
+    def memberid(self) -> str:
+        """No assignment waits when it closes."""
+        return ""
+
     def is_member(self) -> bool:
         """And has not been put out."""
         return self.alive and self.generation == self.kafka.generation

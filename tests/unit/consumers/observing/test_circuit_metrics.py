@@ -32,6 +32,9 @@ class Idle(RunsNothing):
 
     def resume(self, _partitions: list[TopicPartition]) -> None: ...
 
+    def memberid(self) -> str:
+        return ""
+
     def close(self, _seconds: float = 0) -> bool:
         return True
 

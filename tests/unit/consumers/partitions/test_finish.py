@@ -54,6 +54,9 @@ class Group:
     def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
         self.on_assign = callbacks["on_assign"]
 
+    def memberid(self) -> str:
+        return ""
+
     def consumer_group_metadata(self) -> None: ...
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
