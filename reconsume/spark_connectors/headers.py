@@ -69,6 +69,10 @@ class HeaderColumns:
         number = text.try_cast("bigint")
         return F.when(is_written_so(number, text) | text.rlike(_INTEGER), number)
 
+    def not_negative(self, name: str) -> Column:
+        """Return its decimal number as a bigint; null if it is none, or below 0."""
+        return F.when(self.integer(name) >= 0, self.integer(name))
+
     def count(self, name: str) -> Column:
         """Return its number from 0 to 2147483647 as an int, else null."""
         if name in self._numbers:

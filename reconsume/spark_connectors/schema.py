@@ -81,10 +81,10 @@ _DIALECT: Final = "_dialect"
 _TEXTS: Final = (p.RETRY_TOPIC, p.ORIGIN_MESSAGE_ID, p.REAL_TOPIC)
 
 
-_COUNTS: Final = (p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES)
+_COUNTS: Final = (p.RECONSUME_TIME, p.REPLAY_TIMES)
 _INTEGERS: Final = (p.DELAY, p.REAL_QID)
-_MOMENTS: Final = (p.BORN_TIMESTAMP, p.TIMER_DELIVER_MS)
-_NUMBERS: Final = (*_COUNTS, *_INTEGERS, *_MOMENTS, p.REPLAY_TIMES)
+_NOT_NEGATIVE: Final = (p.MAX_RECONSUME_TIMES, p.BORN_TIMESTAMP, p.TIMER_DELIVER_MS)
+_NUMBERS: Final = (*_COUNTS, *_INTEGERS, *_NOT_NEGATIVE)
 _TOLD: Final = (
     *_TEXTS,
     *_NUMBERS,
@@ -140,7 +140,6 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
     places = {name: f"_at_{name}".replace(".", "_") for name in _TOLD}
     numbers = {name: f"_number_{name}" for name in _NUMBERS}
     raws = {name: f"_raw_{name}".replace(".", "_") for name in _TOLD}
-    counts = (*_COUNTS, p.REPLAY_TIMES)
     raw = raw.withColumns(
         {
             _KIND: kind_of(topic, topic_prefix) if kind is None else F.lit(kind),
@@ -153,7 +152,7 @@ def _taken_apart(raw: DataFrame, topic_prefix: str, kind: str | None) -> tuple[D
         }
         | {column: headers.place(name) for name, column in places.items()}
         | {column: headers.raw(name) for name, column in raws.items()}
-        | {column: headers.count(name) if name in counts else headers.integer(name) for name, column in numbers.items()}
+        | {column: (headers.count if name in _COUNTS else headers.integer)(name) for name, column in numbers.items()}
     )
     found = ({name: F.col(column) for name, column in made.items()} for made in (places, numbers, raws))
     return raw, HeaderColumns(F.col("headers"), F.col(_NAMES), *found)
@@ -225,6 +224,5 @@ def _malformed(headers: HeaderColumns) -> Column:
         *(headers.spoiled_text(name) for name in _TEXTS),
         *(headers.spoiled(name, headers.count(name)) for name in _COUNTS),
         *(headers.spoiled(name, headers.integer(name)) for name in _INTEGERS),
-        *(headers.spoiled(name, headers.moment(name)) for name in _MOMENTS),
-        headers.spoiled(p.REPLAY_TIMES, headers.count(p.REPLAY_TIMES)),
+        *(headers.spoiled(name, headers.not_negative(name)) for name in _NOT_NEGATIVE),
     )

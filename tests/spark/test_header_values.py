@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+from contextlib import suppress
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from reconsume.delay_levels.errors import MalformedProperty
+from reconsume.delay_levels.wire.properties import count_property, integer_property
 from reconsume.spark_connectors.headers import HeaderColumns, is_written_so
 
 ODD = [
@@ -19,12 +22,19 @@ ODD = [
 
 
 def integer(text: str) -> int | None:
-    number = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) else None
-    return number if number is not None and -(2**63) <= number < 2**63 else None
+    with suppress(MalformedProperty):
+        return integer_property([("N", text.encode())], "N")
+    return None
+
+
+def not_negative(text: str) -> int | None:
+    with suppress(MalformedProperty):
+        return count_property([("N", text.encode())], "N")
+    return None
 
 
 def count(text: str) -> int | None:
-    number = integer(text) if re.fullmatch(r"[0-9]{1,19}|-0{1,19}", text, re.ASCII) else None
+    number = not_negative(text)
     return number if number is not None and number < 2**31 else None
 
 
@@ -39,11 +49,12 @@ def test_a_number_is_one_in_each_spelling_that_the_rules_take(spark: SparkSessio
     rows = frame.select(
         "text",
         headers.integer("N").alias("integer"),
+        headers.not_negative("N").alias("not_negative"),
         headers.count("N").alias("count"),
         is_written_so(number, F.col("text")).alias("written"),
     ).collect()
-    assert {row.text: (row.integer, row["count"]) for row in rows} == {
-        case: (integer(case), count(case)) for case in cases
+    assert {row.text: (row.integer, row.not_negative, row["count"]) for row in rows} == {
+        case: (integer(case), not_negative(case), count(case)) for case in cases
     }
     # No regular expression for what is written as a number is written.
     fast = {row.text for row in rows if row.written}

@@ -33,7 +33,8 @@ from reconsume.delay_levels.wire.send_back_copy import (
     first_failure_properties,
 )
 
-_HIGHEST_COUNT: Final = 2**31 - 1
+_HIGHEST_COUNT: Final = 2**31 - 2
+"""The copy has one more, which is the largest count that RocketMQ's clients and Spark's columns hold."""
 
 
 def inbox_copy(request: SendBackRequest, names: TopicNames, failed_ms: float | None = None) -> SendBackCopy:

@@ -131,12 +131,12 @@ def integer_property(headers: Headers, name: str) -> int | None:
     """Return the whole number of a property, None if it is missing.
 
     Raises:
-        MalformedProperty: the value is not a decimal number of at most 19 digits.
+        MalformedProperty: the value is not a decimal number of 64 bits.
     """
     text = text_property(headers, name)
     if text is None:
         return None
-    if _INTEGER.fullmatch(text) is None:
+    if _INTEGER.fullmatch(text) is None or not -LARGEST - 1 <= int(text) <= LARGEST:
         raise MalformedProperty(f"header {name} must be a whole number such as 3, not {text[:40]!r}")
     return int(text)
 

@@ -21,7 +21,6 @@ from reconsume.delay_levels.wire.properties import (
     DELAY,
     DLQ_ERRORS,
     FIRST_FAILURE_TIMESTAMP,
-    LARGEST,
     MAX_RECONSUME_TIMES,
     ORIGIN_MESSAGE_ID,
     REAL_QID,
@@ -103,9 +102,7 @@ class DeadLetterInfo:
 
         def read(name: str, how: Callable[[Headers, str], T | None]) -> T | None:
             with suppress(MalformedProperty):
-                found = how(headers, name)
-                if not isinstance(found, int) or abs(found) <= LARGEST:
-                    return found
+                return how(headers, name)
             malformed.append(name)
             return None
 

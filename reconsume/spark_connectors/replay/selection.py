@@ -125,13 +125,13 @@ def with_message(planned: DataFrame, plan_id: str, target: str) -> DataFrame:
     ours = {
         p.ORIGIN_MESSAGE_ID: F.col("message_id"),
         p.REAL_TOPIC: F.col("real_topic"),
-        p.BORN_TIMESTAMP: F.unix_millis("born").cast("string"),
+        p.BORN_TIMESTAMP: F.coalesce(F.unix_millis("born"), stored.not_negative(p.BORN_TIMESTAMP)).cast("string"),
         p.REPLAY_ID: F.lit(plan_id),
         # Of records that are not sent it may be the largest number, beyond which ANSI mode raises an error.
         p.REPLAY_TIMES: F.try_add("replay_times", F.lit(1)).cast("string"),
     }
     if target == "retry":
-        maximum = stored.count(p.MAX_RECONSUME_TIMES).cast("string")
+        maximum = stored.not_negative(p.MAX_RECONSUME_TIMES).cast("string")
         ours = {
             p.RETRY_TOPIC: F.col("origin_topic"),
             p.RECONSUME_TIME: F.lit("0"),

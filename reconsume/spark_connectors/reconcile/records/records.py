@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from reconsume.delay_levels.wire.dead_letter_states import RESOLVED
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.wire.properties import ORIGIN_MESSAGE_ID, REAL_TOPIC, TIMER_DELIVER_MS
 from reconsume.delay_levels.wire.quarantine import QUARANTINE_ORIGIN, QUARANTINE_RELEASED, QUARANTINE_RESOLVED
 from reconsume.spark_connectors.headers import HeaderColumns
 from reconsume.spark_connectors.names import KINDS, group_of_name, kind_pattern, place_of
@@ -19,8 +20,6 @@ from reconsume.spark_connectors.source import TopicSource
 IDENTITY: Final = ("group", "origin_message_id", "replay_times", "attempt")
 """The identity of an attempt. A replay restarts the count, so its number is part of it."""
 
-_BROKEN: Final = "\ufffd"
-"""Marks a text that was not UTF-8."""
 _CAUSE_LENGTH: Final = 200
 PRODUCERS_TIME: Final = 0
 """Kafka's number for `CreateTime`: the time is from the clock of a producer, or of a mirrored cluster."""
@@ -38,24 +37,26 @@ def read_records(source: TopicSource) -> DataFrame:
     of that record, its `cause` the position that it went to, or `RESOLVED`.
     """
     in_quarantine, headers = F.col("topic") == source.names.quarantine, HeaderColumns(F.col("headers"))
-    resolved, went_to = headers.integer(QUARANTINE_RESOLVED), F.make_valid_utf8(F.col("value").cast("string"))
+    # As in `wire.quarantine.mark_of`: a record that was quarantined has more headers than a mark.
+    is_mark = in_quarantine & (F.size("headers") == 1)
+    resolved, went_to = headers.not_negative(QUARANTINE_RESOLVED), F.make_valid_utf8(F.col("value").cast("string"))
     # Computed first, or key, value and all headers would be copied from step to step. For records that are not in the
     # quarantine, which are nearly all, the last three are not computed.
     early = {
         "stamp": F.xxhash64("key", "value"),
         "source": F.when(in_quarantine, headers.text(QUARANTINE_ORIGIN)),
-        "mark": F.when(in_quarantine, F.coalesce(headers.integer(QUARANTINE_RELEASED), resolved)),
-        "went_to": F.when(in_quarantine, F.when(resolved.isNotNull(), F.lit(RESOLVED)).otherwise(went_to)),
+        "mark": F.when(is_mark, F.coalesce(headers.not_negative(QUARANTINE_RELEASED), resolved)),
+        "went_to": F.when(is_mark, F.when(resolved.isNotNull(), F.lit(RESOLVED)).otherwise(went_to)),
     }
     frame = typed(
         source.raw(pattern=_pattern(source)).withColumns(early), source.names.prefix, more=("timestampType", *early)
     )
     upstream = F.col("kind").isin("delay", "inbox")
     # Not a higher-order function: Spark would interpret it and all its inputs.
-    damage = F.concat_ws(", ", F.array_remove("malformed", "TIMER_DELIVER_MS"))
+    damage = F.concat_ws(", ", F.array_remove("malformed", TIMER_DELIVER_MS))
     target = F.col("target")
     # A record for an ordinary topic is a delayed message.
-    goes_back = target.startswith(RETRY_PREFIX) | target.startswith(DLQ_PREFIX) | target.contains(_BROKEN)
+    goes_back = target.startswith(RETRY_PREFIX) | target.startswith(DLQ_PREFIX) | _is_malformed(REAL_TOPIC)
     ours = ~upstream | target.isNull() | goes_back
     return frame.where(ours).withColumn("damage", damage).select(*_columns(source.names.prefix))
 
@@ -75,12 +76,16 @@ def _nowhere() -> Column:
     return (F.col("kind") == "delay") & F.col("target").isNull() & (F.col("damage") == "")
 
 
+def _is_malformed(name: str) -> Column:
+    return F.array_contains("malformed", name)
+
+
 def _columns(topic_prefix: str) -> list[Column]:
     kind = F.col("kind")
     inbox = kind == "inbox"
     taken_in = inbox | ((kind == "quarantine") & F.col("source").startswith(topic_prefix + "SEND_BACK/"))
     # A record without an identity stays alone, and is paired by its contents.
-    nameless = F.col("attempt").isNull() | F.coalesce(F.col("origin_message_id").contains(_BROKEN), F.lit(False))
+    nameless = F.col("attempt").isNull() | _is_malformed(ORIGIN_MESSAGE_ID)
     place = F.coalesce("source", place_of("kafka_topic", "partition", "offset"))
     origin = F.when(nameless, place).otherwise(F.coalesce("origin_message_id", place))
     is_mark = F.col("mark").isNotNull()
@@ -103,7 +108,7 @@ def _columns(topic_prefix: str) -> list[Column]:
         F.when(kind == "delay", F.col("target").startswith(DLQ_PREFIX)).otherwise(kind == "dead_letter").alias("dead"),
         _astray().alias("astray"),
         F.col("replay_id").isNotNull().alias("replayed"),
-        F.when(_nowhere(), "REAL_TOPIC").when(F.col("damage") != "", F.col("damage")).alias("damage"),
+        F.when(_nowhere(), REAL_TOPIC).when(F.col("damage") != "", F.col("damage")).alias("damage"),
         F.col("stamp"),
         F.col("deliveries"),
         F.when(is_mark, F.col("went_to")).otherwise(cause).alias("cause"),

@@ -12,6 +12,7 @@ from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire import properties
 from reconsume.delay_levels.wire.properties import (
     DELAY,
+    LARGEST,
     OUR_PROPERTIES,
     RECONSUME_TIME,
     RETRY_TOPIC,
@@ -82,14 +83,31 @@ def test_a_property_without_text_is_malformed(value: bytes | None, why: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("value", "number"), [(b"0", 0), (b"16", 16), (b"-1", -1), (b"007", 7), (b"-0", 0), (b"9" * 19, 10**19 - 1)]
+    ("value", "number"),
+    [(b"0", 0), (b"16", 16), (b"-1", -1), (b"007", 7), (b"-0", 0), (str(LARGEST).encode(), LARGEST)],
 )
 def test_a_number_is_decimal(value: bytes, number: int) -> None:
     assert integer_property([(DELAY, value)], DELAY) == number
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b" 1", b"1 ", b"1\n", b"+1", b"1.0", b"1e3", b"0x1", b"1_0", b"--1", b"-", b"9" * 20, "٣".encode()]
+    "value",
+    [
+        b"",
+        b" 1",
+        b"1 ",
+        b"1\n",
+        b"+1",
+        b"1.0",
+        b"1e3",
+        b"0x1",
+        b"1_0",
+        b"--1",
+        b"-",
+        str(LARGEST + 1).encode(),
+        b"9" * 20,
+        "٣".encode(),
+    ],
 )
 def test_anything_else_is_no_number(value: bytes) -> None:
     for read in (integer_property, count_property):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.wire import withdrawals as module
+from reconsume.delay_levels.wire.properties import LARGEST
 from reconsume.delay_levels.wire.timer import CANCELS_KEPT_MS, LONGEST_DELAY_MS
 from reconsume.delay_levels.wire.withdrawals import (
     ID_BYTES,
@@ -127,7 +128,7 @@ def test_a_request_tells_its_message_and_when_that_is_due() -> None:
     key = ("TIMER_DEL_UNIQKEY", b"k")
     assert requested_withdrawal([key], 5) == (withdrawal_id("k"), 5 + LONGEST_DELAY_MS)
     assert requested_withdrawal([key, ("TIMER_DELIVER_MS", b"7")], 5) == (withdrawal_id("k"), 7)
-    assert requested_withdrawal([key, ("TIMER_DELIVER_MS", b"9" * 19)], 5)[1] == 5 + LONGEST_DELAY_MS
+    assert requested_withdrawal([key, ("TIMER_DELIVER_MS", str(LARGEST).encode())], 5)[1] == 5 + LONGEST_DELAY_MS
     for wrong in ([], [("TIMER_DEL_UNIQKEY", b"")], [("TIMER_DEL_UNIQKEY", None)], [key, ("TIMER_DELIVER_MS", b"-1")]):
         with pytest.raises(MalformedProperty):
             requested_withdrawal(wrong, 5)
