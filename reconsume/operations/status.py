@@ -16,13 +16,7 @@ from reconsume.bridge.reading.counting import Count, Span, count_records, total
 from reconsume.bridge.reading.range_reader import RangeReader
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, TopicNotReady
 from reconsume.delay_levels.progress.done_ahead import decode_done
-from reconsume.delay_levels.wire.names import (
-    DLQ_PREFIX,
-    DOCTOR_GROUP,
-    MAX_TOPIC_LENGTH,
-    RETRY_PREFIX,
-    TopicNames,
-)
+from reconsume.delay_levels.wire.names import DOCTOR_GROUP, MAX_TOPIC_LENGTH, TopicNames, prefix_and_group
 from reconsume.operations.quarantine.records import QuarantineCounter
 
 _SECONDS: Final = 10.0
@@ -230,8 +224,7 @@ def _groups(names: TopicNames, topics: Mapping[str, int]) -> list[str]:
             with suppress(IllegalName):
                 found.add(names.group_parked_in(topic))
             continue
-        name = names.rocketmq_name(topic)
-        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-            if name.startswith(prefix):
-                found.add(name.removeprefix(prefix))
+        prefix, group = prefix_and_group(names.rocketmq_name(topic))
+        if prefix:
+            found.add(group)
     return sorted(found - {DOCTOR_GROUP})

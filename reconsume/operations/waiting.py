@@ -12,7 +12,7 @@ from reconsume.bridge.kafka.partitioning import partitions_with_leader
 from reconsume.bridge.reading.counting import Span
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalName, IllegalSetting, MalformedProperty, RecordNotFound, TopicNotReady
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import RETRY_PREFIX, TopicNames, prefix_and_group
 from reconsume.delay_levels.wire.properties import (
     DELAY,
     ORIGIN_MESSAGE_ID,
@@ -158,9 +158,9 @@ def describe_waiting(read: ReadRecord, names: TopicNames) -> WaitingRecord:
     """Return the facts in a waiting record's headers; unreadable headers are left out."""
     headers = read.headers
     target, kind = _readable(text_property, headers, REAL_TOPIC) or "", "delayed message"
-    for prefix, of_kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead letter")):
-        if target.startswith(prefix):
-            target, kind = target.removeprefix(prefix), of_kind
+    prefix, named = prefix_and_group(target)
+    if prefix:
+        target, kind = named, "retry" if prefix == RETRY_PREFIX else "dead letter"
     deliver_ms = uniq_key = due_ms = None
     if kind == "delayed message":
         deliver_ms = _readable(count_property, headers, TIMER_DELIVER_MS)

@@ -18,7 +18,7 @@ from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, MalformedProperty
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, TopicNames, prefix_and_group
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
     DELAY,
@@ -147,10 +147,10 @@ def _appended(
 
 def _read(read: ReadRecord, names: TopicNames) -> tuple[Attempt, RecentSendBack] | None:
     topic, headers = read.topic, read.headers
-    target = text_property(headers, REAL_TOPIC) or ""
-    dead_letter = target.startswith(DLQ_PREFIX)
-    if not dead_letter and not target.startswith(RETRY_PREFIX):
+    prefix, group = prefix_and_group(text_property(headers, REAL_TOPIC) or "")
+    if not prefix:
         return None
+    dead_letter = prefix == DLQ_PREFIX
     in_inbox = topic == names.send_back
     identity = text_property(headers, ORIGIN_MESSAGE_ID)
     if identity is None:
@@ -158,6 +158,5 @@ def _read(read: ReadRecord, names: TopicNames) -> tuple[Attempt, RecentSendBack]
     times = (count_property(headers, RECONSUME_TIME) or 0) + (1 if in_inbox else 0)
     due_ms = None if in_inbox else read.stored_ms + names.delay_ms(topic)
     level = None if in_inbox or dead_letter else count_property(headers, DELAY)
-    group = target.removeprefix(DLQ_PREFIX if dead_letter else RETRY_PREFIX)
     written = RecentSendBack(dead_letter, level, due_ms, count_property(headers, BORN_TIMESTAMP), in_inbox)
     return attempt_of(group, identity, times, headers), written

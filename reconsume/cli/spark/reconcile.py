@@ -34,7 +34,7 @@ from reconsume.delay_levels.errors import (
 )
 from reconsume.delay_levels.human_text import counted
 from reconsume.delay_levels.rules.durations import LONGEST_AGE_MS, format_duration, parse_duration
-from reconsume.delay_levels.wire.names import RETRY_PREFIX
+from reconsume.delay_levels.wire.names import RETRY_PREFIX, prefix_and_group
 from reconsume.operations.points_in_time import parse_point_in_time
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.reconcile import (
@@ -246,9 +246,8 @@ def read_committed(settings: Settings) -> Committed:
     lanes = all_partitions(read)
     committed = {scheduler: admin.committed(scheduler, lanes)}
     for topic, count in topics.items():
-        name = names.rocketmq_name(topic)
-        if name.startswith(RETRY_PREFIX):
-            group = name.removeprefix(RETRY_PREFIX)
+        prefix, group = prefix_and_group(names.rocketmq_name(topic))
+        if prefix == RETRY_PREFIX:
             try:
                 committed[group] = admin.committed(group, [(topic, one) for one in range(count)])
             except KafkaRefused as error:

@@ -6,7 +6,7 @@ from typing import Final
 
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.rules.send_back import Delayed
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames, prefix_and_group
 from reconsume.delay_levels.wire.properties import (
     BORN_TIMESTAMP,
     DELAY,
@@ -119,9 +119,9 @@ def _inbox_group(headers: Headers) -> tuple[str, bool]:
     real_topic = text_property(headers, REAL_TOPIC)
     if real_topic is None:
         raise MalformedProperty(f"header {REAL_TOPIC} is missing; write {RETRY_PREFIX}<consumer group>")
-    for prefix, dead_letter in ((RETRY_PREFIX, False), (DLQ_PREFIX, True)):
-        if real_topic.startswith(prefix) and len(real_topic) > len(prefix):
-            return real_topic.removeprefix(prefix), dead_letter
+    prefix, group = prefix_and_group(real_topic)
+    if group:
+        return group, prefix == DLQ_PREFIX
     raise MalformedProperty(
         f"header {REAL_TOPIC} is {real_topic[:80]!r}; write {RETRY_PREFIX}<consumer group>, "
         f"or {DLQ_PREFIX}<consumer group> for a dead letter"

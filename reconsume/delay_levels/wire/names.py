@@ -35,6 +35,14 @@ _TO_ESCAPE = re.compile(rb"[^A-Za-z0-9_-]|_(?=[0-9A-F]{2})")
 _ESCAPE = re.compile(rb"\.([0-9A-F]{2})")
 
 
+def prefix_and_group(name: str) -> tuple[str, str]:
+    """Return `%RETRY%` or `%DLQ%` and the group, if a RocketMQ name begins so; else two empty texts."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name.removeprefix(prefix)
+    return "", ""
+
+
 def encode_name(name: str) -> str:
     """Encode `name` for a Kafka topic: every byte but letters, digits, `-` and `_` becomes `.XX`.
 
@@ -249,10 +257,9 @@ class TopicNames:
             IllegalName: the result is no legal Kafka topic.
         """
         of_type(name, "topic", str)
-        if name.startswith(RETRY_PREFIX):
-            return self.retry(name.removeprefix(RETRY_PREFIX))
-        if name.startswith(DLQ_PREFIX):
-            return self.dead_letter(name.removeprefix(DLQ_PREFIX))
+        prefix, group = prefix_and_group(name)
+        if prefix:
+            return self.retry(group) if prefix == RETRY_PREFIX else self.dead_letter(group)
         if not _LEGAL_TOPIC.fullmatch(name) or name in (".", "..") or len(name) > MAX_TOPIC_LENGTH:
             raise IllegalName(
                 f"topic {shown(name)} is illegal in Kafka; "

@@ -14,7 +14,7 @@ from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
-from reconsume.delay_levels.wire.names import DLQ_PREFIX
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, prefix_and_group
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.letters import IndexedLetter, Progress
 from reconsume.operations.dead_letter_index.store import DeadLetterStore
@@ -177,8 +177,8 @@ class DeadLetterIndex:
 
     def _group_of(self, topic: str) -> str | None:
         """Return the group of a dead-letter topic."""
-        name = self._cluster.names.rocketmq_name(topic)
-        return name.removeprefix(DLQ_PREFIX) if name.startswith(DLQ_PREFIX) else None
+        prefix, group = prefix_and_group(self._cluster.names.rocketmq_name(topic))
+        return group if prefix == DLQ_PREFIX else None
 
     def _new(self, partitions: list[Partition]) -> dict[Partition, _Unread]:
         """Return the unread part of each partition; a recreated topic is all new."""

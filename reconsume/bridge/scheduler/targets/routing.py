@@ -16,7 +16,7 @@ from reconsume.bridge.scheduler.targets.timers import Timers
 from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.delay_levels.errors import IllegalName, MalformedProperty, SubscriptionGroupNotExist
 from reconsume.delay_levels.wire.inbox import inbox_request
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import TopicNames, prefix_and_group
 from reconsume.delay_levels.wire.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, Headers, text_property
 from reconsume.delay_levels.wire.quarantine import quarantine_headers
 from reconsume.delay_levels.wire.send_back_copy import Position, send_back_copy
@@ -244,8 +244,7 @@ def target_of(headers: Headers) -> tuple[str, str]:
         real_topic = text_property(headers, REAL_TOPIC) or ""
     except MalformedProperty:
         return "", ""
-    prefix = next((one for one in (RETRY_PREFIX, DLQ_PREFIX) if real_topic.startswith(one)), real_topic)
-    return real_topic, real_topic.removeprefix(prefix)
+    return real_topic, prefix_and_group(real_topic)[1]
 
 
 def _uniq_key(headers: Headers) -> str | None:

@@ -17,13 +17,16 @@ from reconsume.bridge.topics.topics import NamedTopic, TopicMaker
 from reconsume.bridge.writing.lane_partitions import LanePartitions
 from reconsume.delay_levels.errors import IllegalName, KafkaNotReachable, KafkaRefused, ReconsumeError, TopicNotReady
 from reconsume.delay_levels.wire.allowed_topics import is_allowed
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames, prefix_and_group
 
 _MOST_KNOWN: Final = 20_000
 """The maximum of remembered targets: headers name them, and anyone may write headers."""
 _MADE_AT_ONCE: Final = 100
 _AT_ONCE: Final = 500
 """Maximum of topics in one request; more would take long."""
+
+
+_KINDS: Final = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dlq", "": "topic"}
 
 
 class Undeliverable(Exception):
@@ -199,15 +202,12 @@ class Targets:
             raise Undeliverable(f"REAL_TOPIC is not UTF-8: {real_topic[:80]!r}") from None
         except IllegalName as error:
             raise Undeliverable(f"REAL_TOPIC: {error}") from None
-        kind, group = "topic", ""
-        for prefix, of_kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dlq")):
-            if name.startswith(prefix):
-                kind, group = of_kind, name.removeprefix(prefix)
-        if kind == "topic" and not self._is_allowed(name):
+        prefix, group = prefix_and_group(name)
+        if not prefix and not self._is_allowed(name):
             raise Undeliverable(
                 f"REAL_TOPIC {name!r} is neither a %RETRY% or %DLQ% name nor allowed by allowed_real_topics"
             )
-        return NamedTopic(topic, kind, group)
+        return NamedTopic(topic, _KINDS[prefix], group)
 
     def _is_allowed(self, name: str) -> bool:
         """Return whether a topic is allowed; never one of reconsume, or a record might become a delay or a setting."""
