@@ -192,6 +192,21 @@ def check_listener(listener: object) -> None:
         ) from None
 
 
+def check_order(*, orderly: bool, per_key: bool, has_breaker: bool) -> None:
+    """Refuse options of a listener that exclude each other.
+
+    Raises:
+        IllegalSetting: `per_key` without `orderly`, or `orderly` with a circuit breaker.
+    """
+    if per_key and not orderly:
+        raise IllegalSetting("per_key=True needs orderly=True")
+    if orderly and has_breaker:
+        raise IllegalSetting(
+            "circuit_breaker is for concurrent listeners: an orderly listener already waits when it fails; "
+            "leave out circuit_breaker or orderly=True"
+        )
+
+
 def is_async(function: Callable[..., object]) -> bool:
     """Return whether a call returns a coroutine; also for objects with an `async def __call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

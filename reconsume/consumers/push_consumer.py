@@ -21,7 +21,7 @@ from reconsume.consumers.assembly import LoopBuilder, Registration
 from reconsume.consumers.broadcasting.broadcasting import DropCounter
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import MessageModel, checked_settings
-from reconsume.consumers.listener import Listener, OrderlyListener, check_listener
+from reconsume.consumers.listener import Listener, OrderlyListener, check_listener, check_order
 from reconsume.consumers.listeners.circuit_breaker import CircuitBreaker
 from reconsume.consumers.observing.hooks import ConsumeMessageHook, check_hook
 from reconsume.consumers.partitions.consume_from import ConsumeFromWhere
@@ -118,6 +118,7 @@ class PushConsumer:
         self._thread: LoopThread | None = None
         self._failure: BaseException | None = None
         self._process: int | None = None
+        self._starting: int | None = None
         self._follower: GroupsFollower | None = None
         self._closing = ExitStack()
         self._changing = threading.RLock()
@@ -166,13 +167,7 @@ class PushConsumer:
         self._must_not_run("register_message_listener")
         check_types(locals(), orderly=bool, per_key=bool)
         check_listener(listener)
-        if per_key and not orderly:
-            raise IllegalSetting("per_key=True needs orderly=True")
-        if orderly and self._settings.circuit_breaker is not None:
-            raise IllegalSetting(
-                "circuit_breaker is for concurrent listeners: an orderly listener already waits when it fails; "
-                "leave out circuit_breaker or orderly=True"
-            )
+        check_order(orderly=orderly, per_key=per_key, has_breaker=self._settings.circuit_breaker is not None)
         self._registration = Registration(listener, orderly, per_key, self._registration.hooks)
         return self
 
@@ -214,8 +209,14 @@ class PushConsumer:
             TopicNotReady: the delay topics of `delay_levels` do not exist and this client may not create them.
             OffsetStoreUnusable: the offsets of a broadcasting consumer are in use, damaged or cannot be written.
         """
-        with self._changing:  # a shutdown waits until a running start has seen it
-            self._start()
+        with self._changing:  # a shutdown in another thread waits until a running start has seen it
+            try:
+                self._starting = threading.get_ident()
+                self._start()
+            finally:
+                self._starting = None
+        if self._stop.is_set():  # by a signal handler of this thread, which could not wait
+            self.shutdown()
 
     def _start(self) -> None:
         self._must_not_run("start")
@@ -226,9 +227,8 @@ class PushConsumer:
         if settings.own_table is not None:
             logger.warning("group %s uses its own level table: %s", settings.group, settings.own_table)
         self._process = os.getpid()
-        follower = settings.groups_follower()
+        self._follower = follower = settings.groups_follower()
         follower.start()
-        self._follower = follower
         self._closing.callback(follower.close)
         try:
             if not follower.wait_until_loaded(self._stop):
@@ -255,9 +255,9 @@ class PushConsumer:
     def shutdown(self) -> None:
         """Stop: running listeners may finish, finished messages are committed, the rest is read again.
 
-        Any thread may call this, also again. In a listener, a hook or a callback it returns at once, because the end
-        waits for them; `running` is False when the consumer has ended. In a forked child it does nothing: threads and
-        connections are the parent's.
+        Any thread may call this, also again. In a listener, a hook or a callback, or in a signal handler during
+        `start`, it returns at once, and the end waits for them: `running` is False when the consumer has ended. In a
+        forked child it does nothing: threads and connections are the parent's.
 
         Raises:
             ReconsumeError: the error that had ended the consumer before.
@@ -265,7 +265,7 @@ class PushConsumer:
         if self._process not in (None, os.getpid()):
             return
         self._stop.set()
-        if in_user_code():
+        if in_user_code() or self._starting == threading.get_ident():
             return
         with self._changing:
             thread = self._thread

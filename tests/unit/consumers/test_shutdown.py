@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -10,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.user_callbacks import UserCallbacks, with_guarded
+from reconsume.consumers import MessageModel
+from reconsume.consumers.assembly import LoopBuilder
 from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, ThreadListenerPool
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import KafkaRefused
@@ -141,6 +145,34 @@ def test_a_shutdown_waits_until_a_start_in_another_thread_has_given_up(monkeypat
     consumer.shutdown()
     starting.join()
     assert steps == ["given up", "closed"]
+
+
+def test_a_signal_handler_may_end_a_consumer_while_its_parts_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = (
+        PushConsumer("departures", message_model=MessageModel.BROADCASTING)
+        .subscribe("flights")
+        .register_message_listener(lambda _messages, _context: None)
+    )
+    closed, loop = threading.Event(), Loop()
+    loop.may_begin.set()
+
+    def build(builder: LoopBuilder) -> Loop:
+        signal.raise_signal(signal.SIGUSR1)
+        builder.closing.callback(closed.set)
+        return loop
+
+    follower = SimpleNamespace(
+        start=lambda: None, close=lambda: None, wait_until_loaded=lambda _stop: True, groups=Groups()
+    )
+    monkeypatch.setattr(type(consumer._settings), "groups_follower", lambda _: follower)
+    monkeypatch.setattr(LoopBuilder, "build", build)
+    before = signal.signal(signal.SIGUSR1, lambda *_: consumer.shutdown())
+    try:
+        consumer.start()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert closed.is_set()
+    assert not consumer.running
 
 
 def test_the_error_that_ended_a_consumer_is_told_though_a_log_handler_raises(monkeypatch: pytest.MonkeyPatch) -> None:
