@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from reconsume.sidecar.problems import Problem
@@ -78,7 +79,8 @@ class Shares:
             if waiter.granted.done() and not waiter.granted.cancelled():
                 self.give_back(owner, count)
             else:
-                self._waiting[owner].remove(waiter)
+                with suppress(KeyError, ValueError):  # `_grant` has passed it over
+                    self._waiting[owner].remove(waiter)
                 self._grant()
             raise
         return count
@@ -93,8 +95,12 @@ class Shares:
 
     def _grant(self) -> None:
         for owner, waiters in list(self._waiting.items()):
-            while waiters and self.take(owner, waiters[0].places):
-                waiters.popleft().granted.set_result(None)
+            while waiters:
+                if not waiters[0].granted.cancelled():  # its caller gives up, and has not run since
+                    if not self.take(owner, waiters[0].places):
+                        break
+                    waiters[0].granted.set_result(None)
+                waiters.popleft()
             del self._waiting[owner]
             if waiters:
                 # The other owners come first next time.

@@ -71,6 +71,25 @@ def test_who_gives_up_takes_nothing(granted_too: bool) -> None:
     assert asyncio.run(run()) == 4
 
 
+def test_what_is_returned_passes_over_a_caller_that_is_just_giving_up() -> None:
+    """As when the same timeout ends who holds and who waits."""
+
+    async def play() -> tuple[int, int]:
+        shares = Shares(8)
+        held = await shares.wait("a", 8)
+        gives_up, stays = (asyncio.create_task(shares.wait("a", 2)) for _ in range(2))
+        await asyncio.sleep(0)
+        gives_up.cancel()
+        shares.give_back("a", held)
+        async with asyncio.timeout(5):
+            got = await stays
+        with pytest.raises(asyncio.CancelledError):
+            await gives_up
+        return got, shares.free
+
+    assert asyncio.run(play()) == (2, 6)
+
+
 def test_more_than_there_is_is_cut_to_what_can_be_had() -> None:
     assert asyncio.run(Shares(100).wait("large", 1_000)) == 75
 
