@@ -109,7 +109,8 @@ class LastingProducer:
             raise BufferError("the producer is about to be replaced") from error
         if producer is not self._producer:
             # The producer was replaced meanwhile, and may have been purged before it took this record.
-            _give_up(producer)
+            with self._lock:
+                self._let_go(producer)
 
     def serve(self, seconds: float) -> None:
         """Serve delivery reports for this time; only one thread may call this."""
@@ -148,23 +149,39 @@ class LastingProducer:
     def _replace(self, why: str) -> None:
         with self._lock:
             old, new = self._producer, self._made()
-            self._given_up.append(old)
             (self._connections, self._producer), self._broken = new, None
-        logger.error("producer replaced, retrying %d records: %s", len(old), why)
-        # In a thread that nobody waits for: releasing a broken client may take long. It is not closed, because
-        # another thread may be in its `flush`.
-        threading.Thread(target=self._let_go, args=(old,), name="reconsume-broken-producer", daemon=True).start()
+            records = len(old)
+            self._let_go(old)
+        logger.error("producer replaced, retrying %d records: %s", records, why)
 
     def _let_go(self, producer: Producer) -> None:
-        try:
+        """Give a replaced producer up, once; the caller holds the lock.
+
+        In a thread that nobody waits for: releasing a broken client may take long. It is not closed, because another
+        thread may be in its `flush`.
+        """
+        if producer in self._given_up:
+            return
+        self._given_up.append(producer)
+        threading.Thread(
+            target=self._report_all, args=(producer,), name="reconsume-broken-producer", daemon=True
+        ).start()
+
+    def _report_all(self, producer: Producer) -> None:
+        """Keep the producer until its last report: those that are missing at its end never come."""
+        while True:
             _give_up(producer)
-        finally:
             with self._lock:
-                self._given_up.remove(producer)
+                if not len(producer):
+                    self._given_up.remove(producer)
+                    return
 
 
 def _give_up(producer: Producer) -> None:
-    """Report to the callers that their records were given up."""
+    """Report to the callers that their records were given up, for a while.
+
+    `purge` of confluent-kafka (2.16) does not wait, so brokers' threads report records in flight later.
+    """
     producer.purge()
     try:
         wait_for_reports(producer, _LAST_REPORTS_SECONDS)

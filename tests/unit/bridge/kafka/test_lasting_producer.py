@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,17 +41,27 @@ class One:
         self.closed = True
 
 
+class Slow(One):
+    """A poll gives one report, late."""
+
+    def poll(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+        if self.purged and self.open:
+            self.open.pop()(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+
 class Bench:
     """All producers that were made."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: type[One] = One, **settings: Any) -> None:
         self.made: list[One] = []
+        self.kind = kind
         self.now = 0.0
         monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer.make_producer", self.make)
         self.producer = LastingProducer(settings)
 
     def make(self, settings: dict[str, Any]) -> Any:
-        self.made.append(One(settings))
+        self.made.append(self.kind(settings))
         return self.made[-1]
 
     def is_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +75,17 @@ def written(producer: LastingProducer) -> list[KafkaError | None]:
     reports: list[KafkaError | None] = []
     producer.produce("t", on_delivery=lambda error, _message: reports.append(error))
     return reports
+
+
+def test_a_replaced_producer_stays_until_its_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks write records anew, so some ten thousand take longer than a moment."""
+    monkeypatch.setattr("reconsume.bridge.kafka.lasting_producer._LAST_REPORTS_SECONDS", 0.01)
+    bench = Bench(monkeypatch, Slow)
+    reports = [written(bench.producer) for _ in range(20)]
+    bench.is_left_alone(monkeypatch)
+    bench.producer.serve(0)
+    wait_until(lambda: all(reports), what="each is told")
+    wait_until(lambda: not bench.producer._given_up, what="it is let go")
 
 
 def test_one_that_was_left_alone_is_replaced_and_what_it_had_gets_an_error(
@@ -189,6 +211,7 @@ def test_a_record_that_comes_while_the_producer_is_replaced_is_told_of(monkeypat
     made[0].meanwhile = (replace,)
     reports: list[KafkaError | None] = []
     producer.produce("t", value=b"x", on_delivery=lambda error, _message: reports.append(error))
+    wait_until(lambda: reports != [], what="it is told")
     assert [error is not None for error in reports] == [True]
     producer.close()
 
