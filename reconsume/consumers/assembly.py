@@ -66,13 +66,15 @@ class Registration:
     hooks: list[ConsumeMessageHook] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoopBuilder:
     """Builds the loop of a consumer and its parts, anew for each restart of the loop.
 
     Attributes:
         closing: closes the parts after the loop has ended.
         dropped: counts over all restarts.
+        known: offsets of the group as last seen, kept over all restarts: what restarts a loop, such as a coordinator
+            that moves, may lose offsets too.
     """
 
     settings: ConsumeSettings
@@ -82,6 +84,14 @@ class LoopBuilder:
     stop: threading.Event
     closing: ExitStack
     dropped: DropCounter
+    known: KnownOffsets = field(init=False)
+
+    def __post_init__(self) -> None:
+        admin = cache(partial(KafkaAdmin, self.settings.base, self.settings.client_id, stop=self.stop))
+        self.known = KnownOffsets(
+            lambda topics: {} if self._broadcasts else admin().topic_ids(topics),
+            steady_ms=STEADY_MS if clients_of(self.settings.conf).can_lose_offsets else 0,
+        )
 
     def build(self) -> ConsumeLoop:
         """Make a loop.
@@ -94,23 +104,18 @@ class LoopBuilder:
         settings, conf = self.settings, self._conf()
         # A broadcasting consumer keeps its offsets itself, so the coordinator is not asked.
         connections = Connections(conf) if self._broadcasts else Membership(conf)
-        admin = cache(partial(KafkaAdmin, settings.base, settings.client_id, stop=self.stop))
-        known = KnownOffsets(
-            lambda topics: {} if self._broadcasts else admin().topic_ids(topics),
-            steady_ms=STEADY_MS if clients_of(settings.conf).can_lose_offsets else 0,
-        )
         consumer: GroupConsumer
         sender: Sender
         if self._broadcasts:
             consumer, sender = self._broadcasting(connections.settings)
         else:
             consumer = self._clustering(connections.settings)
-            sender = self._sender(consumer, known)
+            sender = self._sender(consumer)
         if step_driver_of(settings.conf) is None:
             sender.start()
         self.closing.callback(sender.close)
         partitions = AssignedPartitions(
-            settings=settings, consumer=consumer, service=self._service(sender), sender=sender, known=known
+            settings=settings, consumer=consumer, service=self._service(sender), sender=sender, known=self.known
         )
         return ConsumeLoop(partitions, self.subscriptions, connections)
 
@@ -166,14 +171,14 @@ class LoopBuilder:
         settings, hooks = self.settings, self.registration.hooks
         return ConsumeHooks(settings.group, hooks, settings.limits.timeout_ms) if hooks else None
 
-    def _sender(self, consumer: GroupConsumer, known: KnownOffsets) -> Sender:
+    def _sender(self, consumer: GroupConsumer) -> Sender:
         settings, base, names = self.settings, self.settings.base, self.settings.names
         log, hooks = SendBackLog(settings.group), self._hooks()
         sender: Sender
         if settings.exactly_once:
             identity = transactional_identity(settings.conf, names, settings.group, settings.client_id)
             self.closing.callback(identity.release)
-            writer = ExactlyOnceWriter(base, names, self._groups, settings.group, identity.name, known)
+            writer = ExactlyOnceWriter(base, names, self._groups, settings.group, identity.name, self.known)
             self.closing.callback(writer.close)
             writer.register(self.stop)
             sender = TransactionalSender(
@@ -182,7 +187,7 @@ class LoopBuilder:
                 hooks=hooks,
                 writer=writer,
                 group_metadata=consumer.group_metadata,
-                known=known,
+                known=self.known,
             )
         else:
             ordinary = SendBackWriter(base, names, self._groups, settings.client_id)

@@ -141,8 +141,9 @@ class AssignedPartitions:
             # librdkafka may or may not keep a pause; a full partition is paused again in this turn.
             self._resume([queue])
             self._starts[where] = offset, math.inf
-        chosen = {where: Commit(start.offset, "") for where, start in starts.items() if start.must_commit}
-        self.consumer.commit(chosen, wait=False)
+            if start.must_commit:
+                self.queues[where].first = start.offset
+        self.commit()
         self.restart(polled=False)
 
     def restart(self, *, polled: bool = True) -> None:

@@ -44,6 +44,7 @@ class ProcessQueue:
         message_queue: the name that listeners see, if it differs.
 
     Attributes:
+        first: the start, if it was chosen here and a later owner would choose another one; else None.
         held: records read before it is known which of them are done; None from then on.
         dropped: whether the partition was revoked, so that results no longer count.
         running: the chunks in listeners, and when each started.
@@ -61,6 +62,7 @@ class ProcessQueue:
         self._failures: dict[int, int] = {}
         self.running: dict[Chunk, float] = {}
         self._succeeded: list[PolledBatch | int] = []
+        self.first: int | None = None
         self.dropped = False
         self._bytes = 0
 
@@ -203,12 +205,15 @@ class ProcessQueue:
             self.dropped = True
 
     def commit_point(self, also_finished: Collection[int] = ()) -> Commit | None:
-        """Return the commit (RocketMQ: CC-13, CC-14), as if these offsets were finished; None before a message."""
+        """Return the commit (RocketMQ: CC-13, CC-14), as if these offsets were finished; None without a message.
+
+        Before the first message it is the start, if that was chosen here.
+        """
         with self._lock:
             self._note_successes()
             after = self._progress.after(also_finished)
             if after is None:
-                return None
+                return None if self.first is None else Commit(self.first, "")
             safe, done = after
             if not done and not self._failures:
                 return Commit(safe, "")

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from confluent_kafka import (
@@ -217,7 +217,9 @@ def test_a_loop_has_one_client_for_ids_of_topics_and_a_stop_ends_its_requests(mo
     one.register_message_listener(lambda _messages, _context: None)
     with ExitStack() as closing:
         parts = one._settings, one._registration, one._subscriptions, cast("Any", None), stop, closing, one._dropped
-        known = LoopBuilder(*parts).build().partitions.known
+        builder = LoopBuilder(*parts)
+        known = builder.build().partitions.known
+        assert builder.build().partitions.known is known, "a restart forgets no committed offset"
         assert made == []
         assert [dict(known.topic_ids([topic])) for topic in "ab"] == [{"a": "1"}, {"b": "1"}]
     assert made == [{"stop": stop}]
@@ -304,6 +306,7 @@ class Kept:
         restarts: where it is read from anew.
     """
 
+    consume_from: ClassVar = ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     committed_offset: int = 2
     first: int | None = 100
     end: int = 200
@@ -315,7 +318,7 @@ class Kept:
         service = service_of(self._listen, self.sender, Clock(), batch_size=1)
         service.pool = cast("Any", self.begun)
         self.begun.submit = self._consume
-        self.loop = loop_of(self, service, self.sender)
+        self.loop = loop_of(self, service, self.sender, consume_from=self.consume_from)
         self.loop.partitions.assigned([FLIGHTS])
 
     def read(self, *offsets: int) -> None:
@@ -372,6 +375,28 @@ def test_messages_in_memory_are_not_lost_with_their_records(
     assert any(one.levelname == "WARNING" for one in caplog.records)
     kept.queue.begin([message_at(100)])
     assert kept.queue.commit_point() == Commit(100, "")
+
+
+class New(Kept):
+    """The group has no offset in the partition, and begins at its end."""
+
+    consume_from = LAST
+
+    def committed(self, partitions: list[TopicPartition], _seconds: float) -> list[TopicPartition]:
+        return [TopicPartition(one.topic, one.partition, OFFSET_INVALID) for one in partitions]
+
+
+def test_the_commit_of_a_start_that_was_refused_is_repeated() -> None:
+    """Else an owner after the next rebalance chooses a later one."""
+    kept = New()
+    kept.loop.partitions.reset_offsets({FLIGHTS: True})
+    assert kept.queue.to_commit == Commit(200, "")
+    kept.queue.committed = Commit(200, "")
+    assert kept.queue.to_commit is None
+    kept.loop.partitions.committed({FLIGHTS: KafkaRefused("a rebalance")})
+    assert kept.queue.to_commit == Commit(200, "")
+    kept.queue.begin([message_at(300)])
+    assert kept.queue.to_commit == Commit(300, "")
 
 
 def test_messages_that_wait_for_the_progress_of_an_earlier_owner_are_kept_too() -> None:
