@@ -93,7 +93,7 @@ class AssignedPartitions:
         """Forget lost partitions. Other members own them, and brokers would refuse commits."""
         logger.warning("lost: %s; results of running listeners are discarded", names_of(partitions))
         dropped = self._drop(partitions)
-        self.service.leave(dropped, 0)
+        self.service.leave(dropped, lambda: 0)
         self.sender.forget(dropped)
 
     def commit(self) -> None:
@@ -202,6 +202,12 @@ class AssignedPartitions:
         for queue in reading:
             queue.paused = True
 
+    def begin_to_finish(self) -> None:
+        """Start no more listeners. From the first call on, running ones have a limited time."""
+        if self.finish_by is None:
+            self.service.pool.stop()
+            self.finish_by = time.monotonic() + self.settings.limits.await_termination_seconds
+
     def seconds_left(self) -> float:
         """Return the seconds left for running listeners after a stop."""
         if self.finish_by is None:
@@ -232,10 +238,14 @@ class AssignedPartitions:
 
     def _give_away(self, partitions: Sequence[Partition]) -> None:
         dropped = self._drop(partitions)
-        leave_seconds = self.settings.limits.leave_seconds
-        if self.finish_by is not None:
-            leave_seconds = min(leave_seconds, self.seconds_left())
-        if not self.service.leave(dropped, leave_seconds):
+        until = time.monotonic() + self.settings.limits.leave_seconds
+
+        def seconds_left() -> float:
+            if self.stop.is_set():
+                self.begin_to_finish()
+            return (until if self.finish_by is None else min(until, self.finish_by)) - time.monotonic()
+
+        if not self.service.leave(dropped, seconds_left):
             logger.warning("revoked while a listener runs, so its messages may run twice: %s", names_of(partitions))
         self.sender.leave(dropped, self.settings.limits.settle_seconds)
 

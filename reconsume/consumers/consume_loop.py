@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -211,8 +210,7 @@ class ConsumeLoop:
 
         The paused consumer keeps polling: a member that misses a rebalance could not commit its last messages.
         """
-        self._service.pool.stop()
-        self.partitions.finish_by = time.monotonic() + self._limits.await_termination_seconds
+        self.partitions.begin_to_finish()
         while self._service.pool.is_working() and self.partitions.seconds_left():
             self._poll_on()
             self._commit_when_due(self._clock())

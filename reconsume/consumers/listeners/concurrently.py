@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,9 +73,9 @@ class ConcurrentlyService(ListenerService[Chunk]):
         """Return whether reading must wait: the listener said "not now" for this partition, or the circuit is open."""
         return self._room.is_shut(queue)
 
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+    def leave(self, queues: Iterable[ProcessQueue], seconds_left: Callable[[], float]) -> bool:
         """Return True at once: late results are discarded (RocketMQ: CC-15)."""
-        del seconds
+        del seconds_left
         self._room.forget(queues)
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -84,5 +84,5 @@ class ListenerService(ABC, Generic[T]):
         """Return whether reading this partition must wait."""
 
     @abstractmethod
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+    def leave(self, queues: Iterable[ProcessQueue], seconds_left: Callable[[], float]) -> bool:
         """Wait until no listener works on these dropped partitions, where that matters; False if one still does."""

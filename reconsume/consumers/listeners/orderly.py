@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Final
 
+from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, NotNow, SendBack, suspend_ms
 from reconsume.consumers.listeners.dead_letter_on import DEAD_LETTER_LEVEL
@@ -24,6 +26,8 @@ from reconsume.delay_levels.wire.send_back_copy import Cause
 
 logger = SafeLogger(__name__)
 
+_LOOK_SECONDS: Final = 0.5
+"""How often the limit of a wait is looked at: a stop of the consumer shortens it."""
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
@@ -62,7 +66,8 @@ class OrderlyService(ListenerService[Lane]):
 
     Guarantees:
         1. At most one listener works on a lane, and none begins on a partition that was dropped (RocketMQ: OR-11). A
-           revocation waits for it: tests/integration/consumers/test_push_consumer_orderly.py.
+           revocation waits for it: tests/integration/consumers/test_push_consumer_orderly.py. So does a partition that
+           was lost and comes back: tests/unit/consumers/listeners/test_orderly.py.
         2. A failed message is repeated before any message behind it on its lane.
         3. Counts of failures are committed with the offset, so a restart does not begin at 0 (better than OR-04).
         4. An exhausted message goes to the dead-letter topic; messages behind it wait for the acknowledgement.
@@ -77,6 +82,7 @@ class OrderlyService(ListenerService[Lane]):
         self._max = UNLIMITED if self.max_reconsume_times is None else self.max_reconsume_times
         self._lanes: dict[LaneKey, Lane] = {}
         self._suspended: dict[LaneKey, Lane] = {}
+        self._outlived: dict[LaneKey, Lane] = {}
         self._changed = threading.Condition()
 
     def accept(self, queue: ProcessQueue, messages: Sequence[Message]) -> None:
@@ -112,15 +118,19 @@ class OrderlyService(ListenerService[Lane]):
         """Return whether the partition's one lane is suspended; in key order other lanes continue."""
         return not self.per_key and (queue.topic, queue.partition, None) in self._suspended
 
-    def leave(self, queues: Iterable[ProcessQueue], seconds: float) -> bool:
+    def leave(self, queues: Iterable[ProcessQueue], seconds_left: Callable[[], float]) -> bool:
         """Wait until no listener works on these, so that the next owner is alone (RocketMQ: OR-14)."""
         gone = set(queues)
+        places = {queue.where for queue in gone}
         with self._changed:
-            left = self._changed.wait_for(lambda: not self._is_worked_on(gone), seconds)
+            while (is_worked_on := self._is_worked_on(places)) and (seconds := seconds_left()) > 0:
+                self._changed.wait(min(seconds, _LOOK_SECONDS))
             for lane in [one for one in self._lanes.values() if one.queue in gone]:
                 del self._lanes[lane.key]
                 self._suspended.pop(lane.key, None)
-        return left
+                if lane.working:
+                    self._outlived[lane.key] = lane
+        return not is_worked_on
 
     def consume(self, lane: Lane) -> None:
         """Call a plain listener for the first messages of a lane."""
@@ -147,8 +157,12 @@ class OrderlyService(ListenerService[Lane]):
         return (queue.topic, queue.partition, message.offset if message.key is None else message.key)
 
     def _start(self, lane: Lane) -> None:
-        """Queue a lane if it has something to do; the caller holds the lock."""
-        if lane.waiting and not lane.queued and not lane.leaving and lane.key not in self._suspended:
+        """Queue a lane if it has something to do; the caller holds the lock.
+
+        If the partition was lost and came back, the listener that still runs ends first.
+        """
+        is_held = lane.leaving or lane.key in self._suspended or lane.key in self._outlived
+        if lane.waiting and not lane.queued and not is_held:
             lane.queued = True
             self.pool.submit(lane)
 
@@ -168,14 +182,19 @@ class OrderlyService(ListenerService[Lane]):
     def _end(self, lane: Lane) -> None:
         with self._changed:
             lane.queued = lane.working = False
+            if self._outlived.get(lane.key) is lane:
+                del self._outlived[lane.key]
+                if (newer := self._lanes.get(lane.key)) is not None:
+                    self._start(newer)
             if not lane.queue.dropped:
                 self._start(lane)
                 if not (lane.queued or lane.waiting or lane.consumed or lane.leaving):
                     self._lanes.pop(lane.key, None)
             self._changed.notify_all()
 
-    def _is_worked_on(self, queues: set[ProcessQueue]) -> bool:
-        return any(lane.working for lane in self._lanes.values() if lane.queue in queues)
+    def _is_worked_on(self, places: set[Partition]) -> bool:
+        lanes = chain(self._lanes.values(), self._outlived.values())
+        return any(lane.working for lane in lanes if lane.queue.where in places)
 
     def _settle(self, lane: Lane, batch: tuple[Message, ...], context: ConsumeOrderlyContext, called: Called) -> None:
         """Apply the listener's verdict on a batch (RocketMQ: OR-08, OR-09); an error of ours is a failure of the batch.

@@ -155,7 +155,7 @@ def test_held_messages_are_forgotten_when_the_partition_goes_to_another_member()
     world.read(0, 1)
     world.run()
     world.queue.drop()
-    assert world.service.leave([world.queue], 1)
+    assert world.service.leave([world.queue], lambda: 1)
     assert (world.turn(10), safe_offset(world.queue)) == ([], 0)
     assert world.service.next_due_ms() is None
 

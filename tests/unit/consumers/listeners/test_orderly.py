@@ -291,22 +291,44 @@ def test_a_partition_is_given_away_only_when_no_listener_works_on_it() -> None:
 
     def answer(_batch: list[int], _context: ConsumeOrderlyContext) -> object:
         world.queue.drop()
-        left.append(world.service.leave([world.queue], 0))
+        left.append(world.service.leave([world.queue], lambda: 0))
         return SUCCESS
 
     world = World(answer)
     world.read(*flights(0, 1)).run()
     assert left == [False]
-    assert world.service.leave([world.queue], 0)
+    assert world.service.leave([world.queue], lambda: 0)
     assert world.calls == [[0]], "nothing new begins on it"
     assert safe_offset(world.queue) == 1, "what was done while it left is done"
+
+
+@pytest.mark.rule("OR-11", "OR-14")
+def test_a_partition_that_was_lost_and_comes_back_waits_for_the_listener_that_still_runs() -> None:
+    again, began, alone = ProcessQueue("flights", 0), list[int](), list[bool]()
+
+    def answer(_batch: list[int], _context: ConsumeOrderlyContext) -> object:
+        if not began:
+            world.queue.drop()
+            world.service.leave([world.queue], lambda: 0)
+            world.service.accept(again, again.begin(flights(0, 1)))
+            began.append(len(world.lanes))
+            alone.append(world.service.leave([again], lambda: 0))
+            world.service.accept(again, flights(0, 1))
+        return SUCCESS
+
+    world = World(answer)
+    world.read(*flights(0)).run()
+    assert began == [0], "nobody is called for it yet"
+    assert alone == [False], "nor has it left with the newer messages"
+    assert world.calls == [[0], [0], [1]]
+    assert safe_offset(again) == 2
 
 
 @pytest.mark.rule("OR-14")
 def test_a_failure_that_comes_after_the_partition_went_holds_up_nobody() -> None:
     def answer(_batch: list[int], _context: ConsumeOrderlyContext) -> object:
         world.queue.drop()
-        world.service.leave([world.queue], 0)
+        world.service.leave([world.queue], lambda: 0)
         return SUSPEND
 
     world = World(answer, maximum=0)

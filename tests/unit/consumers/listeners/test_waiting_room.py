@@ -206,7 +206,7 @@ def test_what_was_kept_of_a_partition_that_goes_away_is_forgotten_and_others_are
     group.read(2, other)
     group.run()
     group.queue.drop()
-    assert group.service.leave([group.queue], 1)
+    assert group.service.leave([group.queue], lambda: 1)
     group.works = True
     assert group.turn(1_000) == [5, 6]
     assert group.turn() == []
@@ -232,7 +232,7 @@ def test_hanging_probes_of_a_partition_that_went_away_leave_their_places_to_othe
     group.pool.chunks.clear()
     assert group.service.is_suspended(other), "two are being tried"
     group.queue.drop()
-    assert group.service.leave([group.queue], 1)
+    assert group.service.leave([group.queue], lambda: 1)
     assert not group.service.is_suspended(other)
     group.read(3, other)
     group.works = works
@@ -256,7 +256,7 @@ def test_a_probe_that_is_given_out_when_its_partition_goes_away_leaves_its_place
     group.clock.now = 1_000
     group.service.tick()
     group.queue.drop()
-    assert group.service.leave([group.queue], 1)
+    assert group.service.leave([group.queue], lambda: 1)
     assert group.run() == []
     group.read(4, other)
     assert group.run() == [5, 6], "two probes, not four"

@@ -215,6 +215,27 @@ def test_an_assignment_that_comes_with_the_close_ends_nothing() -> None:
     assert group.events[-1] == "close"
 
 
+def test_a_stop_shortens_the_wait_of_a_rebalance_for_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get the time of a shutdown, once: for the rebalance and for the end together."""
+    group, left = Group(), list[float]()
+    loop = loop_of(group, await_seconds=10)
+    partitions = loop.partitions
+
+    def leave(_queues: object, seconds_left: Callable[[], float]) -> bool:
+        left.append(seconds_left())
+        partitions.stop.set()
+        left.append(seconds_left())
+        return True
+
+    monkeypatch.setattr(partitions.service, "leave", leave)
+    partitions.revoked([FLIGHTS])
+    assert left[0] > 100
+    assert 9 < left[1] <= 10
+    deadline = partitions.finish_by
+    loop.finish()
+    assert partitions.finish_by == deadline
+
+
 def test_an_error_of_the_end_does_not_hide_why_the_loop_ended(caplog: pytest.LogCaptureFixture) -> None:
     """The consumer restarts after `MembershipLost`."""
     group = Group()
