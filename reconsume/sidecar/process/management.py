@@ -108,6 +108,8 @@ class Management(WsgiServer):
             seconds = -1.0
         if not 0 <= seconds <= _LONGEST_DRAIN_SECONDS:
             return _json(start, 422, {"error": "wait takes seconds, from 0 to 3600, as in /drain?wait=25"})
+        # Kubernetes runs the preStop hooks of app and sidecar at once: this caller may be the first.
+        self._life.quiesce()
         # Callers beyond the maximum get an answer at once.
         may_wait = self._drains.acquire(blocking=False)
         try:

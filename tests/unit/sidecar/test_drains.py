@@ -42,6 +42,16 @@ def answer(connection: http.client.HTTPConnection) -> tuple[int, Any]:
         return got.status, json.loads(got.read())
 
 
+def test_no_delivery_starts_after_a_drain() -> None:
+    """Else the app, whose own hook asked, would get its SIGTERM between two of them."""
+    life = Life()
+    with serving(life) as address:
+        assert answer(asked(address, "/drain?wait=soon"))[0] == 422
+        assert not life.is_quiescing
+        assert answer(asked(address, "/drain?wait=25")) == (200, {"drained": True, "inFlight": 0})
+    assert life.is_quiescing
+
+
 def test_probes_are_answered_while_any_number_of_callers_wait_for_a_drain() -> None:
     life, ended = Life(), threading.Event()
 

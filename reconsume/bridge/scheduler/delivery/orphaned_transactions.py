@@ -101,7 +101,7 @@ class OrphanedTransactions:
         self._rebalanced.set()
 
     def close(self) -> None:
-        """End the thread after its current request or transaction."""
+        """End the thread after its current request, or the transactions of one worker."""
         self._is_closed = True
         self._rebalanced.set()
         if self._thread.ident is not None:
@@ -135,6 +135,8 @@ class OrphanedTransactions:
 
     def _end_orphaned(self) -> None:
         for name in self._former.take(self._clock()):
+            if self._is_closed:
+                return
             try:
                 self._end(name)
             except ReconsumeError as error:

@@ -157,6 +157,22 @@ def test_transactions_are_ended_by_whoever_gets_partitions_and_one_failure_leave
     assert ended == ["a", "b"]
 
 
+def test_the_end_of_a_worker_does_not_wait_for_all_the_others() -> None:
+    """While the coordinator is away, each of them takes seconds."""
+    answers, ended, now = [{"a", "b", "c"}, set[str](), set[str]()], list[str](), 0.0
+
+    def end(name: str) -> None:
+        ended.append(name)
+        orphans.close()
+
+    orphans = OrphanedTransactions(lambda: answers.pop(0), end, clock=lambda: now)
+    orphans.look(has_new_partitions=False)
+    orphans.look(has_new_partitions=False)
+    now = 1_000.0
+    orphans.look(has_new_partitions=True)
+    assert ended == ["a"]
+
+
 def test_an_error_that_nobody_expects_ends_no_watch_over_the_members() -> None:
     asked = threading.Semaphore(0)
 
