@@ -191,7 +191,7 @@ def _write_damaged(history: History, topic: str) -> None:
         topic,
         [
             *[("RECONSUME_TIME", b"\xff"), ("DELAY", b"three"), ("REAL_TOPIC", b"%RETRY%\xffx"), ("RETRY_TOPIC", None)],
-            *[("ORIGIN_MESSAGE_ID", b"\xc3("), ("BORN_TIMESTAMP", b"9223372036854775807"), ("REAL_QID", b"1\n")],
+            *[("ORIGIN_MESSAGE_ID", b"\xc3("), ("BORN_TIMESTAMP", b"-9223372036854775808"), ("REAL_QID", b"1\n")],
             *[("MAX_RECONSUME_TIMES", b"-1"), ("TIMER_DELIVER_MS", b"soon"), ("TAGS", b"\xff"), ("KEYS", None)],
         ],
         kind="delay",
