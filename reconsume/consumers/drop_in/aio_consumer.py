@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 from confluent_kafka.aio import AIOConsumer as KafkaAIOConsumer
 
 from reconsume.consumers.drop_in.consumer import Consumer
+
+_CALLBACKS: Final = ("error_cb", "throttle_cb", "stats_cb", "on_commit", "logger")
+_OF_NO_CLUSTER: Final[dict[str, Any]] = {"group.id": "unused", "log_level": 0}
 
 
 class AIOConsumer(KafkaAIOConsumer):
@@ -28,11 +31,13 @@ class AIOConsumer(KafkaAIOConsumer):
         exactly_once: bool = False,
         dead_letter_on: Collection[type[BaseException]] = (),
     ) -> None:
-        # The base class makes its own consumer and puts wrapped callbacks into the given dictionary.
-        super().__init__(consumer_conf, max_workers=max_workers, executor=executor)
+        # The base class makes its own consumer and puts wrapped callbacks into the given dictionary. That consumer
+        # knows no broker: its close would give errors to a callback, which waits for the loop that waits here.
+        callbacks = {name: consumer_conf[name] for name in _CALLBACKS if name in consumer_conf}
+        super().__init__(spare := _OF_NO_CLUSTER | callbacks, max_workers=max_workers, executor=executor)
         self._consumer.close()
         self._consumer: Consumer = Consumer(
-            consumer_conf,
+            consumer_conf | {name: spare[name] for name in callbacks},
             max_reconsume_times=max_reconsume_times,
             delay_levels=delay_levels,
             topic_prefix=topic_prefix,

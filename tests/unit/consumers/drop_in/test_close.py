@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
-from reconsume.consumers import Consumer
+from reconsume.consumers import AIOConsumer, Consumer
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.testing import InMemoryKafka
 from tests.support.waiting import wait_until
@@ -31,6 +32,21 @@ def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
         with pytest.raises(SendBackFailed, match="the consumer is closed") as refused:
             consumer.send_message_back(polled)
         assert refused.value.failed == (0,)
+
+
+@pytest.mark.timeout(60)
+def test_an_asyncio_drop_in_is_made_while_a_broker_refuses_connections() -> None:
+    """Its error callback needs the event loop in which it is made."""
+
+    async def told(_error: KafkaError) -> None:
+        """Nothing to do."""
+
+    async def make() -> None:
+        for _ in range(30):
+            settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": told}
+            await AIOConsumer(settings).close()
+
+    asyncio.run(make())
 
 
 def followers() -> int:
