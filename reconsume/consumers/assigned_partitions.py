@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer, names_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.known_offsets import KnownOffsets
-from reconsume.consumers.consume_settings import ConsumeSettings
+from reconsume.consumers.consume_settings import LONGEST_SETTLE_SECONDS, ConsumeSettings
 from reconsume.consumers.listeners.listener_service import ListenerService
 from reconsume.consumers.message import MessageQueue
 from reconsume.consumers.partitions.partition_starts import KeptProgressReader, OffsetReset
@@ -247,7 +247,9 @@ class AssignedPartitions:
 
         if not self.service.leave(dropped, seconds_left):
             logger.warning("revoked while a listener runs, so its messages may run twice: %s", names_of(partitions))
-        self.sender.leave(dropped, self.settings.limits.settle_seconds)
+        # What the listeners have left of their time is for the brokers, which a busy machine may slow down.
+        in_all = self.settings.limits.settle_seconds + max(0.0, seconds_left())
+        self.sender.leave(dropped, min(in_all, LONGEST_SETTLE_SECONDS))
 
     def _drop(self, partitions: Iterable[Partition]) -> list[ProcessQueue]:
         """Forget partitions; they are resumed first, because librdkafka (2.16) keeps a pause across a rebalance."""

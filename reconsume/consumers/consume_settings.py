@@ -31,7 +31,8 @@ _LEAVE_SHARE: Final = 0.8
 """Fraction of `max.poll.interval.ms` to wait for listeners, so that the wait does not cost the membership."""
 _SETTLE_SHARE: Final = 0.1
 """Fraction for send-backs in flight, after the listeners."""
-_SETTLE_SECONDS: Final = 5.0
+LONGEST_SETTLE_SECONDS: Final = 5.0
+"""Longest wait for them, also with what listeners have left of their fraction."""
 
 
 class MessageModel(enum.Enum):
@@ -151,7 +152,7 @@ def _limits(given: Mapping[str, Any], conf: Mapping[str, Any]) -> Limits:
         timeout_ms=consume_timeout.total_seconds() * 1000,
         await_termination_seconds=min(await_termination.total_seconds(), threading.TIMEOUT_MAX / 2),
         leave_seconds=max_poll_interval_ms / 1000 * _LEAVE_SHARE,
-        settle_seconds=min(_SETTLE_SECONDS, max_poll_interval_ms / 1000 * _SETTLE_SHARE),
+        settle_seconds=min(LONGEST_SETTLE_SECONDS, max_poll_interval_ms / 1000 * _SETTLE_SHARE),
     )
 
 

@@ -17,6 +17,7 @@ from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.consumers.consume_loop import ConsumeLoop
 from reconsume.consumers.consume_settings import Limits
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
+from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.senders import PlainSender
 from reconsume.delay_levels.errors import KafkaNotReachable
@@ -213,6 +214,18 @@ def test_an_assignment_that_comes_with_the_close_ends_nothing() -> None:
     loop.begin()
     loop.end()
     assert group.events[-1] == "close"
+
+
+@pytest.mark.parametrize(("max_poll_seconds", "for_brokers"), [(5, 4.5), (300, 5)])
+def test_the_commit_of_a_rebalance_has_the_time_that_listeners_leave(
+    max_poll_seconds: float, for_brokers: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, given = loop_of(Group()), list[float]()
+    conf = {"max.poll.interval.ms": int(max_poll_seconds * 1_000), "session.timeout.ms": 4_000}
+    loop.partitions.settings = PushConsumer("departures", conf=conf)._settings
+    monkeypatch.setattr(loop.partitions.sender, "leave", lambda _queues, seconds: given.append(seconds))
+    loop.partitions.revoked([FLIGHTS])
+    assert given == [pytest.approx(for_brokers, abs=0.1)]
 
 
 def test_a_stop_shortens_the_wait_of_a_rebalance_for_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
