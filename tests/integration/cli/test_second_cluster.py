@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from reconsume.bridge.groups.groups import SubscriptionGroupConfig
 from reconsume.bridge.groups.groups_store import read_groups
@@ -63,7 +63,17 @@ def copy(first: Installation, second: Installation) -> dict[Partition, list[int]
 def commit(one: Installation, group: str, offsets: dict[Partition, int], metadata: str = "") -> None:
     client = Consumer({"bootstrap.servers": one.settings.bootstrap_servers, "group.id": group})
     places = [TopicPartition(topic, number, offset, metadata) for (topic, number), offset in offsets.items()]
-    client.commit(offsets=cast("Any", places), asynchronous=False)
+
+    def committed() -> bool:
+        try:
+            client.commit(offsets=cast("Any", places), asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+                raise
+            return False
+        return True
+
+    wait_until(committed, what="a cluster that has just started has a coordinator for the group")
     client.close()
 
 
