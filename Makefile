@@ -8,9 +8,9 @@ SITE := $(VENV)/site
 export PYTHONDONTWRITEBYTECODE :=
 
 # What hangs in a fixture or in a call into C, where no test's timeout reaches, ends its process and shows all stacks.
-HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
+HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --max-worker-restart=0
 # Files that take long have the marker early and come first.
-BY_FILE := --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
+BY_FILE := --dist=loadfile --no-loadscope-reorder
 FIRST := $(HANGS) -m "not long and not more"
 MORE := $(HANGS) -m "more and not long"
 CHAOS := $(foreach part,five_minutes rebalances judge schedule,tests/chaos/test_$(part).py)
@@ -41,7 +41,7 @@ check: setup ## Format, lint, types, import contracts, unit tests: about a minut
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q $(HANGS) --max-worker-restart=0 --numprocesses=4 tests/unit
+	@$(BIN)/pytest -q $(HANGS) --numprocesses=4 tests/unit
 
 format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .

@@ -240,15 +240,15 @@ class AssignedPartitions:
         dropped = self._drop(partitions)
         until = time.monotonic() + self.settings.limits.leave_seconds
 
-        def seconds_left() -> float:
+        def left_to_wait() -> float:
             if self.stop.is_set():
                 self.begin_to_finish()
             return (until if self.finish_by is None else min(until, self.finish_by)) - time.monotonic()
 
-        if not self.service.leave(dropped, seconds_left):
+        if not self.service.leave(dropped, left_to_wait):
             logger.warning("revoked while a listener runs, so its messages may run twice: %s", names_of(partitions))
         # What the listeners have left of their time is for the brokers, which a busy machine may slow down.
-        in_all = self.settings.limits.settle_seconds + max(0.0, seconds_left())
+        in_all = self.settings.limits.settle_seconds + max(0.0, left_to_wait())
         self.sender.leave(dropped, min(in_all, LONGEST_SETTLE_SECONDS))
 
     def _drop(self, partitions: Iterable[Partition]) -> list[ProcessQueue]:

@@ -170,7 +170,10 @@ class LastingProducer:
     def _report_all(self, producer: Producer) -> None:
         """Keep the producer until its last report: those that are missing at its end never come."""
         while True:
-            _give_up(producer)
+            try:
+                _give_up(producer)
+            except KafkaException as error:  # a further fatal error, with reports still to come
+                logger.debug("giving up a producer: %s", error)
             with self._lock:
                 if not len(producer):
                     self._given_up.remove(producer)

@@ -85,4 +85,9 @@ class ListenerService(ABC, Generic[T]):
 
     @abstractmethod
     def leave(self, queues: Iterable[ProcessQueue], seconds_left: Callable[[], float]) -> bool:
-        """Wait until no listener works on these dropped partitions, where that matters; False if one still does."""
+        """Wait until no listener works on these dropped partitions, where that matters; False if one still does.
+
+        Args:
+            queues: the partitions.
+            seconds_left: returns the rest of the time; it is asked again, because a stop shortens it.
+        """
