@@ -70,8 +70,9 @@ class ConcurrentlyService(ListenerService[Chunk]):
         return self._room.next_due_ms()
 
     def is_suspended(self, queue: ProcessQueue) -> bool:
-        """Return whether reading must wait: the listener said "not now" for this partition, or the circuit is open."""
-        return self._room.is_shut(queue)
+        """Return whether reading must wait: the circuit is open."""
+        del queue
+        return self._room.is_shut()
 
     def leave(self, queues: Iterable[ProcessQueue], seconds_left: Callable[[], float]) -> bool:
         """Return True at once: late results are discarded (RocketMQ: CC-15)."""

@@ -22,8 +22,6 @@ logger = SafeLogger(__name__)
 _DUE = itemgetter(0)
 _FRESH_MS: Final = 1_000
 """How long a round of probes waits for messages without a failure before it takes others."""
-_ENOUGH_HELD: Final = 2
-"""One that is tried, and another for the next turn."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class WaitingRoom:
         1. Waiting messages are read and not started: no timeout runs, no attempt counts, and the offset is not
            committed. So a consumer that stops or loses the partition loses no message.
         2. While a partition is held, one batch at a time is tried, each in turn; an outcome releases the others.
-           Reading goes on until a second one is there: a message that never has an outcome holds up no other.
+           Reading goes on up to its usual limits: messages that never have an outcome hold up no other.
         3. Messages that failed while the circuit was not closed are kept too: an outage of any length costs only the
            attempts of the calls that opened it, and of listeners that exceeded the consume timeout.
         4. Probes take messages that have not failed as probes first, and reading goes on until there are enough:
@@ -172,16 +170,11 @@ class WaitingRoom:
                 dues.append(self._circuit.since + _FRESH_MS)
             return min(dues, default=None)
 
-    def is_shut(self, queue: ProcessQueue) -> bool:
-        """Return whether reading this partition must wait: enough of it is held, or the circuit holds enough."""
-        if not self.held and self._circuit is None:
+    def is_shut(self) -> bool:
+        """Return whether reading must wait: the circuit holds enough messages."""
+        if self._circuit is None:
             return False
         with self._lock:
-            held = self.held.get(queue)
-            if held is not None and len(held.chunks) + (held.tried is not None) >= _ENOUGH_HELD:
-                return True
-            if self._circuit is None:
-                return False
             if self._circuit.state is CircuitState.HALF_OPEN:
                 return len(self._fresh) >= self._circuit.probes_left
             return self._circuit.state is CircuitState.OPEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import Clock
@@ -20,7 +20,7 @@ _RED_PAUSE_MS: Final = 500
 _YIELD_MS: Final = 500
 _SENT_ALONE_AFTER: Final = 2
 _ATTEMPT_AFTER: Final = 2
-_MOST_CUT_OFF: Final = 1_000
+_MOST_KNOWN: Final = 1_000
 _FIRST_MISSING_MS: Final = 250.0
 _Place = tuple[str, int, int]
 
@@ -41,7 +41,8 @@ class AppGate:
     """Blocks deliveries while the app is down, except one probe at a time. For the thread of one event loop.
 
     Guarantees:
-        1. While the app is down, one delivery at a time probes it; the pause between probes doubles, up to 5 s.
+        1. While the app is down, one delivery at a time probes it; the pause between probes doubles, up to 5 s. A
+           message whose probe a proxy answered, or that was cut off repeatedly, leaves the next probes to others.
         2. Any answer of the app opens the gate.
         3. A message that was cut off repeatedly is delivered alone, see `CutOffs`.
         4. An app that no delivery has probed for 10 s counts as reachable: all held messages have another owner now.
@@ -151,8 +152,16 @@ class AppGate:
         logger.warning("group %s: the app answers again, after %.1f s", self._group, seconds)
         self._down_since, self._pause_ms = None, _FIRST_PAUSE_MS
 
-    def is_away(self, reason: str, *, probe: bool) -> NotNow:
-        """Note that the app could not be reached; return when the message is tried again."""
+    def is_away(self, reason: str, *, probe: bool, refused: str | None = None) -> NotNow:
+        """Note that the app could not be reached; return when the message is tried again.
+
+        Args:
+            reason: for the log.
+            probe: whether the message was the probe.
+            refused: its id if a proxy answered: it may get the same answer each time, so others probe first.
+        """
+        if probe and refused is not None:
+            self._cut_offs.refused(refused)
         now = self._clock()
         if self.down_since is None:
             self._down_since, self._pause_ms = now, _FIRST_PAUSE_MS
@@ -207,6 +216,7 @@ class CutOffs:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        self._refused: dict[str, None] = {}
         self._answers = 0
 
     def goes_alone(self, message_id: str) -> bool:
@@ -216,11 +226,18 @@ class CutOffs:
 
     def yields(self, message_id: str) -> bool:
         """Return whether another message should go first: this one proves nothing before an answer to another."""
-        return self.goes_alone(message_id) and self._seen[message_id].answers == self._answers
+        is_same = self.goes_alone(message_id) and self._seen[message_id].answers == self._answers
+        return is_same or message_id in self._refused
+
+    def refused(self, message_id: str) -> None:
+        """Note that a proxy answered a probe with this message."""
+        self._refused[message_id] = None
+        _bound(self._refused)
 
     def answered(self, message_id: str | None = None) -> None:
         """Note that the app has answered this message, or its own probe."""
         self._answers += 1
+        self._refused.clear()
         if message_id is not None:
             self._seen.pop(message_id, None)
 
@@ -233,8 +250,7 @@ class CutOffs:
         """
         seen = self._seen.pop(message_id, None) or _Seen(answers=self._answers)
         self._seen[message_id] = seen
-        if len(self._seen) > _MOST_CUT_OFF:
-            del self._seen[next(iter(self._seen))]
+        _bound(self._seen)
         seen.counted += alone and seen.times >= _SENT_ALONE_AFTER and self._answers > seen.answers
         seen.times += 1
         seen.answers = self._answers
@@ -242,6 +258,12 @@ class CutOffs:
             return False
         seen.counted = _ATTEMPT_AFTER - 1  # when it returns, it is a known crasher
         return True
+
+
+def _bound(known: dict[str, Any]) -> None:
+    """Forget the oldest."""
+    if len(known) > _MOST_KNOWN:
+        del known[next(iter(known))]
 
 
 class MissingRoutes:

@@ -206,8 +206,9 @@ class PushDelivery:
             SendBack: one message of a batch may crash the app: deliver each alone.
         """
         reason = answer.reason if isinstance(answer, NoAnswer) else f"a proxy answered {answer.status}"
-        away = self._gate.is_away(reason, probe=entry.probe)
         first, is_batch = messages[0].msg_id, len(messages) > 1
+        refused = first if isinstance(answer, AppAnswer) else None
+        away = self._gate.is_away(reason, probe=entry.probe, refused=refused)
         if was_cut_off(answer) and self._gate.cut_off(first, alone=entry.alone and not is_batch):
             logger.warning(
                 "group %s: the app crashes on one message and answers others; sending that message back: %s/%d/%d",

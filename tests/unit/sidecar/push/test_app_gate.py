@@ -215,6 +215,35 @@ def test_one_that_ends_the_app_leaves_the_probe_to_the_others() -> None:
     gated(steps)
 
 
+def test_one_whose_probe_a_proxy_answered_leaves_the_next_one_to_the_others() -> None:
+    async def steps(gate: AppGate, clock: Clock) -> None:
+        gate.is_away("a proxy answered 503", probe=False, refused="bad")
+        clock.now = 100
+        probe = await gate.enter("bad")
+        assert probe.probe, "all that were under way got such an answer"
+        clock.now = gate.is_away("a proxy answered 503", probe=True, refused="bad").until_ms
+        gate.leave(probe)
+        with pytest.raises(NotNow) as told:
+            await gate.enter("bad")
+        assert told.value.until_ms == clock.now + 500
+        other = await gate.enter("good")
+        assert other.probe
+        gate.answered("good")
+        gate.leave(other)
+        gate.is_away("a proxy answered 503", probe=False)
+        clock.now = gate._next_probe
+        assert (await gate.enter("bad")).probe, "an answer forgets it"
+
+    gated(steps)
+
+
+def test_it_remembers_only_so_many() -> None:
+    cut_offs = CutOffs()
+    for number in range(1_001):
+        cut_offs.refused(str(number))
+    assert (cut_offs.yields("0"), cut_offs.yields("1")) == (False, True)
+
+
 def test_the_apps_own_probe_counts_as_an_answer_to_another() -> None:
     async def steps(gate: AppGate, clock: Clock) -> None:
         found = []

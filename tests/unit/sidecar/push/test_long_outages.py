@@ -168,6 +168,56 @@ def test_an_outage_is_over_for_a_sidecar_whose_held_messages_have_another_owner(
         assert not down_since(metrics)
 
 
+class Choosy(App):
+    """Answers all but some messages, to which nobody gives an answer of the app."""
+
+    async def send(self, _method: str, request: AppRequest, _seconds: float) -> AppAnswer | NoAnswer:
+        if request.body.startswith(b"bad"):
+            assert self.down is not None
+            return self.down
+        self.got.append((request.body.decode(), ""))
+        return AppAnswer(200)
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("bad", [1, 2])
+@pytest.mark.parametrize("down", [AppAnswer(504), NoAnswer("cut off", cut_off=True)], ids=["504", "cut off"])
+def test_messages_without_an_answer_keep_no_others_from_the_app(
+    order: Order, bad: int, down: AppAnswer | NoAnswer
+) -> None:
+    app, settings = Choosy(down), PushSettings(group="departures", topics={"flights": "*"}, order=order)
+    good = [f"good {number}" for number in range(20)]
+    first = 1 if order is Order.PARTITION else 0
+    with InMemoryKafka() as kafka:
+        kafka.create_topic("flights", 4)
+        start(kafka, settings, app, requests_of(settings, lambda: 16, {}), most=16)
+        for number in range(bad):
+            kafka.produce("flights", f"bad {number}", key=f"bad {number}", partition=0)
+        kafka.advance(timedelta(seconds=5))
+        for number, body in enumerate(good):
+            kafka.produce("flights", body, key=body, partition=first + number % (4 - first))
+            kafka.advance(timedelta(seconds=30))
+        assert sorted(body for body, _ in app.got) == sorted(good)
+
+
+@pytest.mark.parametrize("order", [Order.NONE, Order.KEY])
+def test_two_messages_that_end_the_app_do_not_keep_their_partition_from_being_read(order: Order) -> None:
+    app, settings = (
+        Choosy(NoAnswer("cut off", cut_off=True)),
+        PushSettings(group="departures", topics={"flights": "*"}, order=order),
+    )
+    with InMemoryKafka() as kafka:
+        start(kafka, settings, app, requests_of(settings, lambda: 16, {}), most=2)
+        for number in range(2):
+            kafka.produce("flights", f"bad {number}", key=f"bad {number}")
+        kafka.advance(timedelta(seconds=60))
+        for number in range(60):
+            kafka.produce("flights", f"good {number}", key=f"good {number}")
+            kafka.advance(timedelta(seconds=10))
+        assert len(app.got) == 60
+        assert sorted(one.value or b"" for one in kafka.dead_letters("departures")) == [b"bad 0", b"bad 1"]
+
+
 def down_since(metrics: CollectorRegistry) -> float | None:
     name = "reconsume_push_app_down_since_timestamp_seconds"
     return metrics.get_sample_value(name, {"group": "departures"})
