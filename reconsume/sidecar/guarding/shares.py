@@ -17,6 +17,8 @@ _SHARE_OF_FREE: Final = 3
 """Resources that an owner may hold for each free one."""
 LARGEST_SHARE: Final = _SHARE_OF_FREE / (_SHARE_OF_FREE + 1)
 """The maximum share of an owner, of the resources that the others leave."""
+_SHARE_OF_A_CALL: Final = 1 / 16
+"""Four times what a call may hold that waits for the maximum: `take` counts it once as held and thrice as not free."""
 BODY_TIMES: Final = 4
 """Factor for a request body: its text, the decoded parts, and the producer's copy of a message."""
 _WAITING_TIMES: Final = 2
@@ -67,9 +69,10 @@ class Shares:
     async def wait(self, owner: str, count: int = 1) -> int:
         """Take units as soon as the owner may have them, in the order of its calls; return how many.
 
-        A count above the possible maximum is reduced to it.
+        A count above the possible maximum is reduced to it. The maximum leaves room for what the same call holds
+        already, such as its body, because the call would wait for itself otherwise.
         """
-        count = min(count, int(self._most * LARGEST_SHARE))
+        count = min(count, int(self._most * (LARGEST_SHARE - _SHARE_OF_A_CALL)))
         waiter = _Waiter(count, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(owner, deque()).append(waiter)
         self._grant()

@@ -53,6 +53,18 @@ def test_places_that_are_given_back_go_to_those_who_wait_in_their_order() -> Non
     assert asyncio.run(run()) == ["other1", "slow1", "slow2", "slow3"]
 
 
+def test_the_largest_record_gets_its_memory_beside_the_body_of_its_own_call() -> None:
+    async def run() -> tuple[int, int]:
+        shares = Shares(1_000)
+        assert shares.take("a", 10)
+        async with asyncio.timeout(FOR_EVER):
+            return await shares.wait("a", 5_000), shares.free
+
+    granted, free = asyncio.run(run())
+    assert granted + 10 + free == 1_000
+    assert granted > 600
+
+
 @pytest.mark.parametrize("granted_too", [False, True])
 def test_who_gives_up_takes_nothing(granted_too: bool) -> None:
     async def run() -> int:
@@ -91,7 +103,7 @@ def test_what_is_returned_passes_over_a_caller_that_is_just_giving_up() -> None:
 
 
 def test_more_than_there_is_is_cut_to_what_can_be_had() -> None:
-    assert asyncio.run(Shares(100).wait("large", 1_000)) == 75
+    assert asyncio.run(Shares(100).wait("large", 1_000)) == 68
 
 
 def test_calls_of_one_owner_that_hang_leave_threads_for_another() -> None:
