@@ -183,10 +183,14 @@ class WaitingLimit:
 
 
 def _unread(admin: KafkaAdmin, topic: str, reader: str) -> int:
-    """Return how many records of a topic its reader has not committed; transaction markers count too."""
+    """Return how many records of a topic its reader has not committed.
+
+    Ends of transactions count too, except the one behind each partition's last record: otherwise a limit below the
+    number of partitions would stay reached with nothing waiting.
+    """
     partitions = all_partitions(admin.partitions([topic]))
     if not partitions:
         return 0
     commits = admin.committed(reader, partitions)
     starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
-    return sum(max(0, ends[where] - max(starts[where], commits.get(where, 0))) for where in partitions)
+    return sum(max(0, ends[where] - max(starts[where], commits.get(where, 0)) - 1) for where in partitions)

@@ -93,6 +93,27 @@ def test_an_error_that_nobody_expects_ends_no_counting(monkeypatch: pytest.Monke
     assert asked == ["departures"] * 3
 
 
+@pytest.mark.parametrize(("commits", "waiting"), [({0: 5, 1: 7}, 0), ({0: 5, 1: 4}, 3), ({0: 5}, 7), ({}, 12)])
+def test_the_end_of_the_last_transaction_is_no_waiting_message(
+    limit: WaitingLimit, commits: dict[int, int], waiting: int
+) -> None:
+    class Admin:
+        """A retry topic of two partitions; behind the last record of each stands the end of its transaction."""
+
+        def partitions(self, topics: list[str]) -> dict[str, int]:
+            return {one: 2 for one in topics if "RETRY" in one}
+
+        def committed(self, _group: str, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+            return {where: commits[where[1]] for where in partitions if where[1] in commits}
+
+        def end_offsets(
+            self, partitions: list[tuple[str, int]], *, earliest: bool = False
+        ) -> dict[tuple[str, int], int]:
+            return {where: 0 if earliest else (6, 8)[where[1]] for where in partitions}
+
+    assert limit._count(cast("Any", Admin()), "departures") == waiting
+
+
 def test_a_group_without_a_limit_is_not_counted(limit: WaitingLimit) -> None:
     limit.sent("arrivals", COPY.topic)
     limit.check(FIRST._replace(group="arrivals"), COPY)
