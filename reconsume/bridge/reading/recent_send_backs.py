@@ -31,6 +31,7 @@ from reconsume.delay_levels.wire.properties import (
     count_property,
     text_property,
 )
+from reconsume.delay_levels.wire.resend import short_id
 
 logger = SafeLogger(__name__)
 
@@ -66,9 +67,9 @@ class RecentSendBack(NamedTuple):
 
 
 def attempt_of(group: str, origin_message_id: str, reconsume_times: int, headers: Headers) -> Attempt:
-    """Return the attempt that a send-back with these headers and this `reconsume_times` begins."""
+    """Return the attempt that a send-back with these headers and this `reconsume_times` begins; its id is bounded."""
     last = dict(headers)
-    return Attempt(group, origin_message_id, reconsume_times, (last.get(REPLAY_ID), last.get(REPLAY_TIMES)))
+    return Attempt(group, short_id(origin_message_id), reconsume_times, (last.get(REPLAY_ID), last.get(REPLAY_TIMES)))
 
 
 def recent_send_backs(

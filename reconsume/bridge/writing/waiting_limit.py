@@ -133,7 +133,9 @@ class WaitingLimit:
         """Note a copy that was stored in a delay topic now; this machine's clock may differ from the brokers'."""
         if self._limit_of(group) and lane != self._names.send_back:
             with self._lock:
-                self._own.setdefault(group, NotDue()).add(self._clock() + self._names.delay_ms(lane))
+                now_ms, own = self._clock(), self._own.setdefault(group, NotDue())
+                own.add(now_ms + self._names.delay_ms(lane))
+                own.count(now_ms)  # a member that sees only retries asks for no count
 
     def waiting(self, group: str) -> int:
         """Return how many messages wait, as far as this member knows."""

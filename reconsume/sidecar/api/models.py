@@ -197,7 +197,9 @@ class Answer(_Told):
     level: Annotated[int | None, Field(description="that it waits on")] = None
     due_at: Annotated[datetime | None, Field(description="when it leaves for that topic, by the brokers' clock")] = None
     reconsume_times: Annotated[int | None, Field(description="that its copy carries")] = None
-    message_id: Annotated[str | None, Field(description="the same over all retries")] = None
+    message_id: Annotated[
+        str | None, Field(description="the same over all retries; a digest ends one of over 512 characters")
+    ] = None
 
 
 class Answers(_Told):

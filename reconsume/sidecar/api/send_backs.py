@@ -23,6 +23,7 @@ from reconsume.consumers.message import Message, history_of_retry
 from reconsume.delay_levels.errors import MalformedProperty, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.rules.send_back import Delayed
 from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, size_of, text_property
+from reconsume.delay_levels.wire.resend import short_id
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackCopy, SendBackRequest, Stored
 from reconsume.sidecar.api.models import Answer, Outcome, RecordByValue, RecordToSendBack, kafka_headers
 from reconsume.sidecar.api.too_large import too_large
@@ -55,11 +56,11 @@ class _Failed(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """Return the id, as in `Message.msg_id`."""
+        """Return the id, as in `Message.msg_id`, but bounded: answers are remembered."""
         with suppress(MalformedProperty):
             if unique := text_property(self.request.headers, UNIQ_KEY):
-                return unique
-        return self.request.stored.origin_message_id
+                return short_id(unique)
+        return short_id(self.request.stored.origin_message_id)
 
 
 class SendBacks:

@@ -6,7 +6,10 @@ import asyncio
 
 import pytest
 
+from reconsume.bridge.reading.recent_send_backs import attempt_of
 from reconsume.delay_levels.errors import SendBackFailed
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
+from reconsume.sidecar.api.send_backs import _Failed
 from reconsume.sidecar.problems import Problem
 from reconsume.sidecar.repeats import Once, Remembered
 
@@ -125,3 +128,20 @@ def test_a_call_that_cannot_begin_leaves_nothing_behind() -> None:
         assert calls.once.running == 0
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("in_headers", [True, False])
+def test_the_id_of_an_answer_is_bounded_and_the_same_over_all_retries(in_headers: bool) -> None:
+    def told(unique: str) -> str:
+        first = Stored.first_copy(Position("flights", 0, 7), 0)
+        stored = first if in_headers else first._replace(origin_message_id=unique)
+        headers = [("UNIQ_KEY", unique.encode())] if in_headers else []
+        return _Failed(SendBackRequest("departures", headers, stored), None, None, None).message_id
+
+    assert told("short") == "short"
+    assert len(told("x" * 1_000_000)) == 512
+    assert told("x" * 1_000_000) == told("x" * 1_000_000) != told("x" * 1_000_001)
+
+
+def test_the_id_of_an_attempt_is_bounded() -> None:
+    assert len(attempt_of("departures", "x" * 1_000_000, 1, []).origin_message_id) == 512

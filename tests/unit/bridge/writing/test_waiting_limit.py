@@ -38,6 +38,15 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> WaitingLimit:
     return limit
 
 
+def test_a_member_that_sees_only_retries_forgets_what_is_due(
+    limit: WaitingLimit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for second in range(100):
+        monkeypatch.setattr(limit, "_clock", lambda now_ms=second * 1_000: now_ms)
+        limit.sent("departures", COPY.topic)
+    assert len(limit._own["departures"]._seconds) <= 11
+
+
 def test_first_failures_alone_are_refused(limit: WaitingLimit) -> None:
     limit.check(FIRST, COPY)
     for _ in range(2):
