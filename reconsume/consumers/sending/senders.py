@@ -6,8 +6,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
@@ -25,6 +26,8 @@ from reconsume.delay_levels.wire.send_back_copy import Cause, SendBackRequest
 
 logger = SafeLogger(__name__)
 
+_Attempt = tuple[str, int, int, int, int]
+"""A record's topic, partition, offset and timestamp, and how often it was sent back before."""
 _COMMIT_SECONDS: Final = 1.0
 """The coordinator has at least this time to answer, also if send-backs took all of theirs."""
 
@@ -200,6 +203,10 @@ class Sender(ABC):
                 failed.end(SendBackFailed(Cause.of(error).message))
 
 
+def _is_same(one: Message, other: Message) -> bool:
+    return (one.key, one.body) == (other.key, other.body)
+
+
 def uncommitted(queues: Iterable[ProcessQueue]) -> dict[ProcessQueue, Commit]:
     """Return the offsets of these queues that are not committed yet."""
     return {queue: point for queue in queues if (point := queue.to_commit) is not None}
@@ -214,6 +221,10 @@ def points_of(points: Mapping[ProcessQueue, Commit]) -> dict[Partition, Commit]:
 class PlainSender(Sender):
     """Commits an offset after the acknowledgement of its send-back. A crash in between sends back twice.
 
+    Guarantees: a message that is read again and fails again before its send-back has ended, because its partition left
+    and returned, waits for that send-back. So a delay topic that is away for long gets one copy of each, and memory
+    does not grow with each rebalance. Test: tests/unit/consumers/sending/test_senders.py.
+
     Attributes:
         writer: writes send-backs.
         consumer: commits.
@@ -221,14 +232,41 @@ class PlainSender(Sender):
 
     writer: SendBackWriter
     consumer: GroupConsumer
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _begun: dict[_Attempt, list[FailedMessage]] = field(init=False, default_factory=dict)
 
     def waiting_share(self) -> float:
         """Return the writer's fraction of `maxWaiting`."""
         return self.writer.limit.share(self.log.group)
 
     def write(self, failed: FailedMessage) -> None:
-        """Write the send-back."""
-        self.writer.send_back(failed.request, failed.message.key, failed.message.body, failed.done)
+        """Write the send-back, or wait for the one of the same message."""
+        message = failed.message
+        attempt = *message.kafka, failed.request.stored.reconsume_times
+        with self._lock:
+            same = self._begun.setdefault(attempt, [failed])
+            is_first = same[0] is failed
+            if not is_first and _is_same(same[0].message, message):
+                same.append(failed)
+                return
+        # A topic that was created again has other records at its old places.
+        done = partial(self._ended, attempt) if is_first else failed.done
+        try:
+            self.writer.send_back(failed.request, message.key, message.body, done)
+        except BaseException:
+            if is_first:
+                self._begun.pop(attempt, None)
+            raise
+
+    def _ended(self, attempt: _Attempt, error: SendBackFailed | None) -> None:
+        with self._lock:
+            same = self._begun.pop(attempt, ())
+        if len(same) == 1:  # the usual case; an exit stack takes 3 µs
+            same[0].done(error)
+            return
+        with ExitStack() as each:
+            for failed in same:
+                each.callback(failed.done, error)
 
     def commit(self, queues: Iterable[ProcessQueue]) -> None:
         """Commit pending offsets; the answer comes with a later poll."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -37,6 +38,53 @@ def test_one_that_was_closed_has_nothing_to_wait_for() -> None:
     began = time.monotonic()
     assert sender.settle((), 600)
     assert time.monotonic() - began < 300
+
+
+class Kept:
+    """A writer without an answer so far."""
+
+    def __init__(self) -> None:
+        self.written: list[Callable[[SendBackFailed | None], None]] = []
+        self.breaks = False
+
+    def send_back(self, _request: object, _key: object, _value: object, on_done: Any) -> None:
+        if self.breaks:
+            raise RuntimeError("a defect")
+        self.written.append(on_done)
+
+
+@pytest.mark.parametrize("error", [None, SendBackFailed("no answer")])
+def test_a_message_that_fails_again_before_its_send_back_has_ended_waits_for_it(
+    error: SendBackFailed | None,
+) -> None:
+    """As when a rebalance takes its partition and brings it back while a delay topic is away."""
+    writer, ended = Kept(), list[tuple[int, SendBackFailed | None]]()
+    sender = PlainSender(log=SendBackLog("departures"), writer=cast("Any", writer), consumer=cast("Any", Idle()))
+
+    def fail(number: int, **more: Any) -> None:
+        message, queue = message_at(7, **more), ProcessQueue("flights", 0)
+        sender.send_back(FailedMessage(queue, message, 0, None, None, lambda _, told: ended.append((number, told))))
+
+    fail(1, body=b"delayed")
+    fail(2, body=b"delayed")
+    fail(3, body=b"of a topic that was created again")
+    assert len(writer.written) == 2
+    writer.written[1](None)
+    assert ended == [(3, None)]
+    writer.written[0](error)
+    assert sorted(ended[1:], key=lambda one: one[0]) == [(1, error), (2, error)]
+    fail(4, body=b"delayed")
+    assert len(writer.written) == 3, "it has ended, so the next failure is a new one"
+
+
+def test_a_writer_that_raised_is_asked_again() -> None:
+    writer, ended = Kept(), list[SendBackFailed | None]()
+    sender = PlainSender(log=SendBackLog("departures"), writer=cast("Any", writer), consumer=cast("Any", Idle()))
+    for writer.breaks in (True, False):
+        queue = ProcessQueue("flights", 0)
+        sender.send_back(FailedMessage(queue, message_at(7), 0, None, None, lambda _, told: ended.append(told)))
+    assert [str(one) for one in ended] == ["a defect"]
+    assert len(writer.written) == 1
 
 
 def test_a_message_comes_back_to_its_listener_even_if_neither_the_writer_nor_the_log_works(
