@@ -18,7 +18,10 @@ _SHARE_OF_FREE: Final = 3
 LARGEST_SHARE: Final = _SHARE_OF_FREE / (_SHARE_OF_FREE + 1)
 """The maximum share of an owner, of the resources that the others leave."""
 _SHARE_OF_A_CALL: Final = 1 / 16
-"""Four times what a call may hold that waits for the maximum: `take` counts it once as held and thrice as not free."""
+"""What the largest wait leaves unclaimed. The waiting call may hold a quarter of it, such as for its body.
+
+`take` counts the units of that body four times: once as held, and three times as not free.
+"""
 BODY_TIMES: Final = 4
 """Factor for a request body: its text, the decoded parts, and the producer's copy of a message."""
 _WAITING_TIMES: Final = 2
