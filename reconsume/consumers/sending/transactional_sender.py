@@ -140,10 +140,7 @@ class TransactionalSender(Sender):
             kept = [one for one in self._pending if one.queue not in gone]
             given_up, self._pending = len(self._pending) - len(kept), kept
             self._to_commit = [queue for queue in self._to_commit if queue not in gone]
-        if given_up:
-            logger.warning(
-                "%d failed messages were not sent back before their partitions moved; they are read again", given_up
-            )
+        _warn_of(given_up)
 
     def close(self) -> None:
         """End the threads; waiting messages stay uncommitted and are read again."""
@@ -286,12 +283,14 @@ class TransactionalSender(Sender):
         # and a rebalance for `settle`.
         while rest and settled and not self._closing and time.monotonic() < self._until:
             settled = self._transact(rest.pop(0), (), metadata)
-        self._keep(chain.from_iterable(rest))
+        self._keep(list(chain.from_iterable(rest)))
         return settled and not rest
 
-    def _keep(self, batch: Iterable[FailedMessage]) -> None:
+    def _keep(self, batch: Sequence[FailedMessage]) -> None:
         with self._changed:
-            self._pending[:0] = [one for one in batch if one.queue not in self._forgotten]
+            kept = [one for one in batch if one.queue not in self._forgotten]
+            self._pending[:0] = kept
+        _warn_of(len(batch) - len(kept))
 
     def _done(self, batch: Iterable[FailedMessage], points: Mapping[ProcessQueue, Commit]) -> None:
         self.known.note(points_of(points))
@@ -299,6 +298,13 @@ class TransactionalSender(Sender):
             queue.committed = point
         for one in batch:
             one.done(None)
+
+
+def _warn_of(given_up: int) -> None:
+    if given_up:
+        logger.warning(
+            "%d failed messages were not sent back before their partitions moved; they are read again", given_up
+        )
 
 
 def _parts(batch: Sequence[FailedMessage], error: SendBackFailed) -> list[Sequence[FailedMessage]]:

@@ -452,11 +452,28 @@ def test_what_cannot_be_settled_in_time_is_given_up(
     results = fail(sender, queue, 0)
     queue.drop()
     sender.leave([queue], 0.2)
-    assert "1 failed messages were not sent back before their partitions moved" in caplog.text
+    told = "1 failed messages were not sent back before their partitions moved"
+    wait_until(lambda: told in caplog.text, what="the warning")
     kafka.errors = []
     fail_later = fail(sender, queue_of(1, partition=1), 0)
     wait_until(lambda: fail_later.told, what="another partition goes on")
     assert (kafka.sent, results.told) == (["flights/1/0"], {})
+
+
+def test_what_is_in_a_transaction_when_it_is_given_up_is_told_too(
+    kafka: Kafka, sender: TransactionalSender, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.open.clear()
+    kafka.errors = [KafkaNotReachable("away")]
+    queue = queue_of(1)
+    fail(sender, queue, 0)
+    wait_until(lambda: kafka.tried == 1, what="its transaction is open")
+    queue.drop()
+    sender.leave([queue], 0.01)
+    kafka.open.set()
+    told = "1 failed messages were not sent back before their partitions moved"
+    wait_until(lambda: told in caplog.text, what="the warning")
+    assert kafka.sent == []
 
 
 def test_nothing_is_sent_for_a_partition_that_is_lost(kafka: Kafka, sender: TransactionalSender) -> None:
