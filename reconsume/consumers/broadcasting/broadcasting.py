@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer
@@ -24,6 +24,9 @@ from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 
 logger = SafeLogger(__name__)
+
+_LOOKS_WITHOUT: Final = 6
+"""After so many looks a topic counts as deleted: one broker may not know it for a while."""
 
 
 class Starts(dict[Partition, int]):
@@ -42,6 +45,7 @@ class PartitionFinder:
     A start is saved as soon as it is found, so a restart misses no record after it (RocketMQ uses the new end until a
     first message was consumed). Partitions that appear later are read from their beginning, because all is new. So are
     recreated topics: an offset of the old topic would skip records. If one is being read, the consumer starts anew.
+    Deleted topics are read no more, and their offsets are forgotten.
     Tests: tests/unit/consumers/broadcasting/, tests/integration/consumers/test_broadcasting.py.
     """
 
@@ -54,6 +58,7 @@ class PartitionFinder:
         self._consume_from = consume_from
         self._starts: Starts | None = None
         self._missing: set[str] = set()
+        self._looks_without: Mapping[str, int] = {}
 
     def __call__(self) -> Starts:
         """Ask the cluster; return the same object as before if nothing is new.
@@ -64,14 +69,17 @@ class PartitionFinder:
             OffsetStoreUnusable: the starts cannot be saved.
         """
         before = self._starts or Starts()
-        new = self._partitions() - before.keys()
+        existing = self._existing()
+        new = {(topic, number) for topic, count in existing.items() for number in range(count)} - before.keys()
         if before and (recreated := self._offsets.recreated(self._admin.topic_ids({topic for topic, _ in before}))):
             # Nothing is saved: offsets of the old topic, which are still committed, belong to its id.
             self._starts = Starts(before)
             self._starts.recreated = recreated
             return self._starts
-        if self._starts is not None and not new:
+        deleted = self._deleted(existing)
+        if self._starts is not None and not new and not deleted:
             return self._starts
+        self._offsets.forget(deleted)
         ids = self._admin.topic_ids({topic for topic, _ in new})
         recreated = self._offsets.recreated(ids)
         saved = {
@@ -83,10 +91,11 @@ class PartitionFinder:
         self._offsets.save({where: Commit(offset, "") for where, offset in first.items()}, ids)
         for topic in sorted(recreated):
             logger.warning("broadcasting: topic %s was recreated; it is read from its beginning", topic)
-        self._starts = Starts({**before, **saved, **first})
+        kept = {where: offset for where, offset in before.items() if where[0] not in deleted}
+        self._starts = Starts({**kept, **saved, **first})
         return self._starts
 
-    def _partitions(self) -> set[Partition]:
+    def _existing(self) -> dict[str, int]:
         wanted = self._subscriptions
         existing = wanted.existing(self._admin)
         missing = set(wanted) - existing.keys()
@@ -96,11 +105,22 @@ class PartitionFinder:
                 "broadcasting: topic %s does not exist; %s; it will be read from its beginning", topic, remedy
             )
         self._missing = missing
-        return {(topic, number) for topic, count in existing.items() for number in range(count)}
+        return existing
+
+    def _deleted(self, existing: Mapping[str, int]) -> set[str]:
+        """Return subscribed topics with offsets that have not existed for `_LOOKS_WITHOUT` looks."""
+        before, wanted = self._looks_without, self._subscriptions
+        without = {topic for topic in self._offsets.topics() - existing.keys() if wanted.get(topic) is not None}
+        self._looks_without = {topic: before.get(topic, 0) + 1 for topic in without}
+        deleted = {topic for topic, looks in self._looks_without.items() if looks >= _LOOKS_WITHOUT}
+        for topic in sorted(deleted):
+            logger.info("broadcasting: topic %s was deleted; its offsets are forgotten", topic)
+        return deleted
 
     def _first_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return start offsets; in a topic that was read before, a partition without an offset is new."""
-        appeared = {one for one in partitions if self._starts is not None or self._offsets.knows(one[0])}
+        known = self._offsets.topics()
+        appeared = {one for one in partitions if self._starts is not None or one[0] in known}
         others = set(partitions) - appeared
         where = self._consume_from.where
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
@@ -133,7 +153,7 @@ class BroadcastConsumer(GroupConsumer):
         """Do nothing: the `RepeatedLook` finds the topics."""
 
     def follow(self) -> None:
-        """Assign new partitions.
+        """Assign new partitions, and leave those of deleted topics.
 
         Raises:
             MembershipLost: a topic was recreated.
@@ -144,11 +164,17 @@ class BroadcastConsumer(GroupConsumer):
         if latest.recreated:
             raise MembershipLost(f"topic {', '.join(sorted(latest.recreated))} was deleted and created again")
         self._seen = latest
+        if deleted := sorted(self._assigned - latest.keys()):
+            self.owner.lost(deleted)
+            self.stop(deleted)
         new = {where: offset for where, offset in sorted(latest.items()) if where not in self._assigned}
-        logger.info("reading %s", ", ".join(f"{topic}-{number} from {new[topic, number]}" for topic, number in new))
-        self.owner.assigned(list(new))
-        self.start(new)
-        self._assigned |= new.keys()
+        self._assigned = set(latest)
+        if new:
+            logger.info(
+                "reading %s", ", ".join(f"{topic}-{number} from {offset}" for (topic, number), offset in new.items())
+            )
+            self.owner.assigned(list(new))
+            self.start(new)
 
     def committed(self, partitions: Collection[Partition], seconds: float) -> dict[Partition, Answer]:
         """Return the saved offsets and metadata."""

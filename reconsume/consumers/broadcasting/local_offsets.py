@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Self
@@ -85,9 +85,9 @@ class LocalOffsets:
         """Return the saved offset of a partition."""
         return self._offsets.get((topic, partition))
 
-    def knows(self, topic: str) -> bool:
-        """Return whether the file has an offset of a topic."""
-        return any(one == topic for one, _ in self._offsets)
+    def topics(self) -> set[str]:
+        """Return the topics of which the file has offsets."""
+        return {topic for topic, _ in self._offsets}
 
     def recreated(self, ids: Mapping[str, str]) -> set[str]:
         """Return which of these topics have another id than their offsets; an unknown id is not another one."""
@@ -104,17 +104,27 @@ class LocalOffsets:
             OffsetStoreUnusable: the file cannot be written; the previous one is still valid.
         """
         with self._writing:
-            dropped, ids = self.recreated(ids or {}), {**self._ids, **(ids or {})}
-            offsets = {where: one for where, one in self._offsets.items() if where[0] not in dropped} | dict(points)
-            if (offsets, ids) == (self._offsets, self._ids):
-                return
-            try:
-                self._write(_as_text(offsets, ids))
-            except OSError as error:
-                raise OffsetStoreUnusable(
-                    f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; check the disk"
-                ) from error
-            self._offsets, self._ids = offsets, ids
+            dropped = self.recreated(ids or {})
+            self._replace(self._without(dropped) | dict(points), {**self._ids, **(ids or {})})
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Forget deleted topics; errors as of `save`."""
+        with self._writing:
+            self._replace(self._without(topics), {one: its for one, its in self._ids.items() if one not in topics})
+
+    def _without(self, topics: Collection[str]) -> dict[tuple[str, int], Commit]:
+        return {where: one for where, one in self._offsets.items() if where[0] not in topics}
+
+    def _replace(self, offsets: dict[tuple[str, int], Commit], ids: dict[str, str]) -> None:
+        if (offsets, ids) == (self._offsets, self._ids):
+            return
+        try:
+            self._write(_as_text(offsets, ids))
+        except OSError as error:
+            raise OffsetStoreUnusable(
+                f"offsets cannot be saved in {self._file}: {error}; earlier ones stay valid; check the disk"
+            ) from error
+        self._offsets, self._ids = offsets, ids
 
     def close(self) -> None:
         """Release the directory, even if a forked child still has the file open."""

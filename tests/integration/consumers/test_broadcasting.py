@@ -268,7 +268,7 @@ def test_a_topic_that_is_made_later_is_waited_for_and_read_from_its_beginning(
 
 
 @pytest.mark.rule("BP-02")
-def test_new_partitions_and_new_topics_of_a_pattern_are_read_from_their_beginning(
+def test_new_partitions_and_topics_of_a_pattern_are_read_and_deleted_ones_left(
     here: Installation, tmp_path: Path
 ) -> None:
     topic, store = here.topic("grows"), tmp_path / "a"
@@ -287,7 +287,13 @@ def test_new_partitions_and_new_topics_of_a_pattern_are_read_from_their_beginnin
         here.produce(other, b"new topic")
         wait_until(lambda: offsets(store, other) == [1], 60, "the new topic is read")
         wait_until(lambda: offsets(store, topic) == [1, 1], 60, "the new partition is read")
-    assert sorted(listener.seen) == [(b"new partition", 0), (b"new topic", 0)]
+        admin.delete_topics([other])[other].result(30)
+        wait_until(lambda: not saved(store, other), 60, "the deleted topic is forgotten")
+        here.produce(topic, b"later")
+        wait_until(lambda: len(listener.seen) == 3, 60, "the others are read on")
+        here.produce(other, b"made again")
+        wait_until(lambda: offsets(store, other) == [1], 60, "it is new")
+    assert sorted(listener.seen) == [(b"later", 0), (b"made again", 0), (b"new partition", 0), (b"new topic", 0)]
 
 
 @pytest.mark.rule("BP-02")

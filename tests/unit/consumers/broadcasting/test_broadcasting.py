@@ -84,9 +84,16 @@ class Flights:
 
     topic_id: str | None
     end: int = 8_000
+    is_deleted: bool = False
 
     def existing(self, _admin: object) -> dict[str, int]:
-        return {"flights": 1}
+        return {} if self.is_deleted else {"flights": 1}
+
+    def get(self, topic: str) -> str | None:
+        return "*" if topic == "flights" else None
+
+    def remedy_if_missing(self, topic: str) -> str:
+        return f"create {topic}"
 
     def __iter__(self) -> Any:
         return iter(["flights"])
@@ -122,6 +129,23 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
     assert "done1" not in (tmp_path / "offsets.json").read_text(), "finished offsets of the old topic are dropped"
     assert start_of(tmp_path, "b", reached=7) == 0
     assert start_of(tmp_path, "b") == 7
+
+
+def test_a_deleted_topic_is_read_no_more_and_forgotten(tmp_path: Path) -> None:
+    """A broker that does not know it for a while is no reason."""
+    cluster, offsets = Flights("a"), LocalOffsets.open(tmp_path)
+    offsets.save({("of an earlier subscription", 0): Commit(1, "")}, {"of an earlier subscription": "x"})
+    given = cast("Any", cluster)
+    find = PartitionFinder(given, given, offsets, ConsumeFrom(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET))
+    found = find()
+    for cluster.is_deleted in (True, False, *[True] * 5):
+        assert find() is found == {("flights", 0): 8_000}
+    assert find() == {}
+    assert offsets.topics() == {"of an earlier subscription"}
+    assert json.loads((tmp_path / "offsets.json").read_text())["ids"] == {"of an earlier subscription": "x"}
+    cluster.is_deleted = False
+    assert find() == {("flights", 0): 0}, "it is new"
+    offsets.close()
 
 
 def test_a_file_without_ids_of_topics_stays_valid(tmp_path: Path) -> None:
