@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from confluent_kafka import (
@@ -35,6 +35,8 @@ END: Final[int] = OFFSET_END
 COMMITTED: Final[int] = OFFSET_STORED
 """Start at the group's committed offset."""
 
+_PARTITIONS_OF_A_COMMIT: Final = 200
+"""With the longest metadata of each they stay below 1 MiB, the default limit of a batch (`message.max.bytes`)."""
 _LEAVE_SECONDS: Final = 5.0
 """Limit of a request; a running rebalance has to end first."""
 _LEAVING_SECONDS: Final = 0.05
@@ -167,11 +169,12 @@ class GroupConsumer:
         """
         if not points:
             return ()
-        offsets = [TopicPartition(*where, *point) for where, point in points.items()]
+        answers: list[TopicPartition] = []
         try:
             if wait and within < math.inf:
-                self._consumer.committed(offsets[:1], within)
-            answers = self._consumer.commit(offsets=offsets, asynchronous=not wait) or ()  # type: ignore[call-overload]
+                self._consumer.committed([TopicPartition(*next(iter(points)))], within)
+            for some in in_commits(points):
+                answers += self._consumer.commit(offsets=some, asynchronous=not wait) or ()  # type: ignore[call-overload]
         except KafkaException as error:
             if error.args[0].code() != KafkaError._NO_OFFSET:
                 logger.warning("%s", translate(error, "committing offsets"))
@@ -186,9 +189,10 @@ class GroupConsumer:
         Raises:
             ReconsumeError: it failed otherwise.
         """
-        offsets = [TopicPartition(*where, *point) for where, point in points.items()]
+        answers: list[TopicPartition] = []
         try:
-            answers = self._consumer.commit(offsets=offsets, asynchronous=False) or ()
+            for some in in_commits(points):
+                answers += self._consumer.commit(offsets=some, asynchronous=False) or ()
         except KafkaException as error:
             failure = translate(error, f"restoring offsets of {names_of(points)}")
             if not is_rebalance(error.args[0]):
@@ -287,6 +291,13 @@ class GroupConsumer:
                 for one in offsets
             }
         )
+
+
+def in_commits(points: Mapping[Partition, Commit]) -> Iterator[list[TopicPartition]]:
+    """Return offsets in lists for one request each, which coordinators store as one batch of records."""
+    offsets = [TopicPartition(*where, *point) for where, point in points.items()]
+    for first in range(0, len(offsets), _PARTITIONS_OF_A_COMMIT):
+        yield offsets[first : first + _PARTITIONS_OF_A_COMMIT]
 
 
 def names_of(partitions: Iterable[Partition]) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import discard_producer, make_producer, produce_patiently
 from reconsume.bridge.kafka.connection_errors import ConnectionErrors
 from reconsume.bridge.kafka.errors import is_rebalance, is_refusal, why_failed
+from reconsume.bridge.kafka.group_consumer import in_commits
 from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls, SecondCallUnended
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error_of, wait_for_reports
 from reconsume.bridge.librdkafka.transactional_calls import COMPLETING_MS, CONNECT_SECONDS, ProducerLog, commit, connect
@@ -161,9 +162,8 @@ class Transactions:
         is_soon = began - self._committed_ms < COMPLETING_MS
 
         def send_offsets(producer: Producer) -> None:
-            if offsets:
-                points = [TopicPartition(*where, *one) for where, one in offsets.items()]
-                producer.send_offsets_to_transaction(points, group_metadata, PATIENCE_SECONDS)
+            for some in in_commits(offsets or {}):
+                producer.send_offsets_to_transaction(some, group_metadata, PATIENCE_SECONDS)
 
         def prepare() -> None:
             producer.begin_transaction()

@@ -18,8 +18,10 @@ from typing import Final
 from reconsume.delay_levels.errors import MalformedProperty
 from reconsume.delay_levels.progress.done_ahead import LONGEST_SPAN, decode_done, encode_done
 
-MAX_METADATA_BYTES: Final = 4_096
-"""Kafka's `offset.metadata.max.bytes`."""
+MAX_METADATA_BYTES: Final = 4_095
+"""By default brokers (4.3) refuse 4,096, their `offset.metadata.max.bytes`.
+Test: tests/integration/bridge/test_transactions.py.
+"""
 
 _FAILED: Final = ";failed1:"
 _FAILURES: Final = re.compile(r"[0-9]{1,10}=[0-9]{1,10}(,[0-9]{1,10}=[0-9]{1,10})*", re.ASCII)

@@ -12,9 +12,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.client_settings import consumer_settings, transactional_settings
+from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.transactional_calls import commit
 from reconsume.bridge.writing import transactions as transactions_module
 from reconsume.bridge.writing.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
+from reconsume.delay_levels.progress.metadata import MAX_METADATA_BYTES
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
@@ -156,6 +158,29 @@ def test_a_start_that_hangs_is_given_up_and_another_producer_starts(moving: Movi
         moving.transactions.register(0.5)
     moving.write(b"a")
     assert moving.stored() == [b"a"]
+
+
+@pytest.mark.more
+def test_offsets_of_hundreds_of_partitions_fit_with_the_longest_metadata(moving: Moving) -> None:
+    """A coordinator stores those of one request as one batch, of 1 MiB at most."""
+    here, metadata = moving.here, "m" * MAX_METADATA_BYTES
+    many = here.topic("many", 300)
+    partitions = [(many, number) for number in range(300)]
+    member = GroupConsumer(consumer_settings(here.settings.client_settings(), "moves") | {"group.id": moving.group})
+
+    def committed() -> set[object]:
+        return set(member.committed(partitions, 30).values())
+
+    points = dict.fromkeys(partitions, Commit(1, metadata))
+    assert member.commit(points, wait=True) == set()
+    assert committed() == {Commit(1, metadata)}
+    points = dict.fromkeys(partitions, Commit(2, metadata))
+    moving.transactions.write(lambda _producer: None, points, member.group_metadata())
+    assert committed() == {Commit(2, metadata)}
+    points = dict.fromkeys(partitions, Commit(3, metadata))
+    member.restore(points)
+    assert committed() == {Commit(3, metadata)}
+    member.close()
 
 
 def test_an_abort_that_fails_after_the_commit_was_asked_for_leaves_it_in_doubt(
