@@ -48,6 +48,7 @@ class AssignedPartitions:
         kept_progress: finds messages that earlier owners have finished.
         stop: ends requests to the group's coordinator.
         finish_by: deadline for running listeners after a stop; None before.
+        was_shut_out: whether the group has ended this membership, and none has followed.
     """
 
     settings: ConsumeSettings
@@ -58,6 +59,7 @@ class AssignedPartitions:
     queues: dict[Partition, ProcessQueue] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
     finish_by: float | None = None
+    was_shut_out: bool = False
 
     def __post_init__(self) -> None:
         self.consumer.owner = self
@@ -72,6 +74,7 @@ class AssignedPartitions:
     def assigned(self, partitions: Sequence[Partition]) -> None:
         """Take over newly assigned partitions."""
         logger.info("assigned: %s", names_of(partitions))
+        self.was_shut_out = False
         self._seen = self.consumer.group_metadata()
         self.commit()
         self.known.meet(topic for topic, _ in partitions)
@@ -92,6 +95,7 @@ class AssignedPartitions:
     def lost(self, partitions: Sequence[Partition]) -> None:
         """Forget lost partitions. Other members own them, and brokers would refuse commits."""
         logger.warning("lost: %s; results of running listeners are discarded", names_of(partitions))
+        self.was_shut_out = True
         dropped = self._drop(partitions)
         self.service.leave(dropped, lambda: 0)
         self.sender.forget(dropped)

@@ -12,6 +12,7 @@ from reconsume.bridge.kafka.errors import (
     has_no_offset,
     is_end,
     is_fatal,
+    is_instance_fenced,
     is_missing,
     is_out_of_range,
     start_error,
@@ -189,6 +190,9 @@ class ConsumeLoop:
             if topic != self._reading.retry_topic:
                 remedy = f"{self._subscriptions.remedy_if_missing(topic)}; it is then read from its beginning"
                 logger.warning("%s", translate(error, f"subscribing to {topic}", remedy))
+        elif is_instance_fenced(error) and self.partitions.was_shut_out:
+            # No other member fences it: librdkafka asks without its member id, see `GroupMember` of the schedulers.
+            raise MembershipLost("no answer from the group's coordinator for a session")
         elif is_fatal(error):
             # The consumer reads nothing more, and brokers accept no commit.
             raise KafkaRefused(f"consuming: {error.str()}; this consumer has ended, start another one")

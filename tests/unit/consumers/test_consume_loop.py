@@ -107,6 +107,18 @@ def test_partitions_that_never_start_end_the_loop(code: int, ends: type[Exceptio
             loop._read(0, 0)
 
 
+def test_a_static_member_that_was_shut_out_joins_again_and_one_with_a_twin_ends() -> None:
+    """After a session without an answer, the brokers take the member for its own twin."""
+    fenced = KafkaError(KafkaError._FATAL, "Fatal error: Broker: Static consumer fenced by other consumer", fatal=True)
+    loop, _ = assigned(Polled(KafkaMessage(error=fenced), []))
+    loop.partitions.lost([FLIGHTS])
+    with pytest.raises(MembershipLost, match="no answer from the group's coordinator"):
+        loop._read(0, 0)
+    loop.partitions.assigned([FLIGHTS])
+    with pytest.raises(KafkaRefused, match="Static consumer fenced"):
+        loop._read(0, 0)
+
+
 def test_a_partition_that_is_gone_is_not_started_anew() -> None:
     no_offset = KafkaMessage(topic="flights", partition=0, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
     polled = Polled(no_offset, [no_offset])
