@@ -213,7 +213,7 @@ class BroadcastSender(Sender):
         if not pending:
             return
         try:
-            self.offsets.save(points_of(pending))
+            self.offsets.commit(points_of(pending))
         except OffsetStoreUnusable as error:
             # Nothing is lost: messages of unsaved offsets are read again.
             logger.warning("%s; trying again", error)

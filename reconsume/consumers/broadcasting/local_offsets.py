@@ -107,6 +107,12 @@ class LocalOffsets:
             dropped = self.recreated(ids or {})
             self._replace(self._without(dropped) | dict(points), {**self._ids, **(ids or {})})
 
+    def commit(self, points: Mapping[tuple[str, int], Commit]) -> None:
+        """Save new offsets of partitions that have one: forgotten topics stay forgotten; errors as of `save`."""
+        with self._writing:
+            kept = {where: point for where, point in points.items() if where in self._offsets}
+            self._replace({**self._offsets, **kept}, self._ids)
+
     def forget(self, topics: Collection[str]) -> None:
         """Forget deleted topics; errors as of `save`."""
         with self._writing:
