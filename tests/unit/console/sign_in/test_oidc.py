@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib
 import re
 import socket
 import threading
@@ -32,6 +33,7 @@ ACCESS = [{"role": "operator", "teams": ["sre"]}, {"role": "viewer", "people": [
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
     with warnings.catch_warnings():
+        importlib.import_module("authlib.deprecate")  # it shows its warnings, whatever the filters were before
         warnings.simplefilter("ignore")
         from oidc_provider_mock import (  # noqa: PLC0415 - it warns of its own libraries
             User,
