@@ -22,8 +22,8 @@ def client_settings(base: Mapping[str, Any], client_id: str) -> dict[str, Any]:
 
     Returning brokers are found within a second, as with Java's clients; librdkafka's default waits for up to 10 s.
     Automatic creation of topics is off: otherwise librdkafka's producers and admin clients would recreate a deleted
-    topic of reconsume with `CreateTime`. Only `DelayProducer` enables it, for the program's own topics. Test:
-    tests/integration/topics/test_deleted_topics.py.
+    topic of reconsume with `CreateTime`, also while they are idle.
+    Tests: tests/integration/topics/test_deleted_topics.py, tests/integration/consumers/test_delay_producer.py.
 
     New topics and partitions are found within 10 s; librdkafka's own refresh takes 5 minutes, and meanwhile a producer
     refuses records for new partitions. One request asks for all topics that a client uses: 0.25 MB for 1,000 of them.

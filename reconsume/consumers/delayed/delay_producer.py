@@ -119,8 +119,8 @@ class DelayProducer:
         self._clock = clock_of(self._base)
         self._client_id = str(self._base.get("client.id", "reconsume-delay-producer"))
         self._existing = ExistingTopics(KafkaAdmin(self._base, self._client_id))
-        # Brokers may create the program's own topics, as for any producer; reconsume's topics are looked up before.
-        base = {"allow.auto.create.topics": True} | self._base
+        # A missing topic is told before the message times out, which it may also do after it was stored.
+        base = {"topic.metadata.propagation.max.ms": patience // 2} | self._base
         settings = producer_settings(base, self._client_id) | {"message.timeout.ms": patience, "linger.ms": 0}
         self._producer = AcknowledgedProducer(settings, patience / 1000)
         self._follower: GroupsFollower | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +187,34 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
 def test_a_target_that_does_not_exist_or_is_ours_is_refused(here: Installation, producer: DelayProducer) -> None:
     with pytest.raises(TopicNotReady, match="does not exist"):
         producer.send("no-such-topic", b"v", delay_level=1)
+    with pytest.raises(TopicNotReady, match="sending to no-such-topic: the topic does not exist"):
+        producer.send("no-such-topic", b"v")
+    assert not here.admin.partitions(["no-such-topic"])
     with pytest.raises(IllegalSetting, match="one of reconsume's own"):
         producer.send(here.settings.names.groups, b"v")
+
+
+def test_an_idle_producer_lets_no_broker_make_a_topic_of_reconsume_again(bootstrap_servers: str) -> None:
+    """It would have its producers' timestamps, and no scheduler would read it."""
+    one = allowing(bootstrap_servers)
+    with scheduler(one.settings):
+        one.wait_until_published()
+    lane, topic, ages = one.settings.names.delay(1_000), orders(one, "idle"), list[int]()
+
+    def heard(statistics: str) -> None:
+        if (known := json.loads(statistics)["topics"].get(lane)) is not None:
+            ages.append(known["metadata_age"])
+
+    def refreshes() -> int:
+        return sum(later < earlier for earlier, later in pairwise(ages))
+
+    conf = {"topic.metadata.refresh.interval.ms": 500, "statistics.interval.ms": 100, "stats_cb": heard}
+    with producing(one, conf=conf) as idle:
+        idle.send(topic, b"v", delay_level=1)
+        one.delete(lane)
+        before = refreshes()
+        wait_until(lambda: refreshes() >= before + 4, 60, "it asks for its topics again")
+        assert not one.admin.partitions([lane])
 
 
 def test_a_send_that_nobody_answers_ends_after_all_its_tries() -> None:
