@@ -91,6 +91,7 @@ def make_api(
         servers=[{"url": PREFIX}],
         root_path_in_servers=False,
         responses=_FAULTS,
+        dependencies=[Depends(_refuse_unknown_parameters)],
     )
     for kind in (Refusal, ReconsumeError, RequestValidationError, HTTPException):
         api.add_exception_handler(kind, fault_of)
@@ -112,6 +113,15 @@ class _ConsoleApi(FastAPI):
         for name in ("HTTPValidationError", "ValidationError"):
             document["components"]["schemas"].pop(name, None)
         return document
+
+
+def _refuse_unknown_parameters(request: Request) -> None:
+    """Raise `Refusal` for a misspelt parameter, without which the answer would be about more than was meant."""
+    operation = request.app.openapi()["paths"][request.scope["route"].path_format][request.method.lower()]
+    known = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
+    for name in request.query_params:
+        if name not in known:
+            raise Refusal(400, f"parameter {name[:80]!r} is unknown; it may be one of: {', '.join(known) or 'none'}")
 
 
 def fault_of(_request: Request, error: Exception) -> JSONResponse:

@@ -117,6 +117,15 @@ def test_what_cannot_be_is_refused_with_a_reason(
     assert (refused.status, told["status"], why in told["detail"]) == (status, status, True), told
 
 
+@pytest.mark.parametrize("parameter", ["stat=RESOLVED", "header=foo", "limit=1&lable=x", "%00=1"])
+def test_a_parameter_that_is_misspelt_is_refused_and_filters_not_nothing(browser: Browser, parameter: str) -> None:
+    refused = browser.get(f"{DEPARTURES}/dead-letters?{parameter}")
+    assert (refused.status, "is unknown; it may be one of: before, limit, text," in refused.text) == (400, True), (
+        refused.text
+    )
+    assert browser.get(DEPARTURES + "?x=1").status == 400
+
+
 def test_a_body_that_is_too_large_is_refused_as_such(browser: Browser, cluster: FakeCluster) -> None:
     asked = {"kind": "resend", "group": "departures", "text": "x" * 300_000}
     refused = send(browser, "/api/v1/jobs", asked)
