@@ -29,6 +29,7 @@ _SOON_MS: Final = 2_000
 _WORKED_MS: Final = 10_000
 """A connection that was open for this time has answered requests, also on a busy machine."""
 _LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+_FENCED: Final = "(_FENCED)"
 _FAIL: Final = "FAIL"
 """The facility of librdkafka's log lines about failed connections."""
 _ADDRESS: Final = "give another address with --bootstrap-servers or RECONSUME_BOOTSTRAP_SERVERS"
@@ -117,7 +118,8 @@ class ConnectionErrors:
         text = message % given if given else message
         if text.startswith(_FAIL) and _DISCONNECTED in text:
             self._note(KafkaError._TRANSPORT, text.partition("]: ")[2])
-        if level >= logging.CRITICAL or "log_level" in self._base:
+        # Of a producer that another one has replaced, the failed call tells, and often it goes on with a new one.
+        if (level >= logging.CRITICAL and _FENCED not in text) or "log_level" in self._base:
             logger.log(level, "%s", text)
 
     def answered(self) -> None:

@@ -255,6 +255,7 @@ def test_lines_of_librdkafka_are_logged_where_they_are_critical_or_wanted(caplog
         Listening().errors.log(logging.INFO, "a line")
         assert caplog.messages == []
         Listening().errors.log(logging.CRITICAL, "a fatal line")
+        Listening().errors.log(logging.CRITICAL, "FATAL: Local: This instance has been fenced (_FENCED)")
         Listening(log_level=7).errors.log(logging.DEBUG, "a wanted line")
     assert caplog.messages == ["a fatal line", "a wanted line"]
 
