@@ -62,7 +62,7 @@ def decode_payload(payload: bytes | None, schemas: Schemas | None = None) -> Dec
     """Return a key or value as text. Never raises: undecodable bytes are shown in another format, with a note.
 
     Bytes in Confluent's wire format (a zero, four bytes with a schema id) are decoded by their schema. Others are shown
-    as JSON or text, or as hexadecimal if they are not UTF-8.
+    as JSON or text, or as hexadecimal if they are not UTF-8 or have control characters.
 
     Args:
         payload: the bytes.
