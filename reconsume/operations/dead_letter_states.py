@@ -63,6 +63,7 @@ class StatesReader:
         Raises:
             KafkaNotReachable: no answer.
             KafkaRefused: the right to read the topic is missing.
+            TopicNotReady: the topic is missing, and the reader waits for open transactions.
         """
         if self._start is None or max(0, letter.stored_ms - _SET_BACK_MS) < self._since_ms:
             self._read_since(letter.stored_ms)
@@ -70,7 +71,9 @@ class StatesReader:
 
     def _read_since(self, stored_ms: int) -> None:
         admin, where = self._cluster.admin, self._where
-        if not admin.partitions([where[0]]):
+        if self._to_the_last:  # who writes must not take a missing topic for letters that are all open
+            self._cluster.require(where[0])
+        elif not admin.partitions([where[0]]):
             # An installation of an earlier version; `topics apply` creates it.
             self._start, self._since_ms = 0, 0
             return

@@ -172,6 +172,8 @@ class JobsView:
         if read.value is None:
             self.jobs.pop(name, None)
             return
+        if name in self.jobs:
+            return  # a second copy: its first acknowledgement was lost with a connection
         job = Job(name, decode_spec(read.value))
         for kind, early in self._early.pop(name, {}).items():
             if early.value is not None:

@@ -154,7 +154,7 @@ class JobRun:
         return job.progress.runner not in ("", self._runner) and job.beat_ms != self._found_ms
 
     def _work(self) -> None:
-        check_target(self._cluster, self._spec)
+        check_target(self._cluster, self._spec, self._stop)
         states = states_topic(self._cluster)
         work = (Resolving if self._spec.kind == "resolve" else Resending)(self._cluster, self._job, states)
         selection = Selection(self._spec)
@@ -173,7 +173,7 @@ class JobRun:
         return self._cluster.admin.end_offsets([where], earliest=True)[where]
 
     def _do_window(self, work: JobWork, selection: Selection, partition: int, start: int, end: int) -> None:
-        check_target(self._cluster, self._spec)
+        check_target(self._cluster, self._spec, self._stop)
         window = LetterWindow(
             *(self._cluster, self._spec, selection, partition, start, end), to_the_last=True, alive=self._alive
         )
@@ -319,7 +319,7 @@ class JobRun:
     def _miss(self, error: TopicNotReady) -> None:
         """End the job if its letters are gone with their topic; any other topic can be recreated."""
         try:
-            check_target(self._cluster, self._spec)
+            check_target(self._cluster, self._spec, self._stop)
         except LettersGone as gone:
             self._end(FAILED, str(gone))
         except ReconsumeError:

@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
@@ -112,11 +112,12 @@ class JobRunner:
                 job = view.find(job.name) if was_seen and queues is not None else view.jobs.get(job.name, job)
                 if stop.is_set() or not job.is_open:
                     return job
-                first = (queues or {}).get(job.spec.group, [None])[0]
+                queue = (queues or {}).get(job.spec.group, [])
+                first = queue[0] if queue else None
                 is_mine = first is not None and first.name == job.name
                 if first is not None and not is_mine:
                     behind(first)
-                if first is not None and self._is_free(first):
+                if first is not None and self._is_free(queue):
                     self._run_one(first, stop, told if is_mine else lambda _outcomes: None)
                     stop.wait(_AGAIN_SECONDS)
                 else:
@@ -132,7 +133,7 @@ class JobRunner:
             raise self._failed
         queues = self._queues(view, once=once)
         for group, queue in (queues or {}).items():
-            if group not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue[0]):
+            if group not in at_work and len(at_work) < _AT_ONCE and self._is_free(queue):
                 at_work[group] = self._start(queue[0], stop)
         return queues is not None and not queues and not at_work
 
@@ -150,7 +151,15 @@ class JobRunner:
         self._said, self._has_looked = "", True
         return view.queues()
 
-    def _is_free(self, job: Job) -> bool:
+    def _is_free(self, queue: Sequence[Job]) -> bool:
+        """Return whether no other runner runs a job of the group.
+
+        A job that was resumed stands before the one that runs, which is to end first.
+        """
+        at_work = [one for one in queue if not self._is_without_runner(one)]  # all are looked at: each lease counts
+        return not at_work
+
+    def _is_without_runner(self, job: Job) -> bool:
         """Return whether no other runner runs the job.
 
         Brokers date progress, and their clock may differ from this machine's. So the date counts at the first look

@@ -134,14 +134,17 @@ class Selection:
         """Yield the windows of a partition that may have letters: first offset, and the one after the last."""
         start, end = max(start, self._spec.spans[partition][0]), self._spec.spans[partition][1]
         while start < end:
-            if self._picked is not None:
+            if self._picked is None:
+                stop = min(start + WINDOW, end)
+            else:
                 offsets = self._picked[partition]
                 at = bisect.bisect_left(offsets, start)
                 if at == len(offsets):
                     return
                 start = offsets[at]
-            yield start, min(start + WINDOW, end)
-            start += WINDOW
+                stop = offsets[bisect.bisect_left(offsets, start + WINDOW) - 1] + 1
+            yield start, stop
+            start = stop
 
     def picked(self, partition: int, start: int, end: int) -> list[int]:
         """Return the picked offsets from `start` to before `end`; empty for a filter."""

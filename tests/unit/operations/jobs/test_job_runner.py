@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
+from reconsume.bridge.reading.range_reader import ReadRecord
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.delay_levels.errors import (
@@ -25,11 +27,22 @@ from reconsume.delay_levels.errors import (
     TopicNotReady,
     WriterReplaced,
 )
-from reconsume.delay_levels.wire.jobs.job_records import JobEvent, JobProgress, JobSpec
-from reconsume.operations.jobs import records, run, runner, service
+from reconsume.delay_levels.wire.jobs.job_records import (
+    CANCEL,
+    RUN,
+    JobEvent,
+    JobProgress,
+    JobSpec,
+    encode_spec,
+    encode_wish,
+    spec_key,
+    wish_key,
+)
+from reconsume.operations.jobs import records, run, runner, service, target_checks
 from reconsume.operations.jobs.records import PAUSED, Job, JobsView
 from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.runner import JobRunner
+from reconsume.operations.jobs.target_checks import LettersGone, check_target
 
 JOB = Job("j", JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9)}))
 AHEAD = replace(JOB, progress=JobProgress("another"), beat_ms=3_600_000)
@@ -239,6 +252,30 @@ def test_a_job_behind_an_open_transaction_can_be_shown_and_paused(
     assert [one.topic for one in written] == ([cluster.names.jobs] if name == JOB.name else [])
 
 
+def test_a_second_copy_of_a_job_undoes_nothing(jobs: JobRunner) -> None:
+    """A producer writes it again if the first acknowledgement is lost."""
+    view, spec, wish = JobsView(jobs._cluster), encode_spec(JOB.spec), encode_wish([JobEvent(6, "bob", CANCEL)])
+    keys = (spec_key("j"), spec), (wish_key("j"), wish), (spec_key("j"), spec)
+    for offset, (key, value) in enumerate(keys):
+        view._take(ReadRecord("reconsume.JOBS", 0, offset, key, value, [], 5))
+    assert [(one.name, one.is_open) for one in view.jobs.values()] == [("j", False)]
+
+
+@pytest.mark.parametrize(("misses", "is_gone"), [(1, False), (100, True)])
+def test_letters_are_gone_only_when_their_topic_stays_missing(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, misses: int, is_gone: bool
+) -> None:
+    """A broker that starts knows no topic for a moment, and a job that has failed cannot be resumed."""
+    left, topic = [dict[str, int]()] * misses, JOB.spec.topic
+    admin = SimpleNamespace(
+        partitions=lambda _topics: left.pop() if left else {topic: 1}, topic_ids=lambda _topics: {topic: "id"}
+    )
+    monkeypatch.setitem(jobs._cluster.__dict__, "admin", admin)
+    monkeypatch.setattr(target_checks, "_AGAIN_SECONDS", 0.001)
+    with pytest.raises(LettersGone, match="was deleted: the dead letters") if is_gone else nullcontext():
+        check_target(jobs._cluster, JOB.spec, threading.Event())
+
+
 def looks_at(*answers: ReconsumeError | list[Job]) -> Callable[[_View], dict[str, Job]]:
     """Return a look that has one answer after the other; the last one stays."""
     left = list(answers)
@@ -299,7 +336,7 @@ def test_a_runner_that_writes_nothing_for_its_lease_is_dead_whatever_the_brokers
     runner = JobRunner(jobs._cluster, monotonic=lambda: now[0])
     for at_ms, is_free in ((0, False), (14_999, False), (15_000, True), (16_000, True)):
         now[0] = at_ms
-        assert runner._is_free(AHEAD) == is_free, at_ms
+        assert runner._is_free([AHEAD]) == is_free, at_ms
 
 
 def test_a_runner_that_was_dead_before_the_first_look_is_waited_for_half_a_lease(jobs: JobRunner) -> None:
@@ -308,9 +345,34 @@ def test_a_runner_that_was_dead_before_the_first_look_is_waited_for_half_a_lease
     silent_for = {"long": 90_000, "a while": 10_000}
     found = {name: replace(AHEAD, name=name, beat_ms=-age) for name, age in silent_for.items()}
     jobs._cluster.clock = lambda: now[0]
-    assert [runner._is_free(one) for one in found.values()] == [False, False]
+    assert [runner._is_free([one]) for one in found.values()] == [False, False]
     now[0] = 7_500
-    assert [runner._is_free(one) for one in found.values()] == [True, True]
+    assert [runner._is_free([one]) for one in found.values()] == [True, True]
+
+
+def test_an_older_job_that_is_resumed_waits_for_the_one_that_runs(
+    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, stop: threading.Event, started: list[str]
+) -> None:
+    """Else each would take the group's letters from the other, without an end if reading them takes long."""
+    now = [0.0]
+    runner = JobRunner(jobs._cluster, monotonic=lambda: now[0])
+    older = replace(JOB, name="older", spec=replace(JOB.spec, at_ms=1), events=(JobEvent(9, "bob", RUN),))
+    looks = [0]
+
+    def look(self: _View, **_: bool) -> dict[str, Job]:
+        looks[0] += 1
+        at_work = [replace(AHEAD, beat_ms=AHEAD.beat_ms + looks[0])] if looks[0] < 4 else []
+        self.jobs = {one.name: one for one in (older, *at_work)}
+        return self.jobs
+
+    def start(job: Job, *_: object) -> None:
+        started.append(f"{job.name} at look {looks[0]}")
+        stop.set()
+
+    monkeypatch.setattr(_View, "look", look)
+    monkeypatch.setattr(runner, "_run_one", start)
+    runner.run(stop)
+    assert started == ["older at look 4"]
 
 
 @CLOCKS
@@ -321,7 +383,7 @@ def test_a_runner_that_goes_on_writing_keeps_its_job(jobs: JobRunner, behind_ms:
     looks = []
     for at_ms in range(0, 60_000, 5_000):
         now[0] = at_ms
-        looks.append(runner._is_free(replace(AHEAD, beat_ms=AHEAD.beat_ms + at_ms)))
+        looks.append(runner._is_free([replace(AHEAD, beat_ms=AHEAD.beat_ms + at_ms)]))
     assert not any(looks)
 
 
