@@ -209,9 +209,11 @@ class ConsoleCluster:
             return plan_job(cluster, draft, told)
         if index is None:
             return self._plan_newest(draft, told)
-        filtered = replace(LetterFilter.of(draft.group, wanted), state=wanted.state or OPEN)
-        if (count := index.store.count(filtered)) <= _MOST_PLANNED:
+        read = LetterFilter(group=draft.group, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
+        if index.store.count(read) <= _MOST_PLANNED:
             return plan_job(cluster, draft, told)
+        filtered = replace(LetterFilter.of(draft.group, wanted), state=wanted.state or OPEN)
+        count = index.store.count(filtered)
         causes, hours, origins = (index.store.count_by(by, filtered) for by in ("label", "hour", "origin_topic"))
         hours.sort(key=lambda one: one.first_ms)
         return JobPlan(count, count, Counter(), causes, hours, origins)
@@ -237,7 +239,7 @@ class ConsoleCluster:
         return show_job(self._cluster, name)
 
     def now_ms(self) -> float:
-        """Return the time by the brokers' clock, which the progress of jobs carries."""
+        """Return the time of this machine; the progress of jobs carries that of the brokers."""
         return self._cluster.clock()
 
     def steer_job(self, name: str, wish: str, by: str, why: str) -> Job:

@@ -35,7 +35,7 @@ class Snapshot:
         open_letters: open dead letters by group; None while the index is incomplete.
         new_by_hour: dead letters of the last 24 hours by group and hour, oldest first; None while it is incomplete.
         jobs: the jobs, newest first.
-        now_ms: the time of the reading, by the brokers' clock.
+        now_ms: the time of the reading, by the clock of this machine.
         schedulers: names of live workers; None if unknown.
         trouble: why it is not newer; empty if it is current.
     """

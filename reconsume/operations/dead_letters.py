@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from reconsume.bridge.kafka.admin import KafkaAdmin, Partition
@@ -27,6 +28,8 @@ _PAGE_BYTES: Final = 32 * 1024 * 1024
 """Maximum of bytes on one page: a record may have a megabyte."""
 _THESE_BYTES: Final = 256 * 1024 * 1024
 """Maximum of bytes for letters that are read by their places, in all."""
+_GAP: Final = 1_000
+"""Between named letters so many others are read, instead of looking for the next one."""
 _WINDOWS: Final = (16, 512)
 """Offsets per backward read: the minimum, and the maximum for small records."""
 _END_OF_PAGE: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,18})", re.ASCII)
@@ -153,7 +156,7 @@ def read_page(
         if (where := (topic, number)) in heads:
             heads[where] = min(heads[where], offset)
     records: list[DeadLetterRecord] = []
-    states = states or StatesReader(cluster)
+    states = states or StatesReader(cluster, wanted=lambda letter: letter.topic == topic)
     looked_at = size = 0
     with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
         backwards = [_backwards(reader, group, where, spans[where][0], heads[where]) for where in partitions]
@@ -177,7 +180,8 @@ def read_one(cluster: Cluster, group: str, place: RecordAddress) -> DeadLetterRe
         TopicNotReady: the group has no dead-letter topic.
     """
     [one] = read_these(cluster, group, [place])
-    return replace(one, state=StatesReader(cluster).of(one.key_of_state))
+    key = one.key_of_state
+    return replace(one, state=StatesReader(cluster, wanted=key.__eq__).of(key))
 
 
 def find_partitions(cluster: Cluster, group: str) -> list[Partition]:
@@ -229,18 +233,17 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
         TopicNotReady: the group has no dead-letter topic.
     """
     admin, partitions = cluster.admin, find_partitions(cluster, group)
-    topic, wanted = cluster.names.dead_letter(group), set(places)
-    spans = {}
-    for partition in {one.partition for one in wanted}:
-        offsets = [one.offset for one in wanted if one.partition == partition]
-        if (topic, partition) in partitions:
-            spans[topic, partition] = (min(offsets), max(offsets) + 1)
-    starts, ends = admin.end_offsets(spans, earliest=True), admin.end_offsets(spans)
-    kept = {where: (max(start, starts[where]), min(end, ends[where])) for where, (start, end) in spans.items()}
+    wanted = set(places)
+    starts, ends = admin.end_offsets(partitions, earliest=True), admin.end_offsets(partitions)
+    runs = [
+        {where: (max(first, starts[where]), min(behind, ends[where]))}
+        for where in partitions
+        for first, behind in _runs([one.offset for one in wanted if one.partition == where[1]])
+    ]
     found: dict[RecordAddress, DeadLetterRecord] = {}
     size = 0
     with RangeReader(cluster.base, f"{cluster.names.prefix}dlq") as reader:
-        for read in reader.records(kept):
+        for read in chain.from_iterable(map(reader.records, runs)):
             place = RecordAddress(read.partition, read.offset)
             if place in wanted:
                 found[place] = record_of(group, read)
@@ -252,6 +255,17 @@ def read_these(cluster: Cluster, group: str, places: Collection[RecordAddress]) 
                 )
     require_letters(group, wanted - found.keys())
     return [found[place] for place in sorted(found)]
+
+
+def _runs(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Return spans with all offsets, and without long gaps between them."""
+    found: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if found and offset - found[-1][1] < _GAP:
+            found[-1] = found[-1][0], offset + 1
+        else:
+            found.append((offset, offset + 1))
+    return found
 
 
 def require_letters(group: str, missing: Collection[RecordAddress]) -> None:

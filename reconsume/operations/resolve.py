@@ -73,7 +73,9 @@ def _change(
         )
     topic, done = states_topic(cluster), list[Changed]()
     # A job of the group may fence this writer repeatedly: it reads only new states again.
-    letters, states = read_these(cluster, group, places), StatesReader(cluster, to_the_last=True)
+    letters = read_these(cluster, group, places)
+    keys = {one.key_of_state for one in letters}
+    states = StatesReader(cluster, to_the_last=True, wanted=keys.__contains__)
     for one in letters:
         states.of(one.key_of_state)
 

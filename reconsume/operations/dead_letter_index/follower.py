@@ -23,6 +23,7 @@ from reconsume.operations.dead_letters import record_of
 logger = SafeLogger(__name__)
 
 _EVERY_SECONDS: Final = 2.0
+_LOOKS_WITHOUT: Final = 10
 _GAP_MS: Final = 12 * 3_600_000
 """Kafka keeps removals of states for a day at least, so newer ones are all there."""
 _TOGETHER: Final = 2_000
@@ -74,6 +75,7 @@ class DeadLetterIndex:
         self.left: int | None = None
         self.is_complete = False
         self._followed_ms = 0.0
+        self._looks_without: Mapping[str, int] = {}
 
     def run(self, stop: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
         """Look every two seconds until told to stop.
@@ -123,6 +125,7 @@ class DeadLetterIndex:
             states = self._new(list(states))
         topics = admin.topics()
         groups = {topic: group for topic in topics if (group := self._group_of(topic)) is not None}
+        self._wait_for_missing(groups)
         partitions, lost = partitions_with_leader(admin, {topic: topics[topic] for topic in groups})
         letters = self._new(partitions)
         self._forget(letters, groups)
@@ -194,6 +197,16 @@ class DeadLetterIndex:
             start = min(max(starts[where], 0 if known is None or is_anew else known.next), ends[where])
             found[where] = _Unread(topic_id, starts[where], start, ends[where], is_anew)
         return found
+
+    def _wait_for_missing(self, groups: Mapping[str, str]) -> None:
+        """Raise `KafkaNotReachable` until a topic counts as deleted: a broker that starts knows none for a while."""
+        before, known = self._looks_without, {topic for topic, _ in self.store.progress()} - {self._states}
+        self._looks_without = {topic: before.get(topic, 0) + 1 for topic in known - groups.keys()}
+        if missing := sum(looks <= _LOOKS_WITHOUT for looks in self._looks_without.values()):
+            raise KafkaNotReachable(
+                f"dead-letter topics that are missing from the list of topics: {missing}; they count as deleted after "
+                f"{_LOOKS_WITHOUT * _EVERY_SECONDS:.0f} s"
+            )
 
     def _forget(self, letters: Mapping[Partition, _Unread], groups: Mapping[str, str]) -> None:
         """Remove letters that Kafka has deleted, and those of a recreated topic."""

@@ -20,6 +20,7 @@ from reconsume.operations.doctor.report import Report
 _JOINING_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.5
 _OPEN_SECONDS: Final = 60
+_AGAIN_SECONDS: Final = 2.0
 """Longer than any transaction of reconsume: brokers end them after 15 s at most."""
 
 
@@ -99,7 +100,12 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
     ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
     partitions, lost = partitions_with_leader(cluster.admin, ours)
     _report_leaderless(lost, cluster.settings.bootstrap_servers, report)
-    found = cluster.admin.open_transactions(partitions, int(cluster.clock()) - _OPEN_SECONDS * 1000)
+    since_ms = int(cluster.clock()) - _OPEN_SECONDS * 1000
+    if found := cluster.admin.open_transactions(partitions, since_ms):
+        # By a clock that is ahead of the brokers', each is old; those that only began before have ended then.
+        time.sleep(_AGAIN_SECONDS)
+        again = cluster.admin.open_transactions(found, since_ms)
+        found = {where: offset for where, offset in found.items() if again.get(where) == offset}
     for (topic, partition), offset in sorted(found.items()):
         report.problem(
             "transactions",

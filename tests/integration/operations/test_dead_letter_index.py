@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.delay_levels.wire.jobs.job_records import DeadLetterFilter
+from reconsume.operations.dead_letter_index import follower
 from reconsume.operations.dead_letter_index.causes import CauseLabels
 from reconsume.operations.dead_letter_index.current import current_page, index_file
 from reconsume.operations.dead_letter_index.follower import DeadLetterIndex
@@ -121,7 +122,9 @@ def test_an_index_that_starts_later_or_goes_on_finds_the_same(here: Installation
     assert [one.state and one.state.by for one in found[0]] == [None, None, "bob"]
 
 
-def test_a_topic_that_was_made_again_is_read_anew(here: Installation, index: DeadLetterIndex) -> None:
+def test_a_topic_that_was_made_again_is_read_anew(
+    here: Installation, index: DeadLetterIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = with_dead_letters(here, 2)
     resolve(here.cluster, group, [FIRST, SECOND], by="bob", why="x")
     wait_for_open(index, group, None)
@@ -131,6 +134,7 @@ def test_a_topic_that_was_made_again_is_read_anew(here: Installation, index: Dea
     here.produce(topic, b"new", headers=headers_of(group, 0))
     wait_for_open(index, group, (1, stored(here, group)[FIRST]))
     here.delete(topic)
+    monkeypatch.setattr(follower, "_LOOKS_WITHOUT", 0)
     wait_for_open(index, group, None)
 
 

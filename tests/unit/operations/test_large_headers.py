@@ -79,7 +79,7 @@ def test_a_page_of_dead_letters_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "find_partitions", lambda *_: [(DEAD, 0)])
     monkeypatch.setattr(dead_letters, "find_spans", lambda *_: {(DEAD, 0): (0, 100)})
     monkeypatch.setattr(dead_letters, "RangeReader", Reader)
-    monkeypatch.setattr(dead_letters, "StatesReader", lambda _cluster: SimpleNamespace(of=lambda _key: None))
+    monkeypatch.setattr(dead_letters, "StatesReader", lambda *_, **__: SimpleNamespace(of=lambda _key: None))
     monkeypatch.setitem(CLUSTER.__dict__, "admin", None)
     page = read_page(CLUSTER, "g", limit=100)
     assert (len(page.records), page.older) == (32, "0:68")

@@ -85,6 +85,27 @@ def test_a_look_without_news_leaves_the_store_unchanged() -> None:
         assert store.changes == changes
 
 
+def test_a_topic_that_is_missing_for_a_moment_is_kept_and_one_that_stays_away_is_forgotten() -> None:
+    """A broker that has just started may know none; the console would show no open dead letters at all."""
+    admin = _Admin(OTHER)
+    with DeadLetterStore() as store:
+        index = DeadLetterIndex(cluster_of(admin), store, CauseLabels())
+        index.look()
+        listed = dict(admin._topics)
+        for looks in (3, 10):
+            del admin._topics[OTHER], admin._topics[TOPIC]
+            for _ in range(looks):
+                with pytest.raises(KafkaNotReachable, match=r"missing from the list of topics: 2; .* after 20 s"):
+                    index.look()
+                assert {(TOPIC, 0), (OTHER, 0)} <= store.progress().keys()
+                assert index.is_complete
+            if looks == 3:
+                admin._topics |= listed
+                index.look()
+        index.look()
+        assert store.progress().keys() == {(STATES, 0)}
+
+
 def test_a_partition_without_a_leader_keeps_no_other_from_being_followed() -> None:
     admin = _Admin(OTHER)
     admin.lost = {(OTHER, 0)}
