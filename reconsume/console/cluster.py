@@ -253,7 +253,7 @@ class ConsoleCluster:
     def quarantine(self, limit: int) -> tuple[list[QuarantineRecord], bool]:
         """Return open records of the quarantine, the oldest first, and whether there are more; fewer if large."""
         found, size = list[QuarantineRecord](), 0
-        for one in read_quarantine(self._cluster):
+        for one in read_quarantine(self._cluster, self._quarantine.closed):
             if one.state == OPEN:
                 if len(found) >= limit or size >= _PAGE_BYTES:
                     return found, True

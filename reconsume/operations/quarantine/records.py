@@ -77,16 +77,23 @@ class QuarantineFilter:
         )
 
 
-def read_quarantine(cluster: Cluster) -> Iterator[QuarantineRecord]:
+def read_quarantine(cluster: Cluster, after: Mapping[Partition, int] | None = None) -> Iterator[QuarantineRecord]:
     """Yield all records ever stored there, in order; records that no scheduler wrote are left out.
 
     The topic is read twice, because the mark that a record was released follows the record.
+
+    Args:
+        cluster: the installation.
+        after: begin at these offsets, as those of `QuarantineCounter.closed`.
 
     Raises:
         KafkaNotReachable: the topic was not read to its end within 30 s without news.
         KafkaRefused: rights are missing.
     """
-    spans = find_spans(cluster)
+    after = after or {}
+    spans = {
+        where: (max(start, min(after.get(where, 0), end)), end) for where, (start, end) in find_spans(cluster).items()
+    }
     states = QuarantineStates(spans)
     for read in read_spans(cluster, spans):
         states.look(read)
@@ -146,10 +153,15 @@ class QuarantineStates:
 
 
 class QuarantineCounter:
-    """Counts open records; each look reads only new records, at most 20,000 offsets. For one thread."""
+    """Counts open records; each look reads only new records, at most 20,000 offsets. For one thread.
+
+    Attributes:
+        closed: offsets before which all records are closed, by partition; any thread may read it.
+    """
 
     def __init__(self) -> None:
         self._read: dict[Partition, Span] = {}
+        self.closed: Mapping[Partition, int] = {}
         self._number, self._states = 0, QuarantineStates({})
 
     def look(self, cluster: Cluster) -> Count:
@@ -180,10 +192,15 @@ class QuarantineCounter:
             self._forget()
             raise
         self._read = {where: (spans[where][0], end) for where, (_, end) in new.items()}
+        if not self._number:
+            # Closed records stay closed, so nothing about them needs to be kept, or read again.
+            self.closed = {where: end for where, (_, end) in new.items()}
+            self._states = QuarantineStates({})
         return Count(self._number + rest, exact=not rest)
 
     def _forget(self) -> None:
-        self._read, self._number, self._states = {}, 0, QuarantineStates({})
+        self._read, self.closed = {}, {}
+        self._number, self._states = 0, QuarantineStates({})
 
 
 def is_quarantined(headers: Headers) -> bool:

@@ -113,7 +113,7 @@ def test_a_transaction_of_the_quarantine_ends(monkeypatch: pytest.MonkeyPatch) -
 def test_a_page_of_the_quarantine_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Quarantined(LARGE, "why", Position(LANE, 0, 0), 0)
     held = [QuarantineRecord(RecordAddress(0, offset), b"k", b"v", told, 0, "OPEN") for offset in range(100)]
-    monkeypatch.setattr(cluster_module, "read_quarantine", lambda _cluster: iter(held))
+    monkeypatch.setattr(cluster_module, "read_quarantine", lambda *_: iter(held))
     console = ConsoleCluster(CLUSTER.settings)
     assert console.quarantine(10) == (held[:10], True)
     assert console.quarantine(500) == (held[:32], True)

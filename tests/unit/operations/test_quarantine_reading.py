@@ -129,6 +129,32 @@ def test_a_large_one_is_counted_step_by_step_and_its_marks_are_no_records(monkey
     assert counter.look(CLUSTER) == Count(COUNT - 10, exact=True)
 
 
+def test_what_is_closed_is_neither_read_again_nor_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = quarantine_headers([], "why", Position("reconsume.DELAY.1s", 0, 7), 5)
+    log, read = [message(0, headers), message(2, headers)], list[int]()
+
+    def read_spans(_cluster: object, spans: dict[tuple[str, int], tuple[int, int]]) -> Iterator[ReadRecord]:
+        [(start, end)] = spans.values()
+        for one in log:
+            if start <= one.offset < end:
+                read.append(one.offset)
+                yield one
+
+    monkeypatch.setattr(records, "find_spans", lambda *_, **__: {(TOPIC, 0): (0, log[-1].offset + 1)})
+    monkeypatch.setattr(records, "read_spans", read_spans)
+    counter = QuarantineCounter()
+    assert (counter.look(CLUSTER).number, counter.closed) == (2, {})
+    log += [message(at, QuarantineMark(offset, RESOLVED).headers()) for at, offset in ((4, 2), (6, 0))]
+    assert (counter.look(CLUSTER).number, counter.closed) == (0, {(TOPIC, 0): 7})
+    assert not counter._states._resolved
+    read.clear()
+    assert list(read_quarantine(CLUSTER, counter.closed)) == []
+    log.append(message(8, headers))
+    assert [one.place.offset for one in read_quarantine(CLUSTER, counter.closed)] == [8]
+    assert set(read) == {8}
+    assert (counter.look(CLUSTER).number, counter.closed) == (1, {(TOPIC, 0): 7})
+
+
 @pytest.mark.parametrize("stored", ["²", "9" * 5_000, "", "-1"])
 def test_a_record_with_an_odd_time_was_written_by_no_scheduler(stored: str) -> None:
     headers = quarantine_headers([], "why", Position("reconsume.DELAY.1s", 0, 7), 5)
