@@ -102,7 +102,7 @@ consumer.close()
 """
 
 
-@measurement("send-backs", quick_rounds=3)
+@measurement("send-backs", quick_rounds=2)
 def send_backs(place: Place) -> Iterator[Sample]:
     """Send-backs per second of PushConsumer by threads, and of the drop-in, to a loop that copies as much."""
     records = place.size(100_000, 30_000)

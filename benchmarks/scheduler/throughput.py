@@ -133,7 +133,7 @@ FULL: Final = (
 QUICK: Final = (Case(), Case(groups=20))
 
 
-@measurement("throughput", rounds=5, quick_rounds=3)
+@measurement("throughput", rounds=5, quick_rounds=2)
 def throughput(place: Place) -> Iterator[Sample]:
     """Scheduler workers against a bare copy loop: levels, workers, groups, late and in time."""
     records = place.size(200_000, 100_000)
