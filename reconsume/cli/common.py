@@ -299,13 +299,18 @@ def shown_text(value: bytes | None) -> str | None:
     return None if value is None else value[:_SHOWN_BYTES].decode(errors="backslashreplace")
 
 
-def confirm(question: str, *, yes: bool) -> bool:
-    """Ask at a terminal; without one `--yes` is required."""
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask at a terminal.
+
+    Raises:
+        IllegalSetting: the answer is no; or there is neither a terminal nor `--yes`.
+    """
     if yes:
-        return True
+        return
     if not sys.stdin.isatty():
         raise IllegalSetting(f"{question} Standard input is not a terminal; pass --yes to continue")
-    return typer.confirm(visible(question), err=True)
+    if not typer.confirm(visible(question), err=True):
+        raise IllegalSetting("nothing was changed")
 
 
 def user_name() -> str:

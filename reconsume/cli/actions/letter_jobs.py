@@ -80,8 +80,9 @@ def run_as_job(here: Here, draft: JobDraft, question: str, *, why: str, dry_run:
         print_json(_of_kind(draft, None) | {"records": records} | plan_row(found))
     elif not as_json:
         _tell_plan(draft, found)
-    if only_told or not confirm(question.format(counted(found.acted, "dead letter")), yes=yes):
+    if only_told:
         return
+    confirm(question.format(counted(found.acted, "dead letter")), yes=yes)
     make = partial(create, cluster, draft, by=user_name(), why=why, count=found.count)
     if detach:
         _tell_detached(here, make())

@@ -82,8 +82,7 @@ def _act(
     *,
     yes: bool,
 ) -> None:
-    if not confirm(question, yes=yes):
-        return
+    confirm(question, yes=yes)
     done = act(here.cluster, records)
     if here.as_json:
         print_json([_row(one) for one in done])

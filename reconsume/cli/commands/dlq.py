@@ -226,8 +226,7 @@ def resolve_letters(
         draft = JobDraft("resolve", group, wanted, places)
         run_as_job(here, draft, "Resolve {} of " + f"{group}?", why=why, dry_run=False, yes=yes, detach=detach)
         return
-    if not confirm(f"Resolve {counted(len(places), 'dead letter')} of {group}?", yes=yes):
-        return
+    confirm(f"Resolve {counted(len(places), 'dead letter')} of {group}?", yes=yes)
     _tell_changed(
         group, resolve(here.cluster, group, places, by=user_name(), why=why), "resolved", as_json=here.as_json
     )

@@ -155,8 +155,7 @@ def _ask_for_all(groups: Groups, lines: Sequence[str], *, yes: bool) -> None:
     own = sorted(name for name, one in groups.by_name.items() if one.group_retry_policy is not None)
     if own:
         tell(f"groups with a retry policy of their own keep it: {', '.join(own)}")
-    if not confirm("Change this for all groups?", yes=yes):
-        raise IllegalSetting("nothing was changed")
+    confirm("Change this for all groups?", yes=yes)
 
 
 @on_kafka(app, "delete")
@@ -171,8 +170,7 @@ def delete_group(
         raise IllegalSetting(f"group {group!r} is not registered; registered are: {names}")
     tell(f"- group {group}: {groups.unreadable[group] if known is None else known.to_json()}")
     tell(f"its topics stay; as an unknown group it is {_unknown_groups(groups)}")
-    if not confirm(f"Unregister group {group}?", yes=yes):
-        raise IllegalSetting("nothing was deleted")
+    confirm(f"Unregister group {group}?", yes=yes)
     remove_group(here.cluster, group, groups)
     if here.as_json:
         print_json({"deleted": group, "group": None if known is None else _values(known)})

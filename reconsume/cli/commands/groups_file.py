@@ -53,8 +53,7 @@ def apply_groups(here: Here, file: _File, delete: _Delete = False, yes: Yes = Fa
             tell(line)  # for the person who is asked; standard output has the JSON alone
     if changes_nothing:
         return
-    if not confirm("Apply this?", yes=yes):
-        raise IllegalSetting("nothing was applied")
+    confirm("Apply this?", yes=yes)
     # First, so that no level is used before its topic exists, and no partition that writers count on is missing.
     for topic in topics.missing:
         maker.make(topic)

@@ -48,8 +48,7 @@ def reset(
     named = partitions or ()
     what = "all positions" if all_of_them else f"the position of {', '.join(named)}"
     wanted = None if all_of_them else [parse_partition(one) for one in named]
-    if not confirm(f"Reset {what}?", yes=yes):
-        return
+    confirm(f"Reset {what}?", yes=yes)
     done = reset_positions(here.cluster, wanted)
     if here.as_json:
         print_json([asdict(one) for one in done])

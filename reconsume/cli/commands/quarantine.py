@@ -138,9 +138,9 @@ def release_records(
     """Return records to the schedulers, each once; fix the cause first."""
     changes = dict(pair("--header", text, "NAME=VALUE, such as REAL_TOPIC=%RETRY%orders") for text in header or ())
     chosen = _chosen(here, wanted, records, all_of_them=all_of_them)
-    if confirm(f"Release {_counted(chosen)}?", yes=yes):
-        words = "released; records that are still undeliverable return here with their reason"
-        _tell_closed(here, words, lambda told: release(here.cluster, chosen, changes, told))
+    confirm(f"Release {_counted(chosen)}?", yes=yes)
+    words = "released; records that are still undeliverable return here with their reason"
+    _tell_closed(here, words, lambda told: release(here.cluster, chosen, changes, told))
 
 
 @on_kafka(app, "resolve", wanted=_wanted)
@@ -154,9 +154,9 @@ def resolve_records(
 ) -> None:
     """Close records that need no delivery, and record why; they stay on their topic and cannot be released."""
     chosen = _chosen(here, wanted, records, all_of_them=all_of_them)
-    if confirm(f"Resolve {_counted(chosen)}, for good?", yes=yes):
-        resolve = partial(resolve_quarantined, here.cluster, chosen, by=user_name(), why=why)
-        _tell_closed(here, "resolved", lambda told: resolve(told=told))
+    confirm(f"Resolve {_counted(chosen)}, for good?", yes=yes)
+    resolve = partial(resolve_quarantined, here.cluster, chosen, by=user_name(), why=why)
+    _tell_closed(here, "resolved", lambda told: resolve(told=told))
 
 
 def _chosen(

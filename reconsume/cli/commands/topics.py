@@ -89,7 +89,8 @@ def make_topics(here: Here, yes: Yes = False) -> None:
     plan = make_plan(here.cluster)
     if plan.is_empty or not here.as_json:
         _show(here, plan)
-    if not plan.is_empty and confirm(f"{plan.doing}?", yes=yes):
+    if not plan.is_empty:
+        confirm(f"{plan.doing}?", yes=yes)
         apply_plan(here.cluster, plan, as_json=here.as_json)
 
 

@@ -109,8 +109,8 @@ class _Replay:
                 result["by_" + column] = [dict(zip(names, row, strict=True)) for row in rows]
         if not self.as_json:
             print_plan(plan, result)
-        if not options.dry_run and plan.to_send > 0 and not _ask(plan, options):
-            return
+        if not options.dry_run and plan.to_send > 0:
+            _ask(plan, options)
         with working("preparing", quiet=self.as_json) as say:
             if not options.dry_run:
                 ran = run_replay(spark, servers, plan, progress=lambda at: say(_progress(at)), **self.how)
@@ -132,8 +132,7 @@ class _Replay:
             raise IllegalSetting(
                 "--stream cannot be used with --dry-run, because a stream moves its checkpoint; leave one of them out"
             )
-        if not confirm(f"Replay the dead letters since the last run of {name}?", yes=options.yes):
-            return
+        confirm(f"Replay the dead letters since the last run of {name}?", yes=options.yes)
         with explained(f"the stream {name} stopped"):
             query = replay_stream(self.spark, self.servers, folder, name, **self.which, **self.how)
             query.awaitTermination()
@@ -179,11 +178,11 @@ def _check_topics(settings: Settings, groups: Iterable[str], topics: Iterable[st
     return {"bulk_partitions": range(published.normal_partitions, found[lane]), "retention_days": retention_days}
 
 
-def _ask(plan: ReplayPlan, options: ReplayOptions) -> bool:
+def _ask(plan: ReplayPlan, options: ReplayOptions) -> None:
     where = (
         "the origin topics, where every group sees them" if plan.target == "origin" else "their groups' retry topics"
     )
-    return confirm(f"Send {counted(plan.to_send, 'dead letter')} to {where}?", yes=options.yes)
+    confirm(f"Send {counted(plan.to_send, 'dead letter')} to {where}?", yes=options.yes)
 
 
 def _folder(options: ReplayOptions) -> str:

@@ -72,11 +72,15 @@ def test_a_level_table_for_all_is_shown_and_asked_for(groups: Run, here: Install
 
 
 def test_who_says_no_changes_nothing(groups: Run, here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "confirm", lambda _question, *, yes: yes)
+    def says_no(_question: str, *, yes: bool) -> None:
+        if not yes:
+            raise IllegalSetting("nothing was changed")
+
+    monkeypatch.setattr(commands, "confirm", says_no)
     assert refused(groups("set", "--no-auto-create")) == "nothing was changed"
     assert read_groups(here.cluster).system.auto_create_subscription_group
     groups("set", "kept")
-    assert refused(groups("delete", "kept")) == "nothing was deleted"
+    assert refused(groups("delete", "kept")) == "nothing was changed"
     assert "kept" in read_groups(here.cluster).by_name
 
 
@@ -179,9 +183,9 @@ def test_of_two_who_change_a_group_at_once_both_changes_count(
 def while_asked(monkeypatch: pytest.MonkeyPatch, module: object, change: Callable[[], object]) -> None:
     """Somebody else changes something while a person thinks about the question."""
 
-    def confirm(_question: str, *, yes: bool) -> bool:
+    def confirm(_question: str, *, yes: bool) -> None:
+        assert not yes
         change()
-        return not yes
 
     monkeypatch.setattr(module, "confirm", confirm)
 

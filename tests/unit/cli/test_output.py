@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 
@@ -93,13 +94,16 @@ def test_tracebacks_and_stray_log_lines_are_harmless(stray: str) -> None:
     assert_harmless(ran.stderr)
 
 
-def test_a_question_is_harmless_and_is_no_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_question_is_harmless_and_is_no_output_and_no_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str
 ) -> None:
-    terminal = StringIO("y\n")
+    """A program that called the command learns from its exit code that nothing was done."""
+    terminal = StringIO(f"{answer}\n")
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stdin", terminal)
-    assert confirm(f"Send dead letters of {HOSTILE} again?", yes=False)
+    with nullcontext() if answer == "y" else pytest.raises(IllegalSetting, match="nothing was changed"):
+        confirm(f"Send dead letters of {HOSTILE} again?", yes=False)
     printed = capsys.readouterr()
     assert printed.out.strip() == ""
     assert_harmless(printed.err, shows=SHOWS)

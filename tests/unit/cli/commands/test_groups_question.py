@@ -27,9 +27,8 @@ def test_the_plan_is_told_before_the_question_and_json_stays_alone(
     wanted = parse_groups_file({"groups": {"departures": {}}})
     told: list[str] = []
 
-    def ask(_question: str, **_options: Any) -> bool:
+    def ask(_question: str, **_options: Any) -> None:
         told.append(capsys.readouterr().err)
-        return True
 
     monkeypatch.setattr(
         groups_file, "_plan", lambda *_, **__: (wanted, None, plan_groups(wanted, Groups()), TopicPlan())
