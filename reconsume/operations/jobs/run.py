@@ -55,6 +55,7 @@ _BYTES: Final = 8 * 1024 * 1024
 """Maximum of bytes of letters in one transaction."""
 _LOOK_SECONDS: Final = 1.0
 """Interval between two checks for requests of people."""
+_LOOKS, _LOOKS_IN_SECONDS = 8, 60.0
 _MOST_SECONDS: Final = 10.0
 _SLICE_SECONDS: Final = 0.2
 
@@ -99,6 +100,7 @@ class JobRun:
         self._stop = threading.Event()
         self._is_stale = False
         self._looked = self._wrote = self._not_before = 0.0
+        self._missed: list[float] = []
 
     def run(self, stop: threading.Event) -> None:
         """Run until the job has ended, must stop, or belongs to another runner."""
@@ -118,10 +120,9 @@ class JobRun:
                     stop.wait(seconds)
                     seconds = min(2 * seconds, _MOST_SECONDS)
                     continue
-                except LettersGone as error:
-                    self._end(FAILED, str(error))
-                except TopicNotReady as error:
-                    self._miss(error)
+                except (LettersGone, TopicNotReady) as error:
+                    if self._looks_again(error):
+                        continue
                 except ReconsumeError as error:
                     self._pause(str(error))
                 except Exception as error:
@@ -154,7 +155,7 @@ class JobRun:
         return job.progress.runner not in ("", self._runner) and job.beat_ms != self._found_ms
 
     def _work(self) -> None:
-        check_target(self._cluster, self._spec, self._stop)
+        check_target(self._cluster, self._spec)
         states = states_topic(self._cluster)
         work = (Resolving if self._spec.kind == "resolve" else Resending)(self._cluster, self._job, states)
         selection = Selection(self._spec)
@@ -173,7 +174,7 @@ class JobRun:
         return self._cluster.admin.end_offsets([where], earliest=True)[where]
 
     def _do_window(self, work: JobWork, selection: Selection, partition: int, start: int, end: int) -> None:
-        check_target(self._cluster, self._spec, self._stop)
+        check_target(self._cluster, self._spec)
         window = LetterWindow(
             *(self._cluster, self._spec, selection, partition, start, end), to_the_last=True, alive=self._alive
         )
@@ -316,16 +317,18 @@ class JobRun:
         except ReconsumeError as error:
             logger.debug("job is not released, its lease will end job=%s: %s", self._name, error)
 
-    def _miss(self, error: TopicNotReady) -> None:
-        """End the job if its letters are gone with their topic; any other topic can be recreated."""
-        try:
-            check_target(self._cluster, self._spec, self._stop)
-        except LettersGone as gone:
-            self._end(FAILED, str(gone))
-        except ReconsumeError:
-            self._pause(str(error))
+    def _looks_again(self, error: LettersGone | TopicNotReady) -> bool:
+        """Wait for a missing topic, at most eight times in a minute: a broker that starts knows none for a moment."""
+        now = time.monotonic()
+        self._missed = [*(one for one in self._missed if one > now - _LOOKS_IN_SECONDS), now]
+        if len(self._missed) <= _LOOKS:
+            self._stop.wait(_LOOK_SECONDS)
+            return True
+        if isinstance(error, LettersGone):
+            self._end(FAILED, str(error))
         else:
-            self._pause(str(error))
+            self._pause(str(error))  # the topic can be created again
+        return False
 
     def _pause(self, why: str) -> None:
         """Pause the job for a person, unless one has paused or ended it meanwhile."""

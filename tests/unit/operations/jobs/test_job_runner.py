@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -38,11 +37,11 @@ from reconsume.delay_levels.wire.jobs.job_records import (
     spec_key,
     wish_key,
 )
-from reconsume.operations.jobs import records, run, runner, service, target_checks
+from reconsume.operations.jobs import records, run, runner, service
 from reconsume.operations.jobs.records import PAUSED, Job, JobsView
 from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.runner import JobRunner
-from reconsume.operations.jobs.target_checks import LettersGone, check_target
+from reconsume.operations.jobs.target_checks import LettersGone
 
 JOB = Job("j", JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9)}))
 AHEAD = replace(JOB, progress=JobProgress("another"), beat_ms=3_600_000)
@@ -261,19 +260,34 @@ def test_a_second_copy_of_a_job_undoes_nothing(jobs: JobRunner) -> None:
     assert [(one.name, one.is_open) for one in view.jobs.values()] == [("j", False)]
 
 
-@pytest.mark.parametrize(("misses", "is_gone"), [(1, False), (100, True)])
-def test_letters_are_gone_only_when_their_topic_stays_missing(
-    jobs: JobRunner, monkeypatch: pytest.MonkeyPatch, misses: int, is_gone: bool
+@pytest.mark.parametrize(("misses", "ends"), [(8, "done"), (9, "FAILED")])
+@pytest.mark.parametrize("error", [LettersGone("gone"), NO_TOPIC], ids=["its letters", "another topic"])
+def test_a_topic_is_missing_only_when_it_stays_away(
+    jobs: JobRunner,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: threading.Event,
+    error: Exception,
+    misses: int,
+    ends: str,
 ) -> None:
-    """A broker that starts knows no topic for a moment, and a job that has failed cannot be resumed."""
-    left, topic = [dict[str, int]()] * misses, JOB.spec.topic
-    admin = SimpleNamespace(
-        partitions=lambda _topics: left.pop() if left else {topic: 1}, topic_ids=lambda _topics: {topic: "id"}
-    )
-    monkeypatch.setitem(jobs._cluster.__dict__, "admin", admin)
-    monkeypatch.setattr(target_checks, "_AGAIN_SECONDS", 0.001)
-    with pytest.raises(LettersGone, match="was deleted: the dead letters") if is_gone else nullcontext():
-        check_target(jobs._cluster, JOB.spec, threading.Event())
+    """A broker that starts knows no topic for a moment; a job that has failed cannot be resumed, a paused one waits."""
+    left, ended = [error] * misses, list[str]()
+
+    def work(_self: JobRun) -> None:
+        if left:
+            raise left.pop()
+        ended.append("done")
+
+    monkeypatch.setattr(_View, "failures", 0)
+    monkeypatch.setattr(run, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(JobRun, "_claim", lambda _self: True)
+    monkeypatch.setattr(JobRun, "_work", work)
+    monkeypatch.setattr(JobRun, "_end", lambda _self, how, _why: ended.append(how))
+    monkeypatch.setattr(JobRun, "_pause", lambda *_: ended.append("paused"))
+    with _View(jobs._cluster) as view:
+        view.look()
+        JobRun(jobs._cluster, view, JOB, jobs.name).run(stop)
+    assert ended == ["paused" if ends == "FAILED" and error is NO_TOPIC else ends]
 
 
 def looks_at(*answers: ReconsumeError | list[Job]) -> Callable[[_View], dict[str, Job]]:
