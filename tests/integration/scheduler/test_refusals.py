@@ -169,3 +169,16 @@ def test_a_target_without_the_right_to_write_delays_no_other_groups_records(
             return bool(busy.one.retries(busy.bad))
 
         wait_until(is_written, 60, "it is written again")
+
+
+def test_a_record_without_a_right_is_found_though_it_is_alone_in_its_transaction(guarded: str) -> None:
+    """It is never sent, so its own report says nothing; on a slow machine batches may be as small as that."""
+    busy = Busy(guarded)
+    set_rule(busy.one, busy.make_retry_topic(busy.bad), AclOperation.READ, AclPermissionType.ALLOW)
+    busy.make_retry_topic(busy.healthy)
+    alone = busy.one.settings.scheduler.model_copy(update={"max_batch_records": 1})
+    with scheduler(busy.one.settings.model_copy(update={"scheduler": alone})):
+        busy.send([b"%d" % number for number in range(20)], 20, 0)
+        busy.wait(20, 20)
+    assert len(busy.one.retries(busy.healthy)) == 20
+    assert len(busy.one.read(busy.names.quarantine)) == 20

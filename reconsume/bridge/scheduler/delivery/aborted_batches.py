@@ -12,7 +12,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted
 from reconsume.bridge.scheduler.queues.read_ahead import LONGEST_HOLD_MS, DueRun
 from reconsume.bridge.scheduler.targets.routing import Delivery, Router
 from reconsume.bridge.writing.batch_size import BatchSize
-from reconsume.delay_levels.errors import TopicNotReady
+from reconsume.delay_levels.errors import KafkaRefused, TopicNotReady
 
 logger = SafeLogger(__name__)
 
@@ -51,8 +51,10 @@ class AbortedBatches:
             for queue in aborted.unanswered:
                 queue.held_until_ms = self._clock() + LONGEST_HOLD_MS
         elif aborted.passing or (is_gone and len(batch) == 1 and batch[0].outcome != "quarantined"):
-            # The next look-up of a missing target gives the verdict: the topic may be created again.
-            hold(runs, self._clock() + BACK_OFF_MS)
+            # The next look-up of a missing target gives the verdict: the topic may be created again. If no report tells
+            # which right was missing, it may be that to offsets or positions; brokers tell about those to write.
+            if type(aborted.error) is not KafkaRefused or not self._refusals.learn(runs, batch, aborted, now):
+                hold(runs, self._clock() + BACK_OFF_MS)
         elif len(batch) == 1:
             self._single_out(runs, batch[0], aborted, now)
         elif is_gone or not self._refusals.learn(runs, batch, aborted, now):
