@@ -42,6 +42,7 @@ def here() -> Iterator[Installation]:
         one = Installation(settings)
         one.make_topics()
         one.write_groups()
+        one.admin.create("orders", 1, -1, {})
         with scheduler(settings):
             yield one
 
