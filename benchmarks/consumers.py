@@ -136,7 +136,7 @@ _WAITING: Final = (
 )
 
 
-@measurement("drop-in", rounds=5, quick_rounds=3)
+@measurement("drop-in", rounds=5, quick_rounds=2)
 def drop_in(place: Place) -> Iterator[Sample]:
     """The drop-in Consumer against confluent-kafka's, by `consume` and by `poll`."""
     settings, topic, records = _backlog(place)
