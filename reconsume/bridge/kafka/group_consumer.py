@@ -169,12 +169,10 @@ class GroupConsumer:
         """
         if not points:
             return ()
-        answers: list[TopicPartition] = []
         try:
             if wait and within < math.inf:
                 self._consumer.committed([TopicPartition(*next(iter(points)))], within)
-            for some in in_commits(points):
-                answers += self._consumer.commit(offsets=some, asynchronous=not wait) or ()  # type: ignore[call-overload]
+            answers = self._send(points, wait=wait)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._NO_OFFSET:
                 logger.warning("%s", translate(error, "committing offsets"))
@@ -189,10 +187,8 @@ class GroupConsumer:
         Raises:
             ReconsumeError: it failed otherwise.
         """
-        answers: list[TopicPartition] = []
         try:
-            for some in in_commits(points):
-                answers += self._consumer.commit(offsets=some, asynchronous=False) or ()
+            answers = self._send(points, wait=True)
         except KafkaException as error:
             failure = translate(error, f"restoring offsets of {names_of(points)}")
             if not is_rebalance(error.args[0]):
@@ -200,6 +196,12 @@ class GroupConsumer:
             logger.warning("%s", failure)
         else:
             _refused(answers, "restoring offsets")
+
+    def _send(self, points: Mapping[Partition, Commit], *, wait: bool) -> list[TopicPartition]:
+        answers: list[TopicPartition] = []
+        for some in in_commits(points):
+            answers += self._consumer.commit(offsets=some, asynchronous=not wait) or ()  # type: ignore[call-overload]
+        return answers
 
     def first_and_end(self, where: Partition, seconds: float) -> tuple[int, int]:
         """Return the first kept offset of a partition, and its end.

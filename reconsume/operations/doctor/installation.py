@@ -20,8 +20,8 @@ from reconsume.operations.doctor.report import Report
 _JOINING_SECONDS: Final = 15.0
 _PAUSE_SECONDS: Final = 0.5
 _OPEN_SECONDS: Final = 60
-_AGAIN_SECONDS: Final = 2.0
 """Longer than any transaction of reconsume: brokers end them after 15 s at most."""
+_AGAIN_SECONDS: Final = 2.0
 
 
 def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> None:
@@ -102,7 +102,7 @@ def check_transactions(cluster: InspectedCluster, report: Report) -> None:
     _report_leaderless(lost, cluster.settings.bootstrap_servers, report)
     since_ms = int(cluster.clock()) - _OPEN_SECONDS * 1000
     if found := cluster.admin.open_transactions(partitions, since_ms):
-        # By a clock that is ahead of the brokers', each is old; those that only began before have ended then.
+        # If this machine's clock is ahead of the brokers', each open transaction looks old; a live one ends soon.
         time.sleep(_AGAIN_SECONDS)
         again = cluster.admin.open_transactions(found, since_ms)
         found = {where: offset for where, offset in found.items() if again.get(where) == offset}
