@@ -9,10 +9,17 @@ from typing import Any, Final
 
 import pytest
 
+from tests.pytest_loggers import let_threads_make_loggers
+
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For the JVMs of the tests: in most the second compiler takes more time than it ever gives back."""
 _NOTE: Final = pytest.StashKey[str]()
 _NOTE_OF_WORKER: Final = "kafka_under_test"
+
+
+def pytest_configure() -> None:
+    """Before the first test, whose threads may make loggers."""
+    let_threads_make_loggers()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
