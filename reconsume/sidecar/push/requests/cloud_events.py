@@ -140,6 +140,19 @@ def parsed(data: bytes) -> Any:
         return _NO_JSON
 
 
+def with_members(body: bytes, whole: Mapping[str, Any], more: Mapping[str, Any]) -> bytes:
+    """Return a JSON object with more members. Its own text stays: a number may have more digits than a float.
+
+    Args:
+        body: the object in UTF-8.
+        whole: the object as `parsed` returns it.
+        more: the members; of two with one name the new one counts.
+    """
+    if not whole or whole.keys() & more.keys():
+        return json.dumps({**whole, **more}).encode()
+    return b"%s, %s" % (body.rstrip()[:-1], json.dumps(more)[1:].encode())
+
+
 def _finite(text: str) -> float:
     """Return a number; one that no float holds, such as 1e999, becomes the largest: `Infinity` is not JSON."""
     return max(-sys.float_info.max, min(float(text), sys.float_info.max))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from reconsume.sidecar.push.requests.cloud_events import (
     header_value,
     parsed,
     rfc3339,
+    with_members,
 )
 from reconsume.sidecar.push.settings import Profile, PushSettings
 
@@ -197,7 +197,7 @@ class DaprRequests:
             return replace(self._wrapped(message), content_type=OCTETS).structured(envelope), None
         whole = parsed(message.body) if message.body is not None else None
         if isinstance(whole, dict) and whole.keys() >= REQUIRED:
-            return json.dumps(whole | envelope).encode(), None
+            return with_members(message.body or b"", whole, envelope), None
         carried = CloudEvent.carried(message)
         return (carried or self._wrapped(message)).structured(envelope), carried
 
@@ -237,9 +237,9 @@ class BatchRequests:
 
     def _event(self, message: Message) -> bytes:
         if _is_structured(content_type_of(message)) and message.body is not None:
-            whole = parsed(message.body)
+            whole, own = parsed(message.body), self.own_headers.of_event(message, None)
             if isinstance(whole, dict):
-                return json.dumps(whole | self.own_headers.of_event(message, None)).encode()
+                return with_members(message.body, whole, own)
         carried = CloudEvent.carried(message)
         event = carried or CloudEvent.made(message, self.own_headers.group)
         return event.structured(self.own_headers.of_event(message, carried))

@@ -383,6 +383,27 @@ def test_a_batch_passes_cloud_events_through() -> None:
     assert (second["id"], second["comexampleext"]) == ("1234", "100%")
 
 
+@pytest.mark.parametrize("requests", [DAPR, BATCH])
+def test_numbers_of_a_cloud_event_keep_their_digits(requests: Any) -> None:
+    """A float has 17 digits, an amount of money may have more."""
+    numbers = b'{"amount":12345678901234567.89,"price":1.10}'
+    event = b'{"id": "1", "source": "s", "type": "t", "specversion": "1.0", "data": %s}\n' % numbers
+    message = message_at(0, body=event, headers=[("content-type", b"application/cloudevents+json")])
+    sent = requests.of([message], []).body
+    assert numbers in sent
+    [found] = parsed if isinstance(parsed := json.loads(sent), list) else [parsed]
+    assert found["id"] == "1"
+    assert "flights" in (found.get("reconsumetopic"), found.get("topic"))
+    named = event.replace(b'"id"', b'"topic": "mine", "reconsumetopic": "mine", "id"')
+    members: list[tuple[str, Any]] = []
+    json.loads(
+        requests.of([message_at(0, body=named, headers=message.headers)], []).body, object_pairs_hook=members.extend
+    )
+    names = [name for name, _ in members]
+    assert len(names) == len(set(names)), "no name twice"
+    assert "flights" in dict(members).values(), "of two with one name reconsume's counts"
+
+
 def test_a_born_timestamp_that_no_calendar_has_does_not_stop_a_message() -> None:
     headers_of_it = [one for one in RETRIED if one[0] != "BORN_TIMESTAMP"] + [("BORN_TIMESTAMP", b"9" * 18)]
     found = native(message_at(5, topic=RETRY_TOPIC, headers=headers_of_it))
