@@ -122,7 +122,10 @@ def problem_of(error: Problem | ReconsumeError) -> Problem:
     """Return the problem for an error of reconsume."""
     if isinstance(error, Problem):
         return error
-    kind = next(kind for of, kind in _OF_ERRORS if isinstance(error, of))
+    # Delay topic and inbox have both refused it, and would do so again.
+    cause = error.__cause__ if isinstance(error, SendBackFailed) else None
+    reason = cause if isinstance(cause, KafkaRefused) else error
+    kind = next(kind for of, kind in _OF_ERRORS if isinstance(reason, of))
     return Problem(kind, str(error), retry_after=_AGAIN_SECONDS if isinstance(error, GroupIsFull) else None)
 
 

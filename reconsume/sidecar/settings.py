@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -17,10 +17,14 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.names import check_group
 from reconsume.sidecar.guarding.callers import ANYBODY, Caller, Callers
-from reconsume.sidecar.guarding.shares import BODY_TIMES, LARGEST_SHARE
+from reconsume.sidecar.guarding.shares import LARGEST_SHARE, call_bytes
 from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
 
+_MIB: Final = 1024 * 1024
 _MOST_MIB: Final = 1_048_576
+
+
+_OfGroups = TypeVar("_OfGroups", bound=Iterable[str])
 
 
 def _from_json(example: str) -> BeforeValidator:
@@ -77,11 +81,11 @@ class LimitSettings(_Strict):
 
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:
-        needed = self.body_mib * BODY_TIMES / LARGEST_SHARE
+        needed = call_bytes(round(self.body_mib * _MIB)) / _MIB / LARGEST_SHARE
         if self.memory_mib < needed:
             raise IllegalSetting(
-                f"memory_mib {self.memory_mib:g} has no room for a body of body_mib {self.body_mib:g}; set it to "
-                f"{math.ceil(needed)} or more, or body_mib to less"
+                f"memory_mib {self.memory_mib:g} has no room for a body of body_mib {self.body_mib:g} and its records; "
+                f"set it to {math.ceil(needed)} or more, or body_mib to less"
             )
         return self
 
@@ -121,7 +125,8 @@ class SidecarSettings(_Strict):
         groups: the groups that it serves, and whose retry topics it creates at its start; empty serves every group.
         callers: callers with limited access, by name; in addition to `token`, which allows everything.
         dead_letter_on: by group, the types of errors that are not worth a retry: a send-back with such an `error.type`
-            and without a level is a dead letter at once.
+            and without a level is a dead letter at once. Other groups than those served may be named: the pods of
+            several groups share one table.
         token: the token that callers must send; `RECONSUME_SIDECAR__TOKEN_FILE` names a file that holds it.
         token_file: the same, from a settings file.
         quiesce_from_network: whether `/quiesce` and `/drain` answer callers from other machines without the token,
@@ -144,19 +149,12 @@ class SidecarSettings(_Strict):
     drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 25
     remember_minutes: Annotated[float, Field(ge=0, le=60)] = 5
 
-    @field_validator("groups")
+    @field_validator("groups", "dead_letter_on")
     @classmethod
-    def _groups_are_legal(cls, value: list[str]) -> list[str]:
-        return [check_group(one) for one in value]
-
-    @model_validator(mode="after")
-    def _dead_letters_are_of_groups_that_are_served(self) -> Self:
-        for group in self.dead_letter_on:
-            if self.groups and group not in self.groups:
-                raise IllegalSetting(
-                    f"dead_letter_on names group {check_group(group)!r}, which is not among groups; add it there"
-                )
-        return self
+    def _groups_are_legal(cls, value: _OfGroups) -> _OfGroups:
+        for group in value:
+            check_group(group)
+        return value
 
     @model_validator(mode="after")
     def _token_is_one(self) -> Self:

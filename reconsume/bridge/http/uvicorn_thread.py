@@ -73,6 +73,7 @@ class UvicornThread:
         refusals: Mapping[int, bytes] = _REFUSALS,
         **options: Any,
     ) -> None:
+        self._handshake_seconds = limits.head_seconds
         open_connections = OpenConnections(limits.connections, name)
         self._config = uvicorn.Config(
             UnreadBodies(app),
@@ -129,7 +130,12 @@ class UvicornThread:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        asyncio.get_running_loop().call_soon(self._running.set)
+        loop = asyncio.get_running_loop()
+        if self._config.is_ssl:
+            # uvicorn passes no time for the handshake, and a connection counts only after it.
+            listen = partial(loop.create_server, ssl_handshake_timeout=self._handshake_seconds)
+            loop.create_server = listen  # type: ignore[method-assign]
+        loop.call_soon(self._running.set)
         await self._server.serve(self._sockets)
 
 

@@ -26,13 +26,13 @@ from pydantic.alias_generators import to_camel
 
 from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.send_back_copy import Position
+from reconsume.sidecar.guarding.shares import MOST_RECORDS
 
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _MAX_INT = 2**31 - 1
 _MAX_SAFE = 2**53 - 1
 """The largest integer that every JSON client represents exactly."""
-_MOST_RECORDS = 1_000
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 
 
@@ -107,7 +107,7 @@ class Failure(_Asked):
     type: Annotated[
         str | None, Field(description="class of the exception, such as java.lang.IllegalStateException")
     ] = None
-    message: str
+    message: str | None = None
     stack: str | None = None
 
 
@@ -160,7 +160,7 @@ OneRecord = Annotated[
 class Batch(_Asked):
     """Several records of one call of a listener."""
 
-    records: Annotated[list[OneRecord], Field(min_length=1, max_length=_MOST_RECORDS)]
+    records: Annotated[list[OneRecord], Field(min_length=1, max_length=MOST_RECORDS)]
     ack_index: Annotated[
         AckIndex, Field(description="what comes after this index is sent back; -1: all (RocketMQ: CC-07)")
     ] = -1

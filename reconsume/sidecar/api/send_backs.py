@@ -23,7 +23,7 @@ from reconsume.consumers.message import Message, history_of_retry
 from reconsume.delay_levels.errors import MalformedProperty, RecordTooLarge, SendBackFailed
 from reconsume.delay_levels.rules.send_back import Delayed
 from reconsume.delay_levels.wire.properties import UNIQ_KEY, Header, size_of, text_property
-from reconsume.delay_levels.wire.resend import short_id
+from reconsume.delay_levels.wire.resend import born_ms_of, is_same_message, short_id
 from reconsume.delay_levels.wire.send_back_copy import Cause, Position, SendBackCopy, SendBackRequest, Stored
 from reconsume.sidecar.api.models import Answer, Outcome, RecordByValue, RecordToSendBack, kafka_headers
 from reconsume.sidecar.api.too_large import too_large
@@ -158,7 +158,7 @@ class SendBacks:
         attempt = attempt_of(request.group, stored.origin_message_id, stored.reconsume_times + 1, request.headers)
         written = self._earlier.get(attempt, monotonic_ms())
         # A recreated topic has other records at its old places.
-        if written is not None and (failed.born_ms is None or written.born_ms in (None, failed.born_ms)):
+        if written is not None and is_same_message(failed.born_ms, written.born_ms):
             level = None if written.dead_letter else written.level
             return self._answer(request.group, level, written.due_ms, attempt.reconsume_times, failed.message_id)
         return await self._once.run(
@@ -227,13 +227,13 @@ class SendBacks:
             stored=stored,
             delay_level=level,
             max_reconsume_times=record.max_reconsume_times,
-            cause=None if error is None else Cause(error.message, error.type, error.stack),
+            cause=None if error is None else Cause(error.message or error.type or "", error.type, error.stack),
         )
 
     def _stored(self, group: str, record: RecordByValue, headers: Sequence[Header]) -> tuple[Stored, int | None]:
         timestamp = int(now_ms()) if record.timestamp is None else record.timestamp
         if record.topic == self._names.retry(group):
-            return history_of_retry(headers, record.position, timestamp), None
+            return history_of_retry(headers, record.position, timestamp), born_ms_of(headers)
         stored = Stored.first_copy(record.position, timestamp)
         return stored, None if record.timestamp is None else stored.born_ms
 

@@ -24,6 +24,8 @@ _SHARE_OF_A_CALL: Final = 1 / 16
 """
 BODY_TIMES: Final = 4
 """Factor for a request body: its text, the decoded parts, and the producer's copy of a message."""
+MOST_RECORDS: Final = 1_000
+"""The maximum of records in a call."""
 _WAITING_TIMES: Final = 2
 """Factor for a waiting record: it is kept for the second way, and the producer has a copy."""
 _OF_EACH: Final = 4_096
@@ -204,6 +206,11 @@ def no_room(owner: str) -> Problem:
 def record_bytes(size: int) -> int:
     """Return the memory that a record of this size takes until its send-back is acknowledged."""
     return _WAITING_TIMES * size + _OF_EACH
+
+
+def call_bytes(body: int) -> int:
+    """Return the maximum memory that a call with a body of this size takes; base64 is a third longer than its bytes."""
+    return BODY_TIMES * body + record_bytes(body * 3 // 4) + (MOST_RECORDS - 1) * _OF_EACH
 
 
 def group_owner(group: str) -> str:

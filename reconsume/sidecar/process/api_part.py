@@ -65,6 +65,8 @@ class ApiPart:
         self._follower = GroupsFollower(base, settings.names.groups, starting_groups(settings))
         self._watch = KafkaWatch(base, settings.names)
         self._views = GroupViews(settings, self._groups)
+        if sidecar.groups and (others := sorted(sidecar.dead_letter_on.keys() - set(sidecar.groups))):
+            logger.info("sidecar.dead_letter_on also names groups that this sidecar does not serve: %s", others)
         self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
         backend = Backend(self.require_ready, self._views, self.send_back, self.send, self._threads)
         guard = ApiGuard(

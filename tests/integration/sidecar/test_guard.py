@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
+from reconsume.bridge.http.open_connections import ConnectionLimits
+from reconsume.bridge.http.uvicorn_thread import UvicornThread
 from reconsume.bridge.process.settings import ManagementSettings
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.sidecar.process.process import Sidecar
@@ -310,6 +313,21 @@ def test_tls_with_and_without_a_clients_certificate(here: Installation, pki: Pat
             status(port, show=False)
     with running_sidecar(sidecar_settings(here.settings, tls=tls | {"client_ca": None})) as sidecar:
         assert status(sidecar.api.rpartition(":")[2], show=False) == 200
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_client_that_begins_no_handshake_is_closed_in_time(pki: Path, loop: str) -> None:
+    """By default asyncio waits 60 s, and such connections do not count."""
+    files = {"ssl_certfile": pki / "server.crt", "ssl_keyfile": pki / "server.key"}
+    where, limits = ("sidecar.listen", "127.0.0.1", 0, "served"), ConnectionLimits(head_seconds=0.5)
+    server = UvicornThread(FastAPI(), *where, limits=limits, loop=loop, **files)  # type: ignore[arg-type]
+    server.start()
+    try:
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as silent:
+            assert silent.recv(1) == b""
+    finally:
+        server.end(1, 10)
 
 
 def test_certificates_that_cannot_be_used(here: Installation, pki: Path) -> None:

@@ -126,13 +126,19 @@ def test_by_value_the_copy_is_made_of_what_was_sent(here: Installation, sidecar:
 def test_a_tombstone_by_value_and_a_retry_by_value(here: Installation, sidecar: Running) -> None:
     group = here.name("tombstone")
     retry_topic = here.settings.names.retry(group)
-    headers = {"RETRY_TOPIC": b"flights", "ORIGIN_MESSAGE_ID": b"flights/3/42", "RECONSUME_TIME": b"1"}
-    given = [{"name": name, "value": b64(value)} for name, value in headers.items()]
+    history = {"RETRY_TOPIC": b"flights", "ORIGIN_MESSAGE_ID": b"flights/3/42", "RECONSUME_TIME": b"1"}
+    given = [{"name": name, "value": b64(value)} for name, value in history.items()]
     asked = where(retry_topic, 0, value=None, headers=given, reconsumeTimes=1)
     answered = sidecar.send_back(group, asked)
     assert (answered.status, answered.body["reconsumeTimes"], answered.body["level"]) == (200, 2, 4)
     retry = retry_of(here, group)
     assert (retry.value, retry["ORIGIN_MESSAGE_ID"], retry["RECONSUME_TIME"]) == (None, "flights/3/42", "2")
+    # The retry topic was made anew, and has another message at this place.
+    for born in (b"1700000000000", b"1700000150000"):
+        headers = [*given, {"name": "BORN_TIMESTAMP", "value": b64(born)}]
+        anew = where(retry_topic, 7, value=b64(born), headers=headers, delayLevel=1)
+        assert sidecar.send_back(group, anew).status == 200
+    assert [one.value for one in here.waiting(1_000, group)] == [b"1700000000000", b"1700000150000"]
     strange = [*given, {"name": "BORN_TIMESTAMP", "value": b64(b"soon")}]
     answered = sidecar.send_back(group, where(retry_topic, 1, value=None, headers=strange, reconsumeTimes=1))
     assert answered.status == 200, "a header of another program stops no consumer"

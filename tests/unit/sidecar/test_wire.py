@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from reconsume.bridge.http.listening import is_loopback
 from reconsume.bridge.process.settings import Settings, load_settings
+from reconsume.bridge.writing.send_back import _SendBack
 from reconsume.delay_levels import errors
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.sidecar.api.models import Batch, NewMessage, RecordByValue, RecordToSendBack, SendBackBody
+from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
+from reconsume.sidecar.api.models import Batch, Failure, NewMessage, RecordByValue, RecordToSendBack, SendBackBody
 from reconsume.sidecar.guarding.callers import ANYBODY, Callers
 from reconsume.sidecar.guarding.guard import Rate
 from reconsume.sidecar.problems import Problem, of_several, problem_of
@@ -95,6 +97,13 @@ def test_delays_of_a_new_message(more: dict[str, Any], right: bool) -> None:
             NewMessage.model_validate(MESSAGE | more)
 
 
+@pytest.mark.parametrize("text", [{}, {"message": None}])
+def test_an_error_may_have_no_text(text: dict[str, Any]) -> None:
+    """As in Java, and as what JavaScript throws."""
+    record = BODY.validate_python(PLACE | {"error": {"type": "java.lang.NullPointerException"} | text})
+    assert record.error == Failure(type="java.lang.NullPointerException", message=None)  # type: ignore[union-attr]
+
+
 def test_every_error_of_ours_has_a_status() -> None:
     found = {name: problem_of(getattr(errors, name)("why")).status for name in errors.__all__}
     assert {name for name, status in found.items() if status == 503} == {
@@ -108,6 +117,34 @@ def test_every_error_of_ours_has_a_status() -> None:
         "TopicNotReady",
     }
     assert min(found.values()) >= 400
+
+
+RIGHTS, LARGE, AWAY = (kind("why") for kind in (errors.KafkaRefused, errors.RecordTooLarge, errors.KafkaNotReachable))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [
+        (RIGHTS, RIGHTS, 502),
+        (RIGHTS, LARGE, 502),
+        (LARGE, RIGHTS, 502),
+        (LARGE, LARGE, 413),
+        (RIGHTS, AWAY, 503),
+        (AWAY, RIGHTS, 503),
+        (LARGE, AWAY, 503),
+        (AWAY, LARGE, 503),
+    ],
+)
+def test_a_call_is_made_again_unless_both_ways_refuse_it(
+    first: errors.ReconsumeError, second: errors.ReconsumeError, status: int
+) -> None:
+    """Callers end on a 502, and would otherwise make the call for ever without a word."""
+    failed: list[Any] = []
+    request = SendBackRequest("departures", [], Stored.first_copy(Position("flights", 3, 42), 0))
+    one = _SendBack(cast("Any", None), request, b"key", b"value", failed.append, lambda *_: None)
+    one.first = first
+    one.take_next_way(second)
+    assert problem_of(failed[0]).status == status
 
 
 def test_of_several_one_that_may_be_tried_again_decides() -> None:
@@ -171,6 +208,8 @@ def test_types_that_are_not_worth_a_retry_are_json_in_the_environment() -> None:
     environment = {"RECONSUME_SIDECAR__DEAD_LETTER_ON": '{"Departures": ["ParseError"]}'}
     sidecar = load_settings(ProcessSettings, None, environment, {}).sidecar
     assert sidecar.dead_letter_on == {"Departures": ("ParseError",)}
+    of_one_pod = environment | {"RECONSUME_SIDECAR__GROUPS": "arrivals"}
+    assert load_settings(ProcessSettings, None, of_one_pod, {}).sidecar.dead_letter_on == sidecar.dead_letter_on
     with pytest.raises(IllegalSetting, match=r"this text is not JSON .*; write a table such as"):
         load_settings(ProcessSettings, None, {"RECONSUME_SIDECAR__DEAD_LETTER_ON": "ParseError"}, {})
     with pytest.raises(IllegalSetting, match=r"this text is not JSON .*; write a table such as"):
@@ -183,7 +222,7 @@ def test_types_that_are_not_worth_a_retry_are_json_in_the_environment() -> None:
         ("sidecar: {listn: 1}", r"setting sidecar\.listn \(file .*\): unknown setting; known here: .*listen"),
         ("sidecar: {listen: {port: 70000}}", r"setting sidecar\.listen\.port"),
         ("sidecar: {token: abc, token_file: /x}", "token and token_file are both set"),
-        ("sidecar: {groups: [a], dead_letter_on: {b: [ValueError]}}", "names group 'b', which is not among groups"),
+        ("sidecar: {dead_letter_on: {' ': [ValueError]}}", "the consumer group is blank"),
         ("sidecar: {dead_letter_on: {a: ValueError}}", r"setting sidecar\.dead_letter_on\.a"),
         ("sidecar: {limits: {body_mib: .inf}}", r"limits\.body_mib .* less than or equal to 1048576"),
         ("sidecar: {limits: {memory_mib: 1.0e+20}}", r"limits\.memory_mib .* less than or equal to 1048576"),

@@ -2,10 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from math import ceil
 
 import pytest
 
-from reconsume.sidecar.guarding.shares import Shares, Threads
+from reconsume.sidecar.guarding.shares import (
+    BODY_TIMES,
+    LARGEST_SHARE,
+    MOST_RECORDS,
+    Shares,
+    Threads,
+    call_bytes,
+    record_bytes,
+)
 from reconsume.sidecar.problems import Problem
 
 FOR_EVER = 60.0
@@ -24,6 +33,14 @@ def test_each_owner_leaves_a_part_of_what_is_left(count: int) -> None:
     held = [taken_until_refused(shares, owner, count) for owner in ("first", "second", "third")]
     assert held in ([75, 19, 5], [75, 18, 5])
     assert shares.take("healthy", count)
+
+
+@pytest.mark.parametrize(("body", "records"), [(2**16, MOST_RECORDS), (2**24, MOST_RECORDS), (2**24, 1)])
+def test_the_largest_body_leaves_memory_for_its_records(body: int, records: int) -> None:
+    """Otherwise its call would be refused for ever, although nobody else calls."""
+    shares = Shares(ceil(call_bytes(body) / LARGEST_SHARE))
+    assert shares.take("group", BODY_TIMES * body)
+    assert all(shares.take("group", record_bytes(body * 3 // 4 // records)) for _ in range(records))
 
 
 def test_the_only_owner_may_take_all() -> None:
