@@ -51,8 +51,7 @@ def _nobody_asks(_copy: SendBackCopy, _stored_ms: int) -> None:
 def _both(first: ReconsumeError, second: ReconsumeError) -> SendBackFailed:
     """Return the error if both ways failed; what only one of them refuses may succeed later."""
     failed = SendBackFailed(f"{first}; then {second}")
-    by_one_alone = isinstance(first, KafkaRefused) and not isinstance(second, KafkaRefused)
-    failed.__cause__ = second if by_one_alone or isinstance(first, RecordTooLarge) else first
+    failed.__cause__ = second if isinstance(first, RecordTooLarge) or not isinstance(second, KafkaRefused) else first
     return failed
 
 
@@ -140,11 +139,9 @@ class SendBackWriter:
     Test: tests/unit/bridge/writing/test_send_back_writer.py.
 
     A send-back that fails is tried once more as an ordinary message to the SEND_BACK inbox (RocketMQ: SB-04, SB-05);
-    after that the caller must keep the message; the error's cause is a `KafkaRefused` if both refuse it for good, and a
-    `RecordTooLarge` if both do so for its size.
-    While no broker answers nothing fails: the record waits for the lookup or in the producer, because a second copy of
-    a stored record would be a duplicate (RocketMQ: SB-13). Only an unusable producer is replaced, and its records are
-    tried again.
+    after that the caller must keep the message; if both ways refuse it, the error's cause is a `KafkaRefused`.
+    While no broker answers nothing fails: the record waits, because a second copy of a stored record would be a
+    duplicate (RocketMQ: SB-13). Only an unusable producer is replaced, and its records are tried again.
 
     Args:
         base: librdkafka settings that every client uses.

@@ -23,7 +23,7 @@ logger = SafeLogger(__name__)
 HEARD_WITHIN_MS: Final = 1_000
 """A withdrawal acknowledged at least this long before its message is due is always obeyed."""
 
-_COMPARE_EVERY_SECONDS: Final = 0.25
+_LOOK_EVERY_SECONDS: Final = 0.25
 _AGAIN_SECONDS: Final = 2.0
 _COUNT_SECONDS: Final = 1.0
 
@@ -54,7 +54,7 @@ class CancelsFollower(TopicFollower):
         self._elapsed = elapsed
         self._withdrawals = Withdrawals()
         self._met: deque[bytes] = deque()
-        self._complete_at = float("-inf")
+        self._complete_at = (float("-inf"), float("-inf"))
 
     def __len__(self) -> int:
         """Return the number of withdrawals in memory."""
@@ -70,8 +70,9 @@ class CancelsFollower(TopicFollower):
         Raises:
             CancelsNotRead: not known yet; ask again in a moment.
         """
-        # Not the moment of the last look: the clock may have been set back since.
-        if self._clock() - (self._elapsed() - self._complete_at) < due_ms - HEARD_WITHIN_MS:
+        elapsed_ms, clock_ms = self._complete_at
+        # The clock may have been set back since, and no time elapses on a machine that is suspended.
+        if min(clock_ms, self._clock() - (self._elapsed() - elapsed_ms)) < due_ms - HEARD_WITHIN_MS:
             raise CancelsNotRead(f"topic {self._names.cancel} was not read lately; delayed messages wait until it is")
 
     def met(self, withdrawals: Iterable[bytes]) -> None:
@@ -79,21 +80,25 @@ class CancelsFollower(TopicFollower):
         self._met.extend(withdrawals)
 
     def _follow(self, admin: KafkaAdmin) -> None:
-        """Read until stopped; compare with the topic's end four times a second."""
-        compare_at = 0.0
+        """Read until stopped; look up the topic's end, and read that far, four times a second.
+
+        The end is not looked up again before it is reached: while requests arrive, the newest one is rarely read.
+        """
+        look_at, ends, looked_at = 0.0, None, self._complete_at
         with closing(WithdrawalsReader(self._base, self._names, self._withdrawals, self._clock)) as reader:
             reader.start(admin, self._stop)
             while not self._stop.is_set() and not reader.is_over(admin):
                 reader.read()
-                if time.monotonic() >= compare_at:
-                    compare_at = time.monotonic() + _COMPARE_EVERY_SECONDS
-                    asked_at = self._elapsed()
+                if ends is None and time.monotonic() >= look_at:
+                    look_at = time.monotonic() + _LOOK_EVERY_SECONDS
+                    looked_at = self._elapsed(), self._clock()
                     if self._has_grown(admin, len(reader.partitions)):
                         return
                     # Withdrawals of an open transaction count too, so this waits for its end.
-                    if reader.has_reached(admin.end_offsets(reader.partitions, uncommitted=True)):
-                        self._complete_at = asked_at
+                    ends = admin.end_offsets(reader.partitions, uncommitted=True)
                     self._forget(reader)
+                if ends is not None and reader.has_reached(ends):
+                    self._complete_at, ends = looked_at, None
 
     def _failed(self, error: ReconsumeError) -> None:
         logger.warning("withdrawals not read, delayed messages wait: %s", error)

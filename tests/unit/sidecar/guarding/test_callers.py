@@ -109,7 +109,9 @@ def test_the_refusal_says_whose_token_opens_what() -> None:
 
 
 def test_a_body_that_would_never_have_room_is_a_wrong_setting(tmp_path: Path) -> None:
-    with pytest.raises(IllegalSetting, match=r"memory_mib 128 has no room .* body_mib 64 and its records; set it to 475 or more"):
+    with pytest.raises(
+        IllegalSetting, match=r"memory_mib 128 has no room .* body_mib 64 and its records; set it to 475 or more"
+    ):
         settings(tmp_path / "s.yaml", "sidecar: {limits: {body_mib: 64}}")
     found = settings(tmp_path / "s.yaml", "sidecar: {limits: {body_mib: 64, memory_mib: 475}}")
     assert found.sidecar.limits.body_mib == 64
