@@ -113,9 +113,7 @@ class ClosingMember(Protocol):
         """Read no more of them."""
 
 
-def take_assignment(
-    consumer: ClosingMember, poll: Callable[[float], Any], store_offsets: Callable[..., None] | None = None
-) -> None:
+def take_assignment(consumer: ClosingMember, poll: Callable[[float], Any]) -> None:
     """Poll an assignment that waits, right before `Consumer.close`; an exception of its callback passes.
 
     `Consumer.close` (librdkafka 2.16) gives an assignment that nobody has polled to its callback, and then its
@@ -132,7 +130,7 @@ def take_assignment(
     Args:
         consumer: the consumer; nothing happens if it is closed or no member of a group.
         poll: its `poll`. The partitions are paused, so hardly ever a message comes; the next owner reads it again.
-        store_offsets: its `store_offsets`, if a poll stores the offset of what it returns, which is taken back.
+            If a poll stores the offset of what it returns, the callback must pause new partitions too.
     """
     try:
         is_member = bool(consumer.memberid())
@@ -142,9 +140,5 @@ def take_assignment(
         return
     consumer.pause(consumer.assignment())
     deadline = time.monotonic() + _TAKE_SECONDS
-    while (message := poll(0)) is not None and time.monotonic() < deadline:
-        if store_offsets is not None and message.error() is None:
-            for one in consumer.assignment():
-                if (one.topic, one.partition) == (message.topic(), message.partition()):
-                    one.offset = message.offset()
-                    store_offsets(offsets=[one])
+    while poll(0) is not None and time.monotonic() < deadline:
+        pass

@@ -6,11 +6,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from reconsume.bridge.kafka.admin import Commit
@@ -121,8 +121,7 @@ class Consumer(DerivedConsumer):
             self._client.prepare(_PREPARE_SECONDS)
             if self._retry_topic not in topics:
                 topics = [*topics, self._retry_topic]
-            if self._settings.exactly_once or not self._settings.starts_at_beginning:
-                callbacks["on_assign"] = self._on_assign(on_assign)
+            callbacks["on_assign"] = self._on_assign(on_assign)
         given: Any = {name: catchable(one) for name, one in callbacks.items() if one is not None}
         super().subscribe(topics, **given)
 
@@ -166,8 +165,7 @@ class Consumer(DerivedConsumer):
         """Return a retry under its origin topic; None for the error of a missing retry topic (RocketMQ: TN-09)."""
         if polled.topic() != self._retry_topic:
             return polled
-        error = polled.error()
-        if error is not None:
+        if (error := polled.error()) is not None:
             self._retry_starts.failed(polled.partition(), error)
             return None if error.code() in _NO_TOPIC else polled
         if self._unconfirmed:
@@ -202,7 +200,7 @@ class Consumer(DerivedConsumer):
         Raises:
             IllegalSetting: an invalid argument, or the record does not exist.
             SendBackFailed: delay topic and inbox refused it; of a list, `failed` has the indexes of these messages.
-            PartitionLost: only with `exactly_once`: the group has rebalanced, or has committed beyond the message;
+            PartitionLost: only with `exactly_once`: the group has rebalanced, and perhaps committed beyond the message;
                 nothing was sent, and uncommitted messages are read again.
         """
         given, acknowledged = listed(message, ack_index)
@@ -219,8 +217,7 @@ class Consumer(DerivedConsumer):
     def _as_message(self, given: KafkaMessage | TopicPartition) -> Message:
         if isinstance(given, TopicPartition):
             self._retries.check_record(given, super().position)
-            position = Position(given.topic, given.partition, given.offset)
-            settings = self._settings
+            position, settings = Position(given.topic, given.partition, given.offset), self._settings
             again = read_again(settings.base, position, settings.group, settings.client_id)
             return Message(again, self._retry_topic)
         of_type(given, "message", KafkaMessage, TopicPartition)
@@ -245,6 +242,9 @@ class Consumer(DerivedConsumer):
         except PartitionLost:
             self._ownership.come_again(self, dict(sorted(polled, reverse=True)), self._seek)
             raise
+        if not self._settings.stores_offsets:
+            with suppress(KafkaException):  # another member has the partition now, and knows the commit
+                super().store_offsets(offsets=[TopicPartition(*where, end) for where, end in ends.items()])
 
     def commit(  # type: ignore[override]  # the stub has one overload for each combination
         self,
@@ -323,10 +323,11 @@ class Consumer(DerivedConsumer):
                 if of_user is not None:
                     of_user(consumer, partitions)
             finally:
-                by_user = self._changed_assignment
-                if not by_user:
+                if not (by_user := self._changed_assignment):
                     (self.incremental_assign if self._settings.cooperative else self.assign)(wanted)
                 self._ownership.assigned(wanted)
+                if self._closing.is_set():
+                    self.pause(wanted)  # nobody gets a message that would come now, and its offset would count
                 records, is_checked = self._stale_records, self._settings.exactly_once and not by_user
                 (records.assigned if is_checked else records.trust)(wanted)
 
@@ -338,7 +339,7 @@ class Consumer(DerivedConsumer):
         with ExitStack() as ending:
             for end in (self._client.close, self._at_last.detach, super().close):
                 ending.callback(end)
-            take_assignment(self, self._kafka_poll, super().store_offsets if self._settings.stores_offsets else None)
+            take_assignment(self, self._kafka_poll)
 
     def __exit__(self, *_: object) -> None:
         self.close()

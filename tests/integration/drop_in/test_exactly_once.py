@@ -71,6 +71,20 @@ def test_a_send_back_commits_its_offset(here: Installation, conf: dict[str, Any]
     assert len(here.waiting(2_000, group)) == 1
 
 
+def test_offsets_that_the_program_stores_do_not_move_the_commit_back(here: Installation) -> None:
+    """Librdkafka knows nothing of offsets that a transaction commits."""
+    group, topic = here.name("eo-stored"), here.topic("eo-stored")
+    here.produce(topic, b"a", b"b", b"c")
+    with exactly_once(here, group, MANUAL | {"enable.auto.offset.store": False}) as consumer:
+        consumer.subscribe([topic])
+        messages = Reading(consumer).until(3)
+        consumer.store_offsets(messages[0])
+        for failed in messages[1:]:
+            consumer.send_message_back(failed)
+        consumer.commit(asynchronous=False)
+        assert here.committed(group, topic) == 3
+
+
 def test_retries_that_are_still_kept_are_read_though_the_committed_one_is_deleted(here: Installation) -> None:
     """The default `latest`: a seek back to the committed offset would lead to the end."""
     group, topic = here.name("expired"), here.topic("expired")

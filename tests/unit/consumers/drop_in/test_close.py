@@ -34,6 +34,26 @@ def test_a_callback_that_raises_at_the_end_leaves_no_thread_of_ours() -> None:
         assert refused.value.failed == (0,)
 
 
+@pytest.mark.parametrize("by_user", [False, True])
+def test_a_message_that_nobody_got_is_not_committed_by_the_end(by_user: bool) -> None:
+    """An assignment waits; by default a poll stores offsets, which the end commits."""
+
+    def on_assign(consumer: Any, partitions: list[TopicPartition]) -> None:
+        consumer.assign(partitions)
+
+    with InMemoryKafka() as kafka:
+        kafka.produce("flights", b"UA1545")
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings)
+        consumer.subscribe(["flights"], **({"on_assign": on_assign} if by_user else {}))
+        consumer.close()
+        with Consumer(settings) as after:
+            after.subscribe(["flights"])
+            polled = after.poll(0)
+            assert polled is not None
+            assert polled.value() == b"UA1545"
+
+
 @pytest.mark.timeout(60)
 def test_an_asyncio_drop_in_is_made_while_a_broker_refuses_connections() -> None:
     """Its error callback needs the event loop in which it is made."""
