@@ -34,6 +34,7 @@ from reconsume.spark_connectors.replay import (
 from reconsume.spark_connectors.replay.chunks import check_rate
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
 from reconsume.spark_connectors.replay.selection import SEND, STATUSES
+from reconsume.spark_connectors.replay.stream import plans_of
 from reconsume.spark_connectors.session import literal_path
 
 _SHOWN: Final = ("cause", "group", "hour")
@@ -136,11 +137,8 @@ class _Replay:
         with explained(f"the stream {name} stopped"):
             query = replay_stream(self.spark, self.servers, folder, name, **self.which, **self.how)
             query.awaitTermination()
-        batches = sorted({progress.batchId for progress in query.recentProgress if progress.numInputRows > 0})
-        plans = [plan for batch in batches if (plan := open_plan(self.spark, f"{folder}/plans/{batch}")) is not None]
-        counts: Counter[str] = Counter()
-        for plan in plans:
-            counts.update(plan.counts)
+        plans = plans_of(self.spark, folder, query)
+        counts = sum((Counter(one.counts) for one in plans), Counter[str]())
         if self.as_json:
             print_json({"stream": name, "folder": folder, "plans": [plan.plan_id for plan in plans], "counts": counts})
         else:

@@ -33,7 +33,7 @@ def replay_report(
 
     `sent` waits for the scheduler; `delivered` is on its target; `dead_again` has failed there again; `replayed` was
     sent by another plan or a job meanwhile, `resolved` by someone; `copies` above 1 means that Spark sent it more than
-    once. What `DELAY.0s` and the retry topic keep no more counts by the state of its dead letter.
+    once, or that its copy was released from the quarantine. What `DELAY.0s` and the retry topic keep no more counts by the state of its dead letter.
     """
     table = records(spark, plan.folder).drop("key", "value", "headers", "number")
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
@@ -52,8 +52,8 @@ def replay_report(
     outcome = (
         F.when(~sends, F.col("status"))
         .when(F.col("dead_again"), "dead_again")
-        .when(F.col("quarantined"), "quarantined")
         .when(F.col("delivered"), "delivered")
+        .when(F.col("quarantined"), "quarantined")
         .when(F.col("sent_at").isNotNull(), "sent")
         .when(F.col("state").isNotNull() & (F.col("job") == plan.plan_id), "sent")
         .when((F.col("state") == RESENT) | (F.col("other_at") >= F.col("appended")), "replayed")

@@ -14,7 +14,7 @@ from reconsume.delay_levels.foreign_values import check_types
 from reconsume.spark_connectors.readers import dead_letters
 from reconsume.spark_connectors.replay.chunks import check_run
 from reconsume.spark_connectors.replay.execution import PlanTooOld, longest_break_days, run_replay
-from reconsume.spark_connectors.replay.plan import PlanChoice, filter_of, open_plan, plan_from
+from reconsume.spark_connectors.replay.plan import PlanChoice, ReplayPlan, filter_of, open_plan, plan_from
 from reconsume.spark_connectors.session import check_folder, literal_path, rows_if_there
 from reconsume.spark_connectors.source import TopicSource
 
@@ -90,6 +90,12 @@ def replay_stream(
     filter_of(stream, where)
     writer = stream.writeStream.foreachBatch(replay_batch).option("checkpointLocation", f"{folder}/checkpoint")
     return writer.trigger(availableNow=True).start()
+
+
+def plans_of(spark: SparkSession, folder: str, query: StreamingQuery) -> list[ReplayPlan]:
+    """Return the plans of a query's batches, up to the last 100. One that it continued has read no dead letters."""
+    batches = sorted({one.batchId for one in query.recentProgress})
+    return [plan for batch in batches if (plan := open_plan(spark, f"{folder}/plans/{batch}")) is not None]
 
 
 def _check_checkpoint(spark: SparkSession, folder: str) -> None:

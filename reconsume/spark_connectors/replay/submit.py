@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from reconsume.delay_levels.human_text import json_text, pair, visible
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.replay import open_plan, plan_replay, replay_report, replay_stream, run_replay
 from reconsume.spark_connectors.replay.plan import PLAN_OPTIONS
+from reconsume.spark_connectors.replay.stream import plans_of
 
 _ZONE: Final = "spark.sql.session.timeZone"
 """Spark's default is Java's zone: times in `--where` would have another meaning than for `reconsume replay`."""
@@ -50,7 +52,9 @@ def submit(spark: SparkSession, arguments: Sequence[str]) -> dict[str, Any]:
                 spark, said.bootstrap_servers, said.plan, said.stream, options=options, **how, **chosen
             )
             query.awaitTermination()
-        return {"stream": said.stream, "records": sum(one.numInputRows for one in query.recentProgress)}
+        plans = plans_of(spark, said.plan, query)
+        counts = sum((Counter(one.counts) for one in plans), Counter[str]())
+        return {"stream": said.stream, "plans": [one.plan_id for one in plans], "counts": counts}
     plan = open_plan(spark, said.plan)
     if plan is None:
         plan = plan_replay(spark, said.bootstrap_servers, said.plan, options=options, **chosen)

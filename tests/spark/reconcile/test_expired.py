@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections import Counter
 from functools import partial
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 from reconsume.cli.spark.reconcile import read_extents
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.delay_levels.wire.names import TopicNames
-from reconsume.spark_connectors import read_retries, reconcile
+from reconsume.spark_connectors import Tolerances, read_retries, reconcile
 from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.reconcile import Extent, summarise
 from reconsume.spark_connectors.reconcile.records.deleted import DeletedRecords
@@ -26,6 +27,7 @@ from reconsume.spark_connectors.session import local_rows
 from tests.integration.installation import settings_for
 from tests.spark.histories.copies import Copied, Copy, add, write
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
+from tests.spark.histories.history import headers
 from tests.spark.histories.lived import Lived
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(3)]
@@ -156,6 +158,35 @@ def test_a_ledger_says_what_was_deleted_between_two_runs(
     assert notes == {missed: ["EXPIRED"], late: []}
     assert f"1 partitions, {lane}-0 among them" in said
     assert "at least as often as half the retention" in said
+
+
+def test_a_delivered_record_that_was_parked_is_not_lost_in_the_next_run_of_a_ledger(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """The next run reads the last minute again, and the row of the attempt names its retry only."""
+    one = with_dead_letters(bootstrap_servers, 0)
+    names, group = one.settings.names, one.settings.names.prefix + "scheduler"
+    told = {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "orders/0/1", "RECONSUME_TIME": "1", "DELAY": "1"}
+    of_attempt = headers(REAL_TOPIC=f"%RETRY%{GROUP}", **told)
+    lane, parked = names.delay(1_000), names.parked(GROUP)
+    for topic in (parked, names.retry(GROUP)):
+        one.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime"})
+    for topic in (lane, parked, names.retry(GROUP)):
+        one.produce(topic, b"v", headers=of_attempt, partition=0)
+    found_by_run = []
+    for _ in range(2):
+        found = reconcile(
+            spark,
+            bootstrap_servers,
+            topic_prefix=names.prefix,
+            ledger=str(tmp_path),
+            committed={group: {(lane, 0): 1, (parked, 0): 1}},
+            tolerances=Tolerances(late=dt.timedelta(hours=2)),
+        )
+        found_by_run.append(([row.kind for row in found.findings.collect()], found.ledger.count()))
+        found.close()
+    assert found_by_run[1] == ([], 0)
+    assert found_by_run[0][1] == 1
 
 
 @pytest.mark.long

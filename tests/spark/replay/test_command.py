@@ -167,22 +167,38 @@ def test_spark_submit_makes_the_plan_and_sends_only_when_told(
         submit(spark, [*arguments, "--plan", str(tmp_path / "other"), "--group", "never-seen"])
 
 
+def begun_stream(spark: SparkSession, one: Installation, folder: Path) -> list[str]:
+    """Leave the folder of a stream as one does that is killed when it has made its first plan; its arguments."""
+    prefix, servers = one.settings.topic_prefix, one.settings.bootstrap_servers
+    plan_replay(spark, servers, str(folder / "plans" / "0"), plan_id="nightly-0", topic_prefix=prefix)
+    begun = folder / "checkpoint" / "offsets" / "0"  # Spark writes it before a batch begins
+    begun.parent.mkdir(parents=True)
+    topic = one.settings.names.dead_letter(GROUP)
+    ends = one.admin.end_offsets((topic, number) for number in range(one.admin.topics()[topic]))
+    offsets = json.dumps({topic: {str(number): end for (_, number), end in ends.items()}}, separators=(",", ":"))
+    begun.write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n' + offsets)
+    where = ["--bootstrap-servers", servers, "--topic-prefix", prefix, "--plan", str(folder)]
+    return [*where, "--stream", "nightly", "--yes"]
+
+
+def test_a_stream_that_goes_on_says_what_it_sent(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
+    """Spark repeats the batch, and nobody reads its dead letters again: they are in the plan."""
+    one = with_dead_letters(bootstrap_servers, 1)
+    arguments = begun_stream(spark, one, tmp_path)
+    for plans, counts in ((["nightly-0"], {"send": 1}), ([], {})):
+        assert submit(spark, arguments) == {"stream": "nightly", "plans": plans, "counts": counts}
+        assert sum(replayed(one).values()) == 1
+
+
 def test_a_stream_that_cannot_go_on_names_the_way_out(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
     one = with_dead_letters(bootstrap_servers, 1)
-    prefix, batch = one.settings.topic_prefix, tmp_path / "plans" / "0"
-    plan_replay(spark, bootstrap_servers, str(batch), plan_id="nightly-0", topic_prefix=prefix)
+    arguments, batch = begun_stream(spark, one, tmp_path), tmp_path / "plans" / "0"
     interrupt(batch, time.time_ns() // 1_000_000 - 10 * 86_400_000)
-    begun = tmp_path / "checkpoint" / "offsets" / "0"  # Spark writes it before a batch begins
-    begun.parent.mkdir(parents=True)
-    topic = one.settings.names.dead_letter(GROUP)
-    ends = json.dumps({topic: {str(number): 1 - number for number in range(one.admin.topics()[topic])}})
-    begun.write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n' + ends)
-    arguments = ["--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix, "--plan", str(tmp_path)]
     why = "the stream nightly stopped: plan nightly-0 was interrupted over 6 days ago"
     with pytest.raises(IllegalSetting, match=rf"{why}.* new folder.*{re.escape(str(batch))}/records") as raised:
-        submit(spark, [*arguments, "--stream", "nightly", "--yes"])
+        submit(spark, arguments)
     assert "run it again" not in str(raised.value)
 
 

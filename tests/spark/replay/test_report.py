@@ -45,3 +45,6 @@ def test_options_that_end_the_dead_letters_of_a_plan_do_not_end_its_report(
     copy = {"ORIGIN_MESSAGE_ID": "flights/0/0", "REPLAY_ID": plan.plan_id, "REPLAY_TIMES": "1"}
     one.produce(retry, b"v", headers=headers(RECONSUME_TIME="0", **copy))
     assert outcomes(spark, one, plan, endingTimestamp=until) == {"flights/0/0": "delivered"}
+    # It had been in the quarantine, which keeps its records, and was released.
+    one.produce(one.settings.names.quarantine, b"v", headers=headers(REAL_TOPIC=f"%RETRY%{GROUP}", **copy))
+    assert outcomes(spark, one, plan) == {"flights/0/0": "delivered"}

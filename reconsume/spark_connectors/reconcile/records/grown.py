@@ -92,12 +92,18 @@ class GrownLedger:
     def with_open(self, records: DataFrame) -> DataFrame:
         """Return new records, without those that were read before, and the open send-backs."""
         left = self.log.left_open(self.log.runs[-1])
-        known = _places(self._recent().unionByName(left), self.from_ms)
+        recent = self._recent()
+        known = _places(recent.unionByName(left), self.from_ms)
+        count = known.count()
         new = records.where(F.unix_millis("appended") >= self.from_ms).join(
-            broadcast_if_few(known, known.count()),
+            broadcast_if_few(known, count),
             place_of("kafka_topic", "partition", "offset") == F.col("place"),
             "left_anti",
         )
+        # The row of a delivered attempt does not name the parked record that it went through.
+        settled = recent.select(*(F.col(name).alias(f"was_{name}") for name in IDENTITY)).distinct()
+        same = [F.col(name).eqNullSafe(F.col(f"was_{name}")) for name in IDENTITY]
+        new = new.join(broadcast_if_few(settled, count), [F.col("kind") == "parked", *same], "left_anti")
         held = (F.col("outcome") == "quarantined") | _is_parked()
         for side, rows in (("inbox", left), ("sent", left), ("target", left.where(held))):
             new = new.unionByName(_as_records(rows, side, records))
@@ -226,13 +232,16 @@ def _as_records(left: DataFrame, side: str, records: DataFrame) -> DataFrame:
         "astray": F.lit(False),
         "by_producer": F.array_contains("notes", "PRODUCERS_TIME"),
         # Released records return to the inbox if they came from there.
-        "released": F.when(
-            F.col("released").startswith(F.concat("inbox_topic", F.lit("/"))) == F.lit(not sent), F.col("released")
-        ),
+        "released": F.when(_returned_to_inbox() == F.lit(not sent), F.col("released")),
     }
     rows = left.where(F.col(f"{side}_offset").isNotNull())
     fields = records.schema.fields
     return rows.select(*(known[field.name].cast(field.dataType).alias(field.name) for field in fields))
+
+
+def _returned_to_inbox() -> Column:
+    """Return whether a released record waits in the inbox; one that never came through it has no topic there."""
+    return F.coalesce(F.col("released").startswith(F.concat("inbox_topic", F.lit("/"))), F.lit(False))
 
 
 def _is_parked() -> Column:
