@@ -40,12 +40,8 @@ livenessProbe:
     port: reconsume-mgmt
   periodSeconds: 10
   timeoutSeconds: 10
-readinessProbe:
-  httpGet:
-    path: /readyz
-    port: reconsume-mgmt
-  periodSeconds: 5
-  timeoutSeconds: 3
+# Without readinessProbe: Kubernetes counts it for the whole pod, so that an outage of Kafka would take the application
+# out of its Services.
 # Runs when the pod begins to end, before the application is told: from then on nothing new is taken. Not by the
 # kubelet, which calls from another machine: the sidecar listens to its own alone.
 lifecycle:
