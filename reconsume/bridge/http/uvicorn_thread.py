@@ -157,8 +157,9 @@ class _LimitedProtocol(HttpToolsProtocol):
     request is parsed again without the offer, which RFC 9110 (7.8) lets a server ignore.
 
     Tests: tests/unit/bridge/http/test_uvicorn_thread.py, tests/integration/sidecar/test_guard.py.
-    Remove when: uvicorn limits the size of a head, and the time for a request and for reading its answer; the part
-    for upgrades when uvicorn passes on the body of a request whose upgrade it ignores.
+    Remove when: uvicorn limits the size of a head, and the time for a request, for reading its answer and for the TLS
+    handshake (in `UvicornThread._serve`); the part for upgrades when uvicorn passes on the body of a request whose
+    upgrade it ignores.
     """
 
     def __init__(

@@ -33,7 +33,8 @@ def replay_report(
 
     `sent` waits for the scheduler; `delivered` is on its target; `dead_again` has failed there again; `replayed` was
     sent by another plan or a job meanwhile, `resolved` by someone; `copies` above 1 means that Spark sent it more than
-    once, or that its copy was released from the quarantine. What `DELAY.0s` and the retry topic keep no more counts by the state of its dead letter.
+    once, or that its copy was released from the quarantine. What `DELAY.0s` and the retry topic keep no more counts by
+    the state of its dead letter.
     """
     table = records(spark, plan.folder).drop("key", "value", "headers", "number")
     source = TopicSource.of(spark, bootstrap_servers, plan.topic_prefix, options)
