@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.cli.commands.topics import make_plan, make_topics
 from reconsume.cli.common import Here
+from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.operations.doctor.inspection import InspectedCluster
 from reconsume.operations.doctor.installation import check_topics
 from reconsume.operations.doctor.report import Report
@@ -66,8 +68,14 @@ def examined(here: Installation) -> dict[str, set[str]]:
 
 
 def wait_until_both_say(here: Installation, what: dict[str, set[str]]) -> None:
-    """Brokers hear of a change one after the other."""
-    wait_until(lambda: planned(here) == examined(here) == what, 60, f"plan and doctor say {what}")
+    """Brokers hear of a change one after the other; of a topic that one of three does not know yet there is no plan."""
+
+    def both_say() -> bool:
+        with suppress(TopicNotReady):
+            return planned(here) == examined(here) == what
+        return False
+
+    wait_until(both_say, 60, f"plan and doctor say {what}")
 
 
 def configure(here: Installation, topic: str, name: str, value: str) -> None:
