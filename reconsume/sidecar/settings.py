@@ -22,8 +22,6 @@ from reconsume.sidecar.push.settings import ErrorTypes, PushSettings
 
 _MIB: Final = 1024 * 1024
 _MOST_MIB: Final = 1_048_576
-
-
 _OfGroups = TypeVar("_OfGroups", bound=Iterable[str])
 
 
@@ -79,9 +77,24 @@ class LimitSettings(_Strict):
     read_at_start_mib: Annotated[float, Field(gt=0, le=_MOST_MIB)] = 256
     """How much of the delay topics is read at the start, the newest first, to recognise repeated calls."""
 
+    @property
+    def body_bytes(self) -> int:
+        """Return `body_mib` in bytes."""
+        return int(self.body_mib * _MIB)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return `memory_mib` in bytes."""
+        return int(self.memory_mib * _MIB)
+
+    @property
+    def read_at_start_bytes(self) -> int:
+        """Return `read_at_start_mib` in bytes."""
+        return int(self.read_at_start_mib * _MIB)
+
     @model_validator(mode="after")
     def _the_largest_body_has_room(self) -> Self:
-        needed = call_bytes(round(self.body_mib * _MIB)) / _MIB / LARGEST_SHARE
+        needed = call_bytes(self.body_bytes) / _MIB / LARGEST_SHARE
         if self.memory_mib < needed:
             raise IllegalSetting(
                 f"memory_mib {self.memory_mib:g} has no room for a body of body_mib {self.body_mib:g} and its records; "

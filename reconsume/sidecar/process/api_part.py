@@ -37,7 +37,6 @@ _CLOCKS_APART_MS: Final = 60_000
 _ALIVE_SECONDS: Final = 5.0
 _END_SECONDS: Final = 5.0
 """Wait for the server's thread after the last request."""
-_MIB: Final = 1024 * 1024
 
 
 class ApiPart:
@@ -60,7 +59,7 @@ class ApiPart:
         # One group may have everything if no other group calls.
         has_one_owner = len(sidecar.groups) == 1
         self._earlier = EarlierSendBacks(sidecar.remember_minutes * 60_000, has_one_group=has_one_owner)
-        memory = Shares(int(limits.memory_mib * _MIB), has_one_owner=has_one_owner)
+        memory = Shares(limits.memory_bytes, has_one_owner=has_one_owner)
         self._threads = Threads(_BLOCKING_CALLS, sidecar.answer_seconds / 2)
         self._follower = GroupsFollower(base, settings.names.groups, starting_groups(settings))
         self._watch = KafkaWatch(base, settings.names)
@@ -72,7 +71,7 @@ class ApiPart:
         guard = ApiGuard(
             make_api(backend, metrics),
             callers=sidecar.read_callers(),
-            body_bytes=int(limits.body_mib * _MIB),
+            body_bytes=limits.body_bytes,
             memory=memory,
             rate=None if limits.requests_per_second is None else Rate(limits.requests_per_second),
             clock=monotonic_ms,
@@ -176,7 +175,7 @@ class ApiPart:
             sidecar.groups or None,
             self._stop,
             now_ms=int(now_ms()),
-            most_bytes=int(sidecar.limits.read_at_start_mib * _MIB),
+            most_bytes=sidecar.limits.read_at_start_bytes,
         )
         # The newest come first.
         for attempt, written in found:

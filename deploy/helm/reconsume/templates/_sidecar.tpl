@@ -26,6 +26,8 @@ env:
 ports:
   - name: reconsume-mgmt
     containerPort: {{ $sidecar.managementPort }}
+# No readinessProbe: Kubernetes would count it for the whole pod, and an outage of Kafka would take the application out
+# of its Services.
 startupProbe:
   httpGet:
     path: /startupz
@@ -40,8 +42,6 @@ livenessProbe:
     port: reconsume-mgmt
   periodSeconds: 10
   timeoutSeconds: 10
-# Without readinessProbe: Kubernetes counts it for the whole pod, so that an outage of Kafka would take the application
-# out of its Services.
 # Runs when the pod begins to end, before the application is told: from then on nothing new is taken. Not by the
 # kubelet, which calls from another machine: the sidecar listens to its own alone.
 lifecycle:
