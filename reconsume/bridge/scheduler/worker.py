@@ -52,7 +52,7 @@ class Worker:
         3. A refused record goes to the quarantine, and delays records for other targets by at most a second.
         4. The worker never waits with an open transaction.
         5. Records of the same group and partition are delivered in the order of their append times.
-    Tests: tests/unit/bridge/scheduler/test_worker_model.py, tests/integration/scheduler/test_faults.py.
+    Tests: tests/models/scheduler/test_worker_model.py, tests/integration/scheduler/test_faults.py.
 
     Everything happens in the thread that calls `run`; other threads may call `give_up` and `saw_ids`.
 

@@ -87,7 +87,7 @@ class ExactlyOnceWriter:
     Guarantees:
         1. The offset and its metadata prove whether a transaction without an answer counts: `was_committed`.
         2. No offset is committed unfenced: metadata of a consumer outside its group is refused, see `_is_member`.
-    Tests: tests/integration/drop_in/test_exactly_once.py, tests/unit/consumers/model/test_consumer_model_bugs.py.
+    Tests: tests/integration/drop_in/test_exactly_once.py, tests/models/consumers/test_consumer_model_bugs.py.
 
     Args:
         base: librdkafka settings that every client uses.

@@ -52,7 +52,7 @@ class TransactionalSender(Sender):
         5. A transaction that cannot be written in time is followed by smaller ones: see `BatchSize`.
         6. Only offsets of partitions that we owned all the time prove the outcome of a transaction. If only some of
            them have changed, another member has written: ask again when those partitions are known to be lost.
-    Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/unit/consumers/model/test_consumer_model.py.
+    Tests: tests/unit/consumers/sending/test_transactional_sender.py, tests/models/consumers/test_consumer_model.py.
 
     Attributes:
         writer: writes both in one transaction, and resolves unknown outcomes.

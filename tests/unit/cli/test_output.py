@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -76,24 +74,6 @@ def test_an_error_that_ends_a_command_is_harmless(
     assert_harmless(capsys.readouterr().err, shows=SHOWS)
 
 
-@pytest.mark.parametrize(
-    "stray",
-    [
-        "raise ValueError(HOSTILE)",
-        "logging.getLogger('reconsume').warning('GROUPS topic: %s', HOSTILE)",
-        "t = threading.Thread(target=lambda: int(HOSTILE)); t.start(); t.join()",
-    ],
-)
-def test_tracebacks_and_stray_log_lines_are_harmless(stray: str) -> None:
-    program = (
-        "import logging, threading; from reconsume.cli.output import make_stray_lines_visible; "
-        f"from tests.support.hostile import HOSTILE; make_stray_lines_visible(); {stray}"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert "cannot open" in ran.stderr
-    assert_harmless(ran.stderr)
-
-
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_a_question_is_harmless_and_is_no_output_and_no_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str
@@ -157,13 +137,6 @@ def test_a_file_that_is_not_written_to_its_end_is_removed(tmp_path: Path) -> Non
     with pytest.raises(KafkaRefused):
         write()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_terminal_cannot_encode_is_a_json_escape() -> None:
-    code = "from reconsume.cli.output import *; make_stray_lines_visible(); print_json(['\u00e9 \u4e2d \U0001f6eb'])"
-    command = [sys.executable, "-c", code]
-    printed = subprocess.run(command, capture_output=True, check=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
-    assert printed.stdout == b'[\n  "\xe9 \\u4e2d \\ud83d\\udeeb"\n]\n'
 
 
 class Terminal(StringIO):

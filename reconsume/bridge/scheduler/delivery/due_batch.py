@@ -25,7 +25,7 @@ class DueBatch:
 
     Guarantees: no look-up and no wait happens while a transaction is open. The batch ends before the first record that
     is not plain (see `Router.route_plain`). An abandoned batch no longer grows.
-    Tests: tests/unit/bridge/scheduler/delivery/test_due_batch.py, tests/unit/bridge/scheduler/test_worker_model.py.
+    Tests: tests/unit/bridge/scheduler/delivery/test_due_batch.py, tests/models/scheduler/test_worker_model.py.
 
     Args:
         due: the runs; the deliveries belong to their first records, without a gap.

@@ -54,7 +54,7 @@ class EarlierOwners:
     count if its last position is for a deleted topic. With the same id the brokers have lost records, and the delivered
     ones are not repeated.
     Tests: tests/unit/bridge/scheduler/membership/test_earlier_owners.py, tests/integration/bridge/test_lost_offsets.py,
-    tests/integration/scheduler/test_positions.py, tests/unit/bridge/scheduler/test_worker_model.py.
+    tests/integration/scheduler/test_positions.py, tests/models/scheduler/test_worker_model.py.
 
     Args:
         consumer: a member of the schedulers' group, which reads committed records.

@@ -3,7 +3,7 @@
 Guarantees: the outcome is looked up before anything else is delivered, by the committed offsets or by the worker's
 positions, because a coordinator that has just started may not have loaded all commits. Meanwhile the worker stays in
 its group, because leaving would hold up all workers; reading stops when the queues are full.
-Tests: tests/unit/bridge/scheduler/test_worker.py, tests/unit/bridge/scheduler/test_worker_model.py,
+Tests: tests/unit/bridge/scheduler/test_worker.py, tests/models/scheduler/test_worker_model.py,
 tests/integration/scheduler/test_faults.py.
 """
 

@@ -1,10 +1,7 @@
-"""Outputs of the Spark commands that cannot be written are refused before the work; a signal leaves no files."""
+"""Outputs of the Spark commands that cannot be written are refused before the work."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from reconsume.cli.main import main
-from tests.support.waiting import wait_until
 
 NOBODY = "127.0.0.1:9"
 
@@ -135,32 +131,3 @@ def test_an_impossible_rate_is_refused_before_the_plan_is_made(
     said = run(monkeypatch, capsys, "replay", "--plan", str(tmp_path / "plan"), "--rate", rate)
     assert said.startswith("error: rate ")
     assert list(tmp_path.iterdir()) == []
-
-
-_WAITS = """
-import sys, time
-from reconsume.cli.spark import java, {command}
-
-def wait(*_arguments, **_options):
-    print(java.own_folder(), flush=True)
-    time.sleep(600)
-
-{command}.open_session = wait
-{command}.read_committed = {command}._check_topics = lambda *_: {{}}
-sys.argv = ["reconsume", "{command}", "-b", "127.0.0.1:9"]
-from reconsume.cli.main import main
-main()
-"""
-
-
-@pytest.mark.parametrize("command", ["reconcile", "replay"])
-def test_a_signal_leaves_no_folder(command: str, tmp_path: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    program = [sys.executable, "-c", _WAITS.format(command=command)]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, env=environment, cwd=tmp_path) as running:
-        assert running.stdout is not None
-        folder = Path(running.stdout.readline().decode().strip())
-        assert folder.is_dir()
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(60) == 128 + signal.SIGTERM
-    wait_until(lambda: not list(tmp_path.iterdir()), 5, "the folder is gone")

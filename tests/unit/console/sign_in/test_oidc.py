@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -221,6 +222,11 @@ def test_a_provider_that_breaks_off_or_speaks_no_http_is_named(answer: bytes) ->
 CLAIMS = {"iss": "https://a.example", "aud": "console", "nonce": "n", "preferred_username": "anna"}
 
 
+@cache
+def key_of(_owner: str) -> RSAKey:
+    return RSAKey.generate_key(2048, {"kid": "1"})
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -238,8 +244,7 @@ CLAIMS = {"iss": "https://a.example", "aud": "console", "nonce": "n", "preferred
 def test_an_id_token_counts_if_the_provider_has_signed_it_for_this_attempt(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], why: str | None, signs: str
 ) -> None:
-    key = RSAKey.generate_key(2048, {"kid": "1"})
-    used = key if signs == "own" else RSAKey.generate_key(2048, {"kid": "1"})
+    key, used = key_of("own"), key_of("own" if signs == "own" else "other")
     times = {"iat": int(now_ms() / 1000), "exp": int(now_ms() / 1000) + 60}
     token = jwt.encode({"alg": "RS256", "kid": "1"}, CLAIMS | times | change, used)
     if signs == "none":

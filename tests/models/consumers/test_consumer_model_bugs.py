@@ -15,10 +15,10 @@ from reconsume.consumers.listeners.orderly import OrderlyService
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
-from tests.unit.consumers.model.group import Group
-from tests.unit.consumers.model.kafka import PARTITIONS
-from tests.unit.consumers.model.members import TIMEOUT_MS
-from tests.unit.consumers.model.test_consumer_model import Members, Plainly, PlainlyInOrder, Together
+from tests.models.consumers.group import Group
+from tests.models.consumers.kafka import PARTITIONS
+from tests.models.consumers.members import TIMEOUT_MS
+from tests.models.consumers.test_consumer_model import Members, Plainly, PlainlyInOrder, Together
 
 HERE: Final = PARTITIONS[0]
 """Of "a" in the beginning; its first two messages wait for a listener."""

@@ -31,9 +31,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from reconsume.bridge.kafka.admin import Commit
-from tests.unit.consumers.model.group import NAMES, Group
-from tests.unit.consumers.model.kafka import PARTITIONS, Where
-from tests.unit.consumers.model.members import TIMEOUT_MS
+from tests.models.consumers.group import NAMES, Group
+from tests.models.consumers.kafka import PARTITIONS, Where
+from tests.models.consumers.members import TIMEOUT_MS
 
 LATER: Final = ["succeeds", "fails", "does the first"]
 COMMITS: Final = ["is taken", "is refused", "is lost", "gets no answer"]

@@ -33,8 +33,8 @@ from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable, PartitionLost, SendBackFailed
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest
+from tests.models.consumers.kafka import Client, Kafka, Meanwhile, Where
 from tests.unit.consumers.doubles import RunsNothing
-from tests.unit.consumers.model.kafka import Client, Kafka, Meanwhile, Where
 
 __all__ = ["TIMEOUT_MS", "Member", "PlainWriter", "SteppedSender", "Transactions"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconsume.bridge.kafka.admin import Commit
-from tests.unit.consumers.model.kafka import PARTITIONS, Kafka, Where
-from tests.unit.consumers.model.members import Member, PlainWriter, SteppedSender, Transactions
+from tests.models.consumers.kafka import PARTITIONS, Kafka, Where
+from tests.models.consumers.members import Member, PlainWriter, SteppedSender, Transactions
 
 __all__ = ["NAMES", "Group"]
 

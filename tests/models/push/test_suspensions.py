@@ -12,7 +12,7 @@ from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest, requests_of
 from reconsume.sidecar.push.settings import Order, Profile, PushSettings
 from reconsume.testing import InMemoryKafka
-from tests.unit.sidecar.push.test_long_outages import App, start
+from tests.models.push.test_long_outages import App, start
 
 
 class SuspendingApp(AppClient):
