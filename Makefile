@@ -58,8 +58,8 @@ test: check ## The checks, and the tests of most that is promised, on a real Kaf
 test-more: setup ## The tests that make test leaves to this one: some 20 minutes; CI runs both
 	@echo "those with Spark, three at a time"
 	@$(BIN)/pytest -q $(MORE) --numprocesses=3 $(BY_FILE) tests/spark
-	@echo "all others, five at a time"
-	@$(BIN)/pytest -q $(MORE) --numprocesses=5 $(BY_FILE) tests $(OTHERS)
+	@echo "all others, seven at a time"
+	@$(BIN)/pytest -q $(MORE) --numprocesses=7 $(BY_FILE) tests $(OTHERS)
 
 test-long: setup ## The longest tests, faults while messages flow, crashes at every step: an hour and a half
 	@$(BIN)/pytest -q -m long tests
