@@ -36,12 +36,12 @@ $(VENV)/.installed: requirements/dev.txt requirements/java.txt requirements/lang
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/languages.txt
 	@touch $@
 
-check: setup ## Format, lint, types, import contracts, unit tests: about a minute
+check: setup ## Format, lint, types, import contracts, unit tests: within a minute
 	@$(BIN)/ruff format --quiet --check . || (echo "run: make format" && exit 1)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q $(HANGS) --numprocesses=4 tests/unit
+	@$(BIN)/pytest -q $(HANGS) --numprocesses=4 --dist=worksteal tests/unit
 
 format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
