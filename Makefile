@@ -36,7 +36,7 @@ $(VENV)/.installed: requirements/dev.txt requirements/java.txt requirements/lang
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/languages.txt
 	@touch $@
 
-check: setup ## Format, lint, types, import contracts, unit tests: within a minute
+check: setup ## Format, lint, types, import contracts, unit tests: about a minute
 	@$(BIN)/ruff format --quiet --check . || (echo "run: make format" && exit 1)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
