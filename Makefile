@@ -11,6 +11,8 @@ export PYTHONDONTWRITEBYTECODE :=
 HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --max-worker-restart=0
 # Files that take long have the marker early and come first.
 BY_FILE := --dist=loadfile --no-loadscope-reorder
+# Of the unit tests the slow ones lie together, so idle processes take some of them.
+BY_TEST := --dist=worksteal
 FIRST := $(HANGS) -m "not long and not more"
 MORE := $(HANGS) -m "more and not long"
 CHAOS := $(foreach part,five_minutes rebalances judge schedule,tests/chaos/test_$(part).py)
@@ -41,7 +43,7 @@ check: setup ## Format, lint, types, import contracts, unit tests: about a minut
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q $(HANGS) --numprocesses=4 --dist=worksteal tests/unit
+	@$(BIN)/pytest -q $(HANGS) --numprocesses=4 $(BY_TEST) tests/unit
 
 format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .

@@ -1,4 +1,4 @@
-"""What a command ends with whose standard streams are closed, full or not read."""
+"""Exit codes of commands whose standard streams are closed, full or not read, or that Ctrl-C ends early."""
 
 from __future__ import annotations
 
