@@ -19,7 +19,8 @@ _REPORT_EVERY_SECONDS: Final = 10.0
 _KEEP_SECONDS: Final = 60.0
 _OF_A_BROKER: Final = re.compile(r"(?:\w+://)?(?P<host>[^/\s]+:\d+)/(?P<id>bootstrap|\d+): (?P<text>.*)", re.DOTALL)
 """librdkafka's name of a broker; with a number it is an address that the cluster advertises."""
-_STATE: Final = re.compile(r" \(after (?P<ms>\d+)ms in state (?P<state>\w+)[^)]*\)$")
+_STATE: Final = re.compile(r" \(after (?P<ms>\d+)ms in state (?P<state>\w+).*\)$")
+"""librdkafka may add ", 5 identical error(s) suppressed" in these parentheses."""
 _DISCONNECTED: Final = "Disconnected"
 _SIZE: Final = re.compile(r"Invalid response size (\d+)")
 _HTTP: Final = int.from_bytes(b"HTTP", "big")

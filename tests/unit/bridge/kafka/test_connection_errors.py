@@ -101,6 +101,14 @@ def size(first: bytes) -> str:
         ),
         (
             KafkaError._TRANSPORT,
+            f"{HERE}/bootstrap: {CLOSED} (after 2ms in state APIVERSION_QUERY, 5 identical error(s) suppressed)",
+            {},
+            f"{HERE} closes .* may want TLS, and security.protocol is PLAINTEXT",
+            "security.protocol=SASL_SSL or SSL",
+            False,
+        ),
+        (
+            KafkaError._TRANSPORT,
             f"ssl://{HERE}/bootstrap: {CLOSED} (after 25ms in state UP)",
             {"security.protocol": "SSL"},
             "may want a login, and security.protocol is SSL",
