@@ -26,7 +26,7 @@ from reconsume.bridge.writing.transactions import (
     Transactions,
     Undone,
 )
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, WriterReplaced
+from reconsume.delay_levels.errors import ReconsumeError, WriterReplaced
 from reconsume.delay_levels.wire.send_back_copy import Position
 
 logger = SafeLogger(__name__)
@@ -34,6 +34,7 @@ logger = SafeLogger(__name__)
 _TRIES: Final = 10
 _SHOWN_SECONDS: Final = 5.0
 _LOOK_EVERY_SECONDS: Final = 0.02
+_AGAIN: Final = "Run it again: it leaves out sent records"
 TRANSACTION_SECONDS: Final = 15.0
 """Brokers abort a transaction after this time."""
 
@@ -136,7 +137,7 @@ class ExclusiveWriter:
 
         Raises:
             KafkaNotReachable: nothing was committed, or that is unknown; read the topics after `take_over`.
-            KafkaRefused: rights are missing, or another writer has taken over; nothing was committed.
+            KafkaRefused: rights are missing, a record is refused, or another writer has taken over.
         """
         self._commit(lambda: self._transactions.write(produce, seconds=TRANSACTION_SECONDS))
 
@@ -146,21 +147,13 @@ class ExclusiveWriter:
                 write()
         except Undone as error:
             raise translate(error.cause, self._doing) from error
-        except InDoubt as error:
+        except (InDoubt, ShutOut) as error:
+            if error.cause.code() in SHUT_OUT:
+                raise WriterReplaced(
+                    f"{self._doing}: another process has begun to do the same, so this one stops. {_AGAIN}"
+                ) from error
             why = translate(error.cause, self._doing)
-            raise KafkaNotReachable(
-                f"{why}; the last records may have been sent. Run it again: it leaves out sent records"
-            ) from error
-        except ShutOut as error:
-            raise self._explain(error) from error
-
-    def _explain(self, error: ShutOut) -> ReconsumeError:
-        if error.cause.code() in SHUT_OUT:
-            return WriterReplaced(
-                f"{self._doing}: another process has begun to do the same, so this one stops. "
-                "Run it again: it leaves out sent records"
-            )
-        return translate(error.cause, self._doing)
+            raise type(why)(f"{why}; the last records may have been sent. {_AGAIN}") from error
 
 
 def write_exclusively(

@@ -45,12 +45,12 @@ class _Ended(Exception):
     """A transaction that was not simply committed.
 
     Attributes:
-        cause: the reason.
+        cause: the reason; not marked as fatal, because the next write uses a new producer.
     """
 
     def __init__(self, cause: KafkaError) -> None:
         super().__init__(cause.str())
-        self.cause = cause
+        self.cause = KafkaError(cause.code(), cause.str(), retriable=cause.retriable())
 
 
 class Undone(_Ended):

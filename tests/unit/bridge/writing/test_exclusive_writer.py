@@ -14,7 +14,7 @@ from reconsume.bridge.writing import exclusive_writer
 from reconsume.bridge.writing.exclusive_writer import ExclusiveWriter, wait_until_shown, write_exclusively
 from reconsume.bridge.writing.new_record import NewRecord
 from reconsume.bridge.writing.transactions import Transactions
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
 from tests.unit.bridge.writing.test_order_of_requests import Bench
 
 
@@ -48,6 +48,44 @@ def test_a_writer_is_not_alone_until_the_producer_behind_a_slow_transaction_is_r
         refused.clear()
         writer.take_over()
         assert writer.is_alone
+
+
+@pytest.mark.parametrize("code", [KafkaError.INVALID_TXN_STATE, KafkaError.UNKNOWN_PRODUCER_ID])
+def test_a_transaction_that_cannot_end_after_brokers_lost_it_is_in_doubt(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """For librdkafka these are fatal; a new producer goes on."""
+    bench = Bench(monkeypatch)
+    fatal = [KafkaException(KafkaError(code, "Failed to end transaction", fatal=True))]
+    commit = bench.calls.commit_transaction
+
+    def end(*_: Any) -> None:
+        if fatal:
+            raise fatal.pop()
+        commit()
+
+    monkeypatch.setattr(bench.calls, "commit_transaction", end)
+    with ExclusiveWriter(Base(), "one-writer", "testing") as writer:  # type: ignore[arg-type]
+        writer.take_over()
+        with pytest.raises(KafkaNotReachable, match="Failed to end transaction; the last records may have been sent"):
+            writer.write(lambda _producer: None)
+        assert not writer.is_alone
+        writer.take_over()
+        writer.write(lambda _producer: None)
+    assert bench.calls == ["begin", "begin", "commit"]
+
+
+def test_a_right_that_is_missing_at_the_end_of_a_transaction_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, code = Bench(monkeypatch), KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    def end(*_: Any) -> None:
+        raise KafkaException(KafkaError(code, "Failed to end transaction", fatal=True))
+
+    monkeypatch.setattr(bench.calls, "commit_transaction", end)
+    with ExclusiveWriter(Base(), "one-writer", "testing") as writer:  # type: ignore[arg-type]
+        writer.take_over()
+        with pytest.raises(KafkaRefused, match="no right to use the transactional id"):
+            writer.write(lambda _producer: None)
 
 
 class LateMarks:
