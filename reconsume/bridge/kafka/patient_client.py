@@ -167,13 +167,16 @@ class PatientClient:
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Repeat a request without an answer or leader, as long as patience lasts."""
-        deadline = time.monotonic() + self._patience
+        left = self._patience
         while True:
+            began = time.monotonic()
             try:
                 found = ask()
             except KafkaNotReachable as error:
                 is_news = isinstance(error, KafkaLoginFailed) and not self._has_told
-                if is_news or self.stop.is_set() or time.monotonic() > deadline:
+                # Nobody answers a process or machine that stands still, so that time does not count.
+                left -= min(time.monotonic() - began, self._request_seconds) + _PAUSE
+                if is_news or self.stop.is_set() or left < 0:
                     self._has_told |= is_news
                     raise
             else:

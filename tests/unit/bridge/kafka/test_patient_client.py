@@ -111,6 +111,31 @@ def test_after_a_lost_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPat
     assert {one.asked for one in made[:-1]} == {1}
 
 
+class OnceAsleep:
+    """A clock, and a question during whose first try the machine sleeps for a minute."""
+
+    def __init__(self) -> None:
+        self.now, self.tries = 1_000.0, 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def ask(self) -> str:
+        self.tries += 1
+        self.now += 60 if self.tries == 1 else 4
+        if self.tries < 3:
+            raise KafkaNotReachable("no answer")
+        return "found"
+
+
+def test_the_sleep_of_a_machine_uses_up_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could have answered: a laptop that was closed, a virtual machine that was moved."""
+    clock, admin = OnceAsleep(), KafkaAdmin(NOWHERE, patience=10.0)
+    monkeypatch.setattr(patient_client, "time", clock)
+    assert admin._patiently(clock.ask) == "found"
+    assert clock.tries == 3
+
+
 def test_a_client_that_is_stopped_waits_for_no_answer_and_does_not_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a process that is told to end while Kafka is away would wait for the end of its patience."""
     silent, stop, met = Silent(), threading.Event(), list[BaseException]()
