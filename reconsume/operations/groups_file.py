@@ -80,19 +80,15 @@ def parse_groups_file(value: Any) -> GroupsFile:
         IllegalSetting: an unknown key, or an invalid value; the message names it.
     """
     top = _mapping("the file", value, _TOP)
-    switches = tuple(name for name in _fields(SystemConfig) if name != "topicSettings")  # these are [topics] settings
+    switches = tuple(name for name in SystemConfig.names() if name != "topicSettings")  # these are [topics] settings
     system = _mapping("system", top.get("system"), switches)
     parse_system_config(system)
-    known = tuple(name for name in _fields(SubscriptionGroupConfig) if name != "groupName")
+    known = tuple(name for name in SubscriptionGroupConfig.names() if name != "groupName")
     defaults = _mapping("defaults", top.get("defaults"), known)
     groups = {}
     for group, own in _mapping("groups", top.get("groups"), None).items():
         groups[group] = parse_group_config(group, defaults | _mapping(f"group {group!r}", own, known))
     return GroupsFile(groups, system)
-
-
-def _fields(model: type[SubscriptionGroupConfig | SystemConfig]) -> tuple[str, ...]:
-    return tuple(one.alias or name for name, one in model.model_fields.items())
 
 
 def _mapping(what: str, value: Any, known: tuple[str, ...] | None) -> dict[Any, Any]:

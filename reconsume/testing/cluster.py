@@ -135,8 +135,10 @@ class InMemoryCluster:
             self.create_if_allowed(record.topic)
             if record.topic not in self.topics:
                 return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"topic {record.topic} does not exist")
-            if record.partition >= len(self.topics[record.topic].partitions):
-                return KafkaError(KafkaError._UNKNOWN_PARTITION, f"{record.topic} has no {record.partition}")
+            last = len(self.topics[record.topic].partitions) - 1
+            if record.partition > last:
+                text = f"topic {record.topic} has no partition {record.partition}, only 0 to {last}"
+                return KafkaError(KafkaError._UNKNOWN_PARTITION, text)
             return None
 
     def append(self, record: Unwritten) -> tuple[int, StoredRecord]:

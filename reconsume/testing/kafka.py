@@ -9,18 +9,20 @@ from itertools import count
 from types import NoneType
 from typing import Any, Final, Self
 
-from reconsume.bridge.groups.groups import Groups, SystemConfig, parse_group_config
+from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig, parse_group_config
 from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group
 from reconsume.bridge.kafka.admin import Commit, Partition
-from reconsume.bridge.kafka.clients import forget, serve
+from reconsume.bridge.kafka.clients import IN_MEMORY, forget, serve
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.topics.topics import TopicMaker, install
+from reconsume.bridge.writing.lane_partitions import ANY_PARTITION
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.foreign_values import check_range, check_types, checked_headers, of_type, texts
 from reconsume.delay_levels.progress.done_ahead import decode_done
-from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE
-from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from reconsume.delay_levels.rules.levels import DEFAULT_LEVEL_TABLE, DelayLevels
+from reconsume.delay_levels.wire.allowed_topics import decode_allowed, encode_allowed
+from reconsume.delay_levels.wire.names import DLQ_PREFIX, RETRY_PREFIX, TopicNames
 from reconsume.delay_levels.wire.properties import (
     DELAY,
     REAL_TOPIC,
@@ -119,10 +121,12 @@ class InMemoryKafka:
         check_types(locals(), message_delay_level=str, topic_prefix=str, start=datetime)
         if start.tzinfo is None:
             raise IllegalSetting(f"start {start} has no time zone; use one, as in datetime(2026, 1, 1, tzinfo=UTC)")
-        allowed = texts(allowed_real_topics, "allowed_real_topics")
-        self.bootstrap_servers = f"in-memory-{next(_NUMBERS)}.invalid:9092"
+        DelayLevels.parse(message_delay_level)
+        TopicNames(topic_prefix)
+        allowed = decode_allowed(encode_allowed(texts(allowed_real_topics, "allowed_real_topics")).encode())
+        self.bootstrap_servers = f"kafka-{next(_NUMBERS)}{IN_MEMORY}"
         self._settings = Settings(
-            bootstrap_servers=self.bootstrap_servers, topic_prefix=topic_prefix, allowed_real_topics=allowed
+            bootstrap_servers=self.bootstrap_servers, topic_prefix=topic_prefix, allowed_real_topics=list(allowed)
         )
         self._names = self._settings.names
         self._clock = FakeClock(start)
@@ -130,6 +134,7 @@ class InMemoryKafka:
         self._clients = InMemoryClients(self._cluster, self._clock)
         self._steps = self._clients.steps
         self._groups_read = (0, Groups())
+        self._is_closed = False
         serve(self.bootstrap_servers, self._clients)
         self._handle = Cluster(self._settings)
         install(self._handle, SystemConfig(message_delay_level=message_delay_level))
@@ -171,16 +176,18 @@ class InMemoryKafka:
         key: str | bytes | None = None,
         headers: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
         tags: str | None = None,
-        partition: int = -1,
+        partition: int = ANY_PARTITION,
     ) -> Record:
         """Write a record to a topic; consumers read it in the next `settle` or `advance`.
 
         Raises:
             IllegalSetting: the partition or reconsume's topic does not exist, or an argument is invalid.
         """
+        self._require_open()
         self._names.kafka_topic(topic)
         text = (str, bytes, NoneType)
-        check_types(locals(), value=text, key=text, tags=(str, NoneType), partition=int)
+        check_types(locals(), value=text, key=text, tags=(str, NoneType))
+        check_range("partition", partition, ANY_PARTITION, _MOST_PARTITIONS)
         pairs = checked_headers(headers.items() if isinstance(headers, Mapping) else headers)
         given = as_headers(pairs) + (() if tags is None else ((TAGS, tags.encode()),))
         record = Unwritten(topic, partition, as_bytes(key), as_bytes(value), given)
@@ -197,11 +204,17 @@ class InMemoryKafka:
         """Register a group, or change these fields of it: `set_group("departures", retryMaxTimes=3)`.
 
         Raises:
-            IllegalSetting: an invalid field.
+            IllegalSetting: an unknown or invalid field.
         """
+        self._require_open()
         self._names.retry(group)
         known = self._groups().by_name.get(group)
         before = {} if known is None else known.fields()
+        known_fields = SubscriptionGroupConfig.names()
+        if unknown := [name for name in fields if name not in known_fields]:
+            raise IllegalSetting(
+                f"group {group!r}: unknown {', '.join(unknown)}; known here: {', '.join(known_fields)}"
+            )
         write_group(self._handle, parse_group_config(group, before | fields))
         self._make_lanes()
         self.settle()
@@ -216,6 +229,7 @@ class InMemoryKafka:
 
     def settle(self) -> list[Call]:
         """Process everything that is possible now; return the calls of listeners that this caused."""
+        self._require_open()
         before = len(self._steps.calls)
         self._steps.until_quiet(self._scheduler.step)
         return self._steps.calls[before:]
@@ -224,14 +238,18 @@ class InMemoryKafka:
         """Advance the clock from one due moment to the next; return the calls of listeners.
 
         Raises:
-            IllegalSetting: `by` is negative; the clock never goes back.
+            IllegalSetting: `by` is negative, and the clock never goes back; or it goes beyond the year 9999.
         """
         of_type(by, "by", timedelta)
         if by < timedelta(0):
             raise IllegalSetting(f"advance: {by} is negative; use a positive timedelta")
+        end_ms = self._clock.now_ms + by / timedelta(milliseconds=1)
+        try:
+            moment(end_ms)
+        except OverflowError:
+            raise IllegalSetting(f"advance: {by} goes beyond the year 9999; use a shorter timedelta") from None
         before = len(self._steps.calls)
         self.settle()
-        end_ms = self._clock.now_ms + by / timedelta(milliseconds=1)
         while (due := self._next_due_ms()) is not None and due <= end_ms:
             self._clock.now_ms = max(self._clock.now_ms, due)
             self.settle()
@@ -299,12 +317,19 @@ class InMemoryKafka:
         return None if at is None else at.offset
 
     def close(self) -> None:
-        """Shut down the running consumers; the address is invalid afterwards."""
+        """Shut down the running consumers; records can still be read, and the address is invalid."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self._steps.close()
         finally:
             self._scheduler.close()
             forget(self.bootstrap_servers)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise IllegalSetting("this InMemoryKafka is closed; make a new one for each test")
 
     def __enter__(self) -> Self:
         return self

@@ -44,6 +44,11 @@ class _Stored(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the fields that this version knows, by RocketMQ's names."""
+        return tuple(one.alias or name for name, one in cls.model_fields.items())
+
 
 class SubscriptionGroupConfig(_Stored):
     """RocketMQ's SubscriptionGroupConfig: the fields that control retries (RocketMQ: GP-01)."""

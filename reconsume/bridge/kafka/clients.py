@@ -28,6 +28,8 @@ logger = SafeLogger(__name__)
 C = TypeVar("C", bound=Consumer)
 M = TypeVar("M")
 
+IN_MEMORY: Final = ".in-memory.invalid:9092"
+"""The end of the address of each in-memory Kafka; no name server knows the domain (RFC 2606)."""
 _FULL_SECONDS: Final = 0.05
 
 
@@ -101,8 +103,18 @@ def forget(bootstrap_servers: str) -> None:
 
 
 def clients_of(settings: Mapping[str, Any]) -> Clients:
-    """Return the maker of clients for the address in these settings."""
-    return _served.get(str(settings.get("bootstrap.servers")), _REAL)
+    """Return the maker of clients for the address in these settings.
+
+    Raises:
+        IllegalSetting: the address of an in-memory Kafka that nobody serves here; clients would wait for it for ever.
+    """
+    address = str(settings.get("bootstrap.servers"))
+    if address.endswith(IN_MEMORY) and address not in _served:
+        raise IllegalSetting(
+            f"bootstrap_servers {address} is an InMemoryKafka that is closed, or of another process; "
+            "start clients while it is open, in the process of the test"
+        )
+    return _served.get(address, _REAL)
 
 
 def clock_of(settings: Mapping[str, Any]) -> Clock:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Message as KafkaMessage
 
-from reconsume.bridge.kafka.clients import clients_of
 from reconsume.consumers import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -76,14 +75,6 @@ def test_two_kafkas_have_nothing_in_common() -> None:
         assert (len(one.settle()), other.calls()) == (1, [])
         assert other.now - one.now == timedelta(hours=1)
         assert (len(one.waiting()), other.waiting()) == (1, [])
-
-
-def test_the_address_leads_nowhere_afterwards() -> None:
-    real = clients_of({})
-    with InMemoryKafka() as kafka:
-        settings = {"bootstrap.servers": kafka.bootstrap_servers}
-        assert clients_of(settings) is not real
-    assert clients_of(settings) is real
 
 
 def test_a_listener_that_makes_itself_work_without_end_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

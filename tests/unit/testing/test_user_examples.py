@@ -425,15 +425,3 @@ def test_a_listener_may_not_turn_the_clock(in_memory_kafka: InMemoryKafka) -> No
         in_memory_kafka.produce("flights", "UA1545")
         (call,) = in_memory_kafka.settle()
     assert isinstance(call.error, IllegalSetting)
-
-
-def test_mistakes_are_told(in_memory_kafka: InMemoryKafka) -> None:
-    in_memory_kafka.produce("flights", "UA1545")
-    with pytest.raises(IllegalSetting, match="'flights' exists already"):
-        in_memory_kafka.create_topic("flights", 2)
-    with pytest.raises(IllegalSetting, match=r"'reconsume\.DELAY\.9h': topic .* does not exist"):
-        in_memory_kafka.produce("reconsume.DELAY.9h", "UA1545")
-    with pytest.raises(IllegalSetting, match="use a positive timedelta"):
-        in_memory_kafka.advance(-SECOND)
-    with pytest.raises(IllegalSetting, match="retryMaxTimes"):
-        in_memory_kafka.set_group("departures", retryMaxTimes=-1)
