@@ -106,7 +106,7 @@ def clients_of(settings: Mapping[str, Any]) -> Clients:
     """Return the maker of clients for the address in these settings.
 
     Raises:
-        IllegalSetting: the address of an in-memory Kafka that nobody serves here; clients would wait for it without end.
+        IllegalSetting: the address of an in-memory Kafka that nobody serves here; clients would wait without end.
     """
     address = str(settings.get("bootstrap.servers"))
     if address.endswith(IN_MEMORY) and address not in _served:
