@@ -15,6 +15,7 @@ from reconsume.bridge.groups.groups import (
     Groups,
     SubscriptionGroupConfig,
     SystemConfig,
+    check_names,
     parse_group_config,
     parse_system_config,
 )
@@ -96,9 +97,8 @@ def _mapping(what: str, value: Any, known: tuple[str, ...] | None) -> dict[Any, 
         return {}
     if not isinstance(value, dict):
         raise IllegalSetting(f"{what} must hold names and values, not {value!r}")
-    unknown = [] if known is None else [str(name) for name in value if name not in known]
-    if unknown:
-        raise IllegalSetting(f"{what}: unknown {', '.join(unknown)}; known here: {', '.join(known or ())}")
+    if known is not None:
+        check_names(what, value, known)
     return value
 
 

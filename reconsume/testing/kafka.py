@@ -9,7 +9,13 @@ from itertools import count
 from types import NoneType
 from typing import Any, Final, Self
 
-from reconsume.bridge.groups.groups import Groups, SubscriptionGroupConfig, SystemConfig, parse_group_config
+from reconsume.bridge.groups.groups import (
+    Groups,
+    SubscriptionGroupConfig,
+    SystemConfig,
+    check_names,
+    parse_group_config,
+)
 from reconsume.bridge.groups.groups_store import write_allowed_topics, write_group
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.clients import IN_MEMORY, forget, serve
@@ -121,6 +127,7 @@ class InMemoryKafka:
         check_types(locals(), message_delay_level=str, topic_prefix=str, start=datetime)
         if start.tzinfo is None:
             raise IllegalSetting(f"start {start} has no time zone; use one, as in datetime(2026, 1, 1, tzinfo=UTC)")
+        # Checked first, because the models below would wrap these errors in one of pydantic.
         DelayLevels.parse(message_delay_level)
         TopicNames(topic_prefix)
         allowed = decode_allowed(encode_allowed(texts(allowed_real_topics, "allowed_real_topics")).encode())
@@ -210,11 +217,7 @@ class InMemoryKafka:
         self._names.retry(group)
         known = self._groups().by_name.get(group)
         before = {} if known is None else known.fields()
-        known_fields = SubscriptionGroupConfig.names()
-        if unknown := [name for name in fields if name not in known_fields]:
-            raise IllegalSetting(
-                f"group {group!r}: unknown {', '.join(unknown)}; known here: {', '.join(known_fields)}"
-            )
+        check_names(f"group {group!r}", fields, SubscriptionGroupConfig.names())
         write_group(self._handle, parse_group_config(group, before | fields))
         self._make_lanes()
         self.settle()
@@ -262,7 +265,7 @@ class InMemoryKafka:
         return min((due for due in dues if due is not None), default=None)
 
     def calls(self, group: str | None = None) -> list[Call]:
-        """Return all calls of listeners so far, of one group or of all, in order."""
+        """Return all calls of listeners so far, for one group or for all, in order."""
         check_types(locals(), group=(str, NoneType))
         return [call for call in self._steps.calls if group in (None, call.group)]
 
@@ -283,7 +286,7 @@ class InMemoryKafka:
         return self.records(self._names.quarantine)
 
     def waiting(self, group: str | None = None) -> list[Waiting]:
-        """Return the records that wait on delay topics, of one group or of all, the earliest due first."""
+        """Return the records that wait on delay topics, for one group or for all, the earliest due first."""
         check_types(locals(), group=(str, NoneType))
         found = [
             self._waiting(where, one)

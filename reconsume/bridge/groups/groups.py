@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, TypeVar
@@ -155,6 +155,13 @@ class SystemConfig(_Stored):
 _DEFAULT_TOPICS: Final = TopicSettings()
 
 T = TypeVar("T", bound=_Stored)
+
+
+def check_names(what: str, given: Iterable[object], known: Collection[str]) -> None:
+    """Raise `IllegalSetting` for names of a person's file or call that this version does not know."""
+    unknown = [str(name) for name in given if name not in known]
+    if unknown:
+        raise IllegalSetting(f"{what}: unknown {', '.join(unknown)}; known here: {', '.join(known)}")
 
 
 def parse_group_config(group: str, value: str | bytes | Mapping[str, Any]) -> SubscriptionGroupConfig:

@@ -137,7 +137,8 @@ class ExclusiveWriter:
 
         Raises:
             KafkaNotReachable: nothing was committed, or that is unknown; read the topics after `take_over`.
-            KafkaRefused: rights are missing, a record is refused, or another writer has taken over.
+            KafkaRefused: rights are missing, a record is refused, or another writer has taken over. Nothing was
+                committed, unless the message says that the last records may have been sent.
         """
         self._commit(lambda: self._transactions.write(produce, seconds=TRANSACTION_SECONDS))
 

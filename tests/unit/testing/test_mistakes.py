@@ -54,7 +54,12 @@ def test_a_closed_kafka_keeps_its_records_and_no_client_waits_for_it() -> None:
         kafka.produce("flights", "UA1545")
     kafka.close()
     assert [one.value for one in kafka.records("flights")] == [b"UA1545"]
-    for act in (kafka.settle, lambda: kafka.advance(SECOND), lambda: kafka.produce("flights", "UA1545")):
+    for act in (
+        kafka.settle,
+        lambda: kafka.advance(SECOND),
+        lambda: kafka.produce("flights", "UA1545"),
+        lambda: kafka.set_group("departures", retryMaxTimes=3),
+    ):
         with pytest.raises(IllegalSetting, match="this InMemoryKafka is closed"):
             act()
     for late in (
