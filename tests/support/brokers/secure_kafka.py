@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
 )
 
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
-from reconsume.cli.broker.kafka import LocalKafka
 from reconsume.cli.broker.ports import free_port
 from reconsume.operations.rights import Right
+from tests.support.brokers.kafka import PATIENT, PatientKafka
 from tests.support.waiting import wait_until
 
 __all__ = ["SecureKafka", "secure_kafka"]
@@ -36,13 +36,14 @@ __all__ = ["SecureKafka", "secure_kafka"]
 _KEY_DAYS = "2"
 
 
-class SecureKafka(LocalKafka):
+class SecureKafka(PatientKafka):
     """Two listeners: SASL_SSL for users, who may nothing but what they are granted, and PLAINTEXT for the operator."""
 
     def __init__(self) -> None:
         super().__init__(
             version=NEWEST_KAFKA_VERSION,
             properties={
+                **PATIENT,
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
@@ -182,7 +183,7 @@ def secure_kafka() -> Iterator[SecureKafka]:
     """One that is stopped, whatever happens."""
     kafka = SecureKafka()
     try:
-        kafka.start(deadline_seconds=240)
+        kafka.start()
         yield kafka
     finally:
         kafka.stop()
