@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -35,6 +36,22 @@ def type_name(kind: type) -> str:
 def shown(value: object) -> str:
     """Return a value for an error message."""
     return plain_text(lambda: repr(value), _LONGEST_SHOWN) or f"an object of type {type_name(type(value))}"
+
+
+def regular_expression(text: str, name: str) -> re.Pattern[str]:
+    """Compile a pattern.
+
+    Args:
+        text: what somebody wrote.
+        name: what it is, for the error.
+
+    Raises:
+        IllegalSetting: it is not a regular expression.
+    """
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise IllegalSetting(f"{name} {shown(text)} is not a regular expression: {error}") from None
 
 
 def whole_number(value: object, name: str) -> int:

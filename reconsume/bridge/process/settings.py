@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from reconsume.bridge.process.environment import Words, read_environment
-from reconsume.delay_levels.errors import IllegalName, IllegalSetting
+from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import regular_expression
 from reconsume.delay_levels.rules.levels import DelayLevels
 from reconsume.delay_levels.wire.names import TopicNames
 
@@ -183,10 +184,7 @@ class Settings(_Strict):
     @classmethod
     def _patterns_are_legal(cls, value: list[str]) -> list[str]:
         for pattern in value:
-            try:
-                re.compile(pattern)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise IllegalName(f"{pattern!r} is not a regular expression: {error}") from None
+            regular_expression(pattern, "pattern")
         return value
 
     @property

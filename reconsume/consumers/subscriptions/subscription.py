@@ -9,6 +9,7 @@ from typing import Self
 
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.delay_levels.errors import IllegalSetting, ReconsumeError
+from reconsume.delay_levels.foreign_values import regular_expression
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.namespaces import Namespace
 
@@ -63,10 +64,7 @@ class Subscriptions:
         """
         tags = TagExpression.parse(expression)
         if topic.startswith("^"):
-            try:
-                self._patterns[topic] = (re.compile(topic), tags)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise IllegalSetting(f"pattern {topic!r} is not a regular expression: {error}") from None
+            self._patterns[topic] = (regular_expression(topic, "pattern"), tags)
         else:
             kafka_topic = self._namespace.kafka_topic(topic, self._names)
             if kafka_topic != topic and self._names.is_ours(kafka_topic):

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
+from reconsume.delay_levels.foreign_values import regular_expression
 
 
 def is_allowed(topic: str, patterns: Iterable[str]) -> bool:
@@ -55,8 +56,5 @@ def decode_allowed(value: bytes) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise IllegalSetting(f"allowed_real_topics: the value must be a list of texts, not {value[:80]!r}")
     for pattern in found:
-        try:
-            re.compile(pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise IllegalSetting(f"allowed_real_topics: {pattern!r} is not a regular expression: {error}") from None
+        regular_expression(pattern, "allowed_real_topics:")
     return tuple(found)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from reconsume.delay_levels.errors import IllegalSetting
+from reconsume.delay_levels.foreign_values import regular_expression
 
 UNKNOWN_CAUSE: Final = "(no cause)"
 _LONGEST: Final = 120
@@ -43,10 +44,7 @@ class CauseLabels:
     def __init__(self, rules: Mapping[str, str] | None = None) -> None:
         self._rules: list[tuple[re.Pattern[str], str]] = []
         for pattern, label in (rules or {}).items():
-            try:
-                self._rules.append((re.compile(pattern), label))
-            except (re.error, OverflowError, RecursionError) as error:
-                raise IllegalSetting(f"cause_labels: {pattern!r} is not a regular expression: {error}") from None
+            self._rules.append((regular_expression(pattern, "cause_labels:"), label))
             if not label.strip():
                 raise IllegalSetting(f"cause_labels: the label of {pattern!r} is blank; give it a name")
 

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.delay_levels.foreign_values import checked_headers, plain_text, shown, type_name, whole_number
+from reconsume.delay_levels.foreign_values import (
+    checked_headers,
+    plain_text,
+    regular_expression,
+    shown,
+    type_name,
+    whole_number,
+)
 from reconsume.delay_levels.wire.send_back_copy import Cause
 from tests.support.slips import Hostile, Mute, Poisoned, Text
 
@@ -78,3 +85,9 @@ def test_the_cause_of_an_exception_is_bounded() -> None:
 def test_a_name_that_the_client_would_cut_is_refused() -> None:
     with pytest.raises(IllegalSetting, match="cuts a name at a NUL; leave it out"):
         checked_headers([("trace\0x", b"1")])
+
+
+@pytest.mark.parametrize("text", ["(", "a{99999999999999999999}", "(" * 3_000 + ")" * 3_000])
+def test_what_is_no_regular_expression_is_told(text: str) -> None:
+    with pytest.raises(IllegalSetting, match=r"^pattern '.* is not a regular expression: "):
+        regular_expression(text, "pattern")
