@@ -42,7 +42,7 @@ def regular_expression(text: str, name: str) -> re.Pattern[str]:
     """Compile a pattern.
 
     Args:
-        text: what somebody wrote.
+        text: the pattern, as a user wrote it.
         name: what it is, for the error.
 
     Raises:
