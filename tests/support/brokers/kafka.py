@@ -24,12 +24,12 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-__all__ = ["PATIENT", "KafkaForTests", "PatientKafka", "kafka_bootstrap", "kafka_to_kill", "local_kafka"]
+__all__ = ["KafkaForTests", "PatientKafka", "kafka_bootstrap", "kafka_to_kill", "local_kafka"]
 
 _IMAGE: Final = f"apache/kafka:{NEWEST_KAFKA_VERSION}"
 _CONTROLLER_PORT: Final = 29093
 _START_SECONDS: Final = 90.0
-PATIENT: Final = {"broker.session.timeout.ms": "60000"}
+_PATIENT: Final = {"broker.session.timeout.ms": "60000"}
 """A broker whose session ends has no partitions for a moment, although it lives: 4.3 then leaves transactions open for
 good (KAFKA-20734), and a client of librdkafka may lose it for good (issue 5301)."""
 _PROMPT: Final = {
@@ -41,13 +41,25 @@ _MORTAL: Final = {"broker.session.timeout.ms": "6000"}
 """A broker that was killed may come back when its last session is over; a busy machine may stand still for seconds."""
 _MEMORY: Final = Path("/dev/shm")
 _ROOM: Final = 6 << 30
+"""Bytes that are free there, or a broker takes the usual folder."""
 
 
 class PatientKafka(LocalKafka):
     """A broker that may have to wait for its turn on a busy machine, also when it starts again.
 
-    Its data lie in memory where there is room: it flushes each change of a topic, and waits as long as the disk does.
+    It keeps its session all the same, unless its properties say otherwise. Where memory has room, its data lie there:
+    a broker flushes each change of a topic, and would wait for all others that use the disk.
     """
+
+    def __init__(
+        self,
+        port: int = 0,
+        *,
+        data_dir: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        version: str = NEWEST_KAFKA_VERSION,
+    ) -> None:
+        super().__init__(port, data_dir=data_dir, properties={**_PATIENT, **(properties or {})}, version=version)
 
     def start(self, deadline_seconds: float = 240) -> None:
         super().start(deadline_seconds)
@@ -95,11 +107,8 @@ def local_kafka(
     properties: Mapping[str, str] | None = None,
     version: str = NEWEST_KAFKA_VERSION,
 ) -> Iterator[LocalKafka]:
-    """A local broker that is stopped, and its temporary folder removed, even if it never started.
-
-    It is never killed, and may have to wait for its turn on a busy machine: it keeps its session all the same.
-    """
-    kafka = PatientKafka(port, data_dir=data_dir, properties={**PATIENT, **(properties or {})}, version=version)
+    """A local broker that is stopped, and its temporary folder removed, even if it never started."""
+    kafka = PatientKafka(port, data_dir=data_dir, properties=properties, version=version)
     try:
         kafka.start()
         yield kafka

@@ -25,10 +25,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.broker.ports import free_port
 from reconsume.operations.rights import Right
-from tests.support.brokers.kafka import PATIENT, PatientKafka
+from tests.support.brokers.kafka import PatientKafka
 from tests.support.waiting import wait_until
 
 __all__ = ["SecureKafka", "secure_kafka"]
@@ -41,9 +40,7 @@ class SecureKafka(PatientKafka):
 
     def __init__(self) -> None:
         super().__init__(
-            version=NEWEST_KAFKA_VERSION,
             properties={
-                **PATIENT,
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
