@@ -11,6 +11,7 @@ from reconsume.bridge.process.clock import Clock
 from reconsume.delay_levels.errors import KafkaNotReachable
 
 _EVERY_MS: Final = 10_000
+_NEVER: Final = (0, "0")
 _IDLE_US: Final = 5_000_000
 """A client without a connection requests one every second."""
 _PATIENCE_MS: Final = 5_000.0
@@ -27,7 +28,7 @@ class Connections:
     never connected to again, and because it remains, the bootstrap servers are not used either. From then on the client
     connects to no broker: polls return nothing, requests get no answer, and no error is reported. Only a new client
     helps: workers (also for the producer of `AtLeastOnceWriter`), `PushConsumer`, the readers of GROUPS and CANCEL,
-    `RecordReader` and `LastingProducer` make one. Tests:
+    `RecordReader` and `LastingProducer` make one, the drop-in consumer asks its program to. Tests:
         tests/unit/bridge/librdkafka/test_connections.py, tests/integration/scheduler/test_lost_membership.py.
 
     Remove when: librdkafka issue 5301 is closed and the oldest supported version has the fix.
@@ -38,8 +39,9 @@ class Connections:
     """
 
     def __init__(self, conf: Mapping[str, Any], *, clock: Clock = monotonic_ms) -> None:
-        self._told: Callable[[str], object] | None = conf.get("stats_cb")
         self._conf = conf
+        self._every = conf.get("statistics.interval.ms", 0)
+        self._told: Callable[[str], object] | None = conf.get("stats_cb")
         self._clock = clock
         self._since: float | None = None
         self._alone: str | None = None
@@ -47,11 +49,10 @@ class Connections:
     @property
     def settings(self) -> dict[str, Any]:
         """Return the settings with statistics, which arrive while the client is polled."""
-        every = self._conf.get("statistics.interval.ms", 0)
-        # Other values are left to librdkafka, which reports them.
+        # Illegal values are left to librdkafka, which reports them.
         return {
             **self._conf,
-            "statistics.interval.ms": _EVERY_MS if every in (0, "0") else every,
+            "statistics.interval.ms": _EVERY_MS if self._every in _NEVER else self._every,
             "stats_cb": self._heard,
         }
 
@@ -76,9 +77,9 @@ class Connections:
             self._alone = f"librdkafka has looked for no broker for {(now - self._since) / 1000:.0f} s"
 
     def _heard(self, statistics: str) -> None:
-        self.hear(json.loads(statistics))
-        if self._told is not None:
+        if self._told is not None and self._every not in _NEVER:
             self._told(statistics)
+        self.hear(json.loads(statistics))
 
 
 def _is_used(broker: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from reconsume.bridge.librdkafka.callback_errors import catchable
 from reconsume.bridge.librdkafka.membership import take_assignment
 from reconsume.bridge.reading.record_reader import read_again
 from reconsume.bridge.reading.stale_records import StaleRecords
+from reconsume.consumers.drop_in.lost_brokers import LostBrokers
 from reconsume.consumers.drop_in.ownership import Ownership
 from reconsume.consumers.drop_in.retry_message import GivenRetries, RetryMessage, as_polled, listed, storable
 from reconsume.consumers.drop_in.retry_start import RetryStarts
@@ -73,15 +74,15 @@ class Consumer(DerivedConsumer):
         **kwargs: Any,
     ) -> None:
         settings = DropInSettings.of(args, kwargs, locals())
-        super().__init__(settings.conf)
+        self._closing = threading.Event()
+        super().__init__(LostBrokers(settings.conf, self._closing).settings)
         self._settings = settings
         self._retry_topic = settings.retry_topic
         self._client = SendBackClient(settings)
         # confluent-kafka's consumer ends with its last reference, and so must ours.
-        self._at_last = weakref.finalize(self, _end, self._client)
+        self._at_last = weakref.finalize(self, self._client.close_in_a_thread)
         self._at_last.atexit = False
         self._changed_assignment = False
-        self._closing = threading.Event()
         self._ownership = Ownership()
         self._stale_records = StaleRecords(super().seek, from_end=not settings.starts_at_beginning)
         self._unchecked = self._stale_records.unchecked
@@ -126,7 +127,11 @@ class Consumer(DerivedConsumer):
         super().subscribe(topics, **given)
 
     def poll(self, timeout: float = -1) -> KafkaMessage | None:
-        """Poll as in `confluent_kafka`; a retry is a `RetryMessage`."""
+        """Poll as in `confluent_kafka`; a retry is a `RetryMessage`.
+
+        Raises:
+            KafkaNotReachable: librdkafka has given up looking for brokers (see `LostBrokers`); make another consumer.
+        """
         if self._refusals:
             raise self._refusals.pop()
         message = self._kafka_poll(timeout)
@@ -343,8 +348,3 @@ class Consumer(DerivedConsumer):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _end(client: SendBackClient) -> None:
-    """Close the client in a thread of its own: this runs in a garbage collection, which must not wait."""
-    threading.Thread(target=client.close, name="reconsume-end", daemon=True).start()

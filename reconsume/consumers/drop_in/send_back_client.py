@@ -257,6 +257,10 @@ class SendBackClient:
         if self._thread is not None:
             self._thread.join()
 
+    def close_in_a_thread(self) -> None:
+        """Close without waiting, as a garbage collection must."""
+        threading.Thread(target=self.close, name="reconsume-end", daemon=True).start()
+
 
 def as_cause(cause: object) -> Cause | None:
     """Return the cause that a dead letter shows, from an exception or a text.

@@ -169,8 +169,8 @@ def test_topics_of_many_new_groups_are_made_together(bootstrap_servers: str, cal
     with scheduler(one.settings):
         wait_until(lambda: calls.created >= NEW_GROUPS, 120, "all are made")
         topics = [one.settings.names.retry(group) for group in groups]
-        wait_until(lambda: len(one.admin.partitions(topics)) == NEW_GROUPS, 60, "all are there")
+        wait_until(lambda: len(one.admin.partitions(topics)) == NEW_GROUPS, 120, "all are there")
         wheres = [(topic, 0) for topic in topics]
-        wait_until(lambda: min(one.admin.end_offsets(wheres).values()) >= 2, 60, "all are delivered")
+        wait_until(lambda: min(one.admin.end_offsets(wheres).values()) >= 2, 120, "all are delivered")
     assert one.read(one.settings.names.quarantine) == []
     assert calls.create <= NEW_GROUPS // 10
