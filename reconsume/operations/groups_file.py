@@ -125,15 +125,15 @@ def plan_groups(
             continue
         kept = {"retryPaused": known.retry_paused} | (known.model_extra or {})
         merged = parse_group_config(name, kept | config.fields())
-        if changed := changes(known.fields(), merged.fields()):
+        if changed := changes(known.fields() if name not in current.unreadable else {}, merged.fields()):
             plan.changed[name] = changed
             wanted[name] = merged
     plan.unlisted.extend(sorted(current.by_name.keys() - file.groups.keys()))
     for name in plan.unlisted if delete else ():
         del wanted[name]
-    before = current.system.model_dump(by_alias=True)
-    system = parse_system_config(before | dict(file.system)).publishing(topics or TopicSettings())
-    plan.system.extend(changes(before, system.model_dump(by_alias=True)))
+    merged_system = current.system.model_dump(by_alias=True) | dict(file.system)
+    system = parse_system_config(merged_system).publishing(topics or TopicSettings())
+    plan.system.extend(system_changes(current, system))
     return GroupsPlan(plan.added, plan.changed, plan.unlisted, plan.system, Groups(system, wanted))
 
 
@@ -244,6 +244,12 @@ def change_group(
 
     change_groups(cluster, decide)
     return done[-1]
+
+
+def system_changes(groups: Groups, after: SystemConfig) -> list[Change]:
+    """Return the fields for all groups that differ; all of them if the newest record is unreadable."""
+    before = {} if SYSTEM_KEY in groups.unreadable else groups.system.model_dump(by_alias=True)
+    return changes(before, after.model_dump(by_alias=True))
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:

@@ -69,6 +69,14 @@ def test_the_remedies_of_the_doctor_have_the_group_as_one_word() -> None:
     assert [words(one.mend)[3] for one in report.findings] == [GROUP] * 4
 
 
+def test_the_doctor_names_who_mends_a_record_of_the_schedulers() -> None:
+    report = Report()
+    check_groups(Groups().with_record(b"%SYS%", b"{").with_record(b"%SYS%.allowedRealTopics", b"{"), report)
+    all_groups, schedulers = (one.mend for one in report.findings)
+    assert all_groups == "reconsume groups set --delay-levels TABLE"
+    assert schedulers == "any scheduler that runs writes it anew"
+
+
 def test_the_command_that_deletes_a_misspelled_group_has_it_as_one_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,6 +50,8 @@ class WantedTopic:
 
     Attributes:
         may_grow: whether to add missing partitions, which moves keys to other partitions.
+        least_retention_ms: a shorter retention, or a limit of bytes, deletes records that still wait; 0 for topics
+            whose records do not wait.
     """
 
     name: str
@@ -57,6 +59,7 @@ class WantedTopic:
     replication_factor: int
     settings: Mapping[str, str]
     may_grow: bool = False
+    least_retention_ms: int = 0
 
 
 class KafkaAdmin(PatientClient):

@@ -105,8 +105,16 @@ def _differences(
             continue
         if name in ("max.message.bytes", "retention.ms", "min.insync.replicas") and _at_least(is_now, should_be):
             continue
-        found.append(TopicDifference(topic.name, name, is_now, should_be, breaks=name in _BREAKING))
+        breaks = name in _BREAKING or _deletes_waiting(topic, name, is_now)
+        found.append(TopicDifference(topic.name, name, is_now, should_be, breaks))
     return found
+
+
+def _deletes_waiting(topic: WantedTopic, name: str, is_now: str) -> bool:
+    """Return whether a setting of a delay topic may delete records before they are due."""
+    if name == "retention.ms":
+        return int(is_now) < topic.least_retention_ms
+    return name == "retention.bytes" and topic.least_retention_ms > 0
 
 
 def _at_least(is_now: str, should_be: str) -> bool:

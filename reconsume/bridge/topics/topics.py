@@ -191,7 +191,8 @@ class TopicMaker:
         longest_ms = delay_ms or min(filter(None, self._groups().table.delays_ms), default=0)
         retention = max(self._retention_ms(), 2 * longest_ms)
         partitions = self._settings.delay_partitions + self._settings.bulk_partitions
-        return replace(self._wanted(self._names.delay(delay_ms), partitions, retention), may_grow=True)
+        topic = self._wanted(self._names.delay(delay_ms), partitions, retention)
+        return replace(topic, may_grow=True, least_retention_ms=2 * longest_ms)
 
     def send_back_topic(self) -> WantedTopic:
         """Return the inbox of plain clients."""

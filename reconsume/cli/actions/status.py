@@ -9,7 +9,7 @@ from typing import Final
 
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.cli.output import clear_screen, print_error, print_json, print_line, print_table
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, TopicNotReady
 from reconsume.delay_levels.rules.durations import format_duration
 from reconsume.operations.quarantine.records import QuarantineCounter
 from reconsume.operations.status import Status, collect_status
@@ -33,8 +33,8 @@ def watch_status(cluster: Cluster, *, as_json: bool, rest: Callable[[float], obj
         while True:
             try:
                 status = collect_status(cluster, quarantine)
-            except KafkaNotReachable as error:
-                if not shown:  # the address may be wrong
+            except (KafkaNotReachable, TopicNotReady) as error:  # a broker that starts knows no topics for a moment
+                if not shown:  # the address may be wrong, or the topics are missing
                     raise
                 print_error(error)
             else:

@@ -16,7 +16,7 @@ from reconsume.cli.commands.groups_file import apply_groups, changed_line, going
 from reconsume.cli.common import Here, Yes, confirm, on_kafka
 from reconsume.cli.output import print_facts, print_json, print_line, print_table, tell
 from reconsume.delay_levels.errors import IllegalSetting
-from reconsume.operations.groups_file import change_group, change_system, changes, remove_group
+from reconsume.operations.groups_file import change_group, change_system, remove_group, system_changes
 
 app = typer.Typer()
 
@@ -139,7 +139,7 @@ def _set_system(here: Here, given: dict[str, Any], *, yes: bool) -> None:
         return parse_system_config(before.model_dump(by_alias=True) | given)
 
     config = change(groups.system)
-    changed = changes(groups.system.model_dump(by_alias=True), config.model_dump(by_alias=True))
+    changed = system_changes(groups, config)
     if changed:
         _ask_for_all(groups, [changed_line("for all groups", changed), *going_down(config)], yes=yes)
         config = change_system(here.cluster, change)

@@ -14,6 +14,7 @@ from reconsume.bridge.topics.topic_plan import TopicDifference, TopicPlan, plan_
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
 from reconsume.operations.doctor.report import Report
 
@@ -135,9 +136,11 @@ def check_groups(groups: Groups, report: Report) -> None:
     """Report unreadable records of the GROUPS topic."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
-        mend = "--delay-levels TABLE" if key.startswith("%") else shlex.quote(key)
+        mend = "reconsume groups set " + ("--delay-levels TABLE" if key == SYSTEM_KEY else shlex.quote(key))
+        if key == ALLOWED_TOPICS_KEY:
+            mend = "any scheduler that runs writes it anew"
         what = f"the GROUPS topic has an unreadable record: {why}; its earlier record or the defaults apply"
-        report.problem("groups", what, f"reconsume groups set {mend}")
+        report.problem("groups", what, mend)
     for config in groups.by_name.values():
         name, change = config.group_name, f"reconsume groups set {shlex.quote(config.group_name)}"
         if config.retry_queue_nums <= 0:

@@ -20,7 +20,7 @@ from reconsume.cli.demo.run import print_report as print_demo
 from reconsume.cli.judging.judge import TopicsVerdict
 from reconsume.cli.spark.reconcile import print_findings, print_summary, run_line
 from reconsume.cli.spark.replay import print_plan, print_result
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady
 from reconsume.operations.quarantine.records import QuarantineCounter
 from reconsume.operations.status import Status
 from reconsume.spark_connectors.replay import ReplayPlan
@@ -44,10 +44,13 @@ STATUS = Status(at_ms=0, waiting=[], groups=[], quarantined=Count(0, exact=True)
 RECONCILED = {"verdict": "ok", "attempts": 1, "moved": 1, "dead": 1, "waiting": 0, "findings": {}, "report": "/r.html"}
 
 
+@pytest.mark.parametrize(
+    "away", [KafkaNotReachable("no broker answers"), TopicNotReady("no topics")], ids=["away", "starts"]
+)
 def test_a_status_that_is_watched_outlives_an_outage(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    away: ReconsumeError, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = KafkaNotReachable("no broker answers")
+    """A broker that has just started may know no topics."""
     answers: list[Status | BaseException] = [STATUS, away, STATUS, KeyboardInterrupt()]
 
     def collect(_cluster: Cluster, _quarantine: QuarantineCounter | None = None) -> Status:
@@ -60,9 +63,9 @@ def test_a_status_that_is_watched_outlives_an_outage(
     cluster = Cluster(Settings())
     status.watch_status(cluster, as_json=True, rest=lambda _seconds: None)
     printed = capsys.readouterr()
-    assert (printed.out.count('"quarantined": 0'), printed.err) == (2, "error: no broker answers\n")
+    assert (printed.out.count('"quarantined": 0'), printed.err) == (2, f"error: {away}\n")
     answers.append(away)
-    with pytest.raises(KafkaNotReachable):
+    with pytest.raises(type(away)):
         status.watch_status(cluster, as_json=True)
     answers.append(replace(STATUS, leaderless=["reconsume.DELAY.10s-0"]))
     status.show_status(cluster, as_json=False)

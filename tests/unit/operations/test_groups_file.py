@@ -51,6 +51,17 @@ def test_a_plan_adds_changes_and_removes_nothing() -> None:
     assert not plan.is_empty(delete=False)
 
 
+def test_an_unreadable_record_is_written_anew_though_its_earlier_one_has_the_same_values() -> None:
+    """Compaction removes the earlier one."""
+    file = parse_groups_file({"system": {"messageDelayLevel": "1m 5m"}, "groups": {"g": {"retryMaxTimes": 3}}})
+    known = Groups().with_record(b"%SYS%", b'{"messageDelayLevel": "1m 5m"}').with_record(b"g", b'{"retryMaxTimes": 3}')
+    assert plan_groups(file, known).is_empty(delete=True)
+    plan = plan_groups(file, known.with_record(b"%SYS%", b"{").with_record(b"g", b"{"))
+    assert Change("messageDelayLevel", None, "1m 5m") in plan.system
+    assert Change("retryMaxTimes", None, 3) in plan.changed["g"]
+    assert plan.wanted.table == known.table
+
+
 def test_what_was_applied_changes_nothing_and_keeps_what_newer_versions_stored() -> None:
     file = parse_groups_file({"groups": {"g": {"retryMaxTimes": 3}}})
     known = parse_group_config("g", '{"retryMaxTimes": 3, "brokerId": 7}')

@@ -11,6 +11,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY
 
 logger = SafeLogger(__name__)
 
@@ -20,8 +21,8 @@ _AGAIN_SECONDS: Final = 5.0
 def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: threading.Event) -> None:
     """Write this worker's `allowed_real_topics` to the GROUPS topic, unless the topic has the same value.
 
-    After the start only if the topic has none, as after it was created again: with different settings the last worker
-    counts, and workers do not overwrite each other forever.
+    After the start only if the topic has no readable one, as after it was created again: with different settings the
+    last worker counts, and workers do not overwrite each other forever.
     """
     cluster = Cluster(settings)
     own, is_published, is_reported = tuple(settings.allowed_real_topics), False, False
@@ -29,7 +30,8 @@ def publish_allowed_topics(settings: Settings, follower: GroupsFollower, stop: t
         try:
             if not follower.wait_until_loaded(stop):
                 return
-            known = follower.groups.allowed_real_topics
+            groups = follower.groups
+            known = None if ALLOWED_TOPICS_KEY in groups.unreadable else groups.allowed_real_topics
             if known is None or not (is_published or known == own):
                 write_allowed_topics(cluster)
             is_published, is_reported = True, False

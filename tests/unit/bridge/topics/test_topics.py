@@ -239,13 +239,24 @@ def test_what_is_as_it_should_be_or_more_generous_needs_nothing(monkeypatch: pyt
 
 
 def test_a_difference_is_shown_with_its_remedy_and_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_with(monkeypatch, 2, message_timestamp_type="CreateTime", retention_ms="1000")
+    plan = plan_with(monkeypatch, 2, message_timestamp_type="CreateTime", retention_ms="2000")
     assert plan.missing == []
     assert [(one.setting, one.breaks) for one in plan.differences] == [
         ("message.timestamp.type", True),
         ("retention.ms", False),
     ]
     assert "--add-config message.timestamp.type=LogAppendTime" in plan.differences[0].remedy("kafka:9092")
+
+
+@pytest.mark.parametrize("setting", [{"retention_ms": "1999"}, {"retention_bytes": "1000000000"}])
+def test_what_may_delete_records_that_wait_breaks_a_guarantee(
+    monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any]
+) -> None:
+    assert [one.breaks for one in plan_with(monkeypatch, 6, **setting).differences] == [True]
+    topic = maker(monkeypatch).retry_topic("g", Groups())
+    changed = dict(topic.settings) | {name.replace("_", "."): value for name, value in setting.items()}
+    plan = plan_topics([topic], {topic.name: 1}, {topic.name: changed}, {})
+    assert [one.breaks for one in plan.differences] == [False]
 
 
 def test_removed_settings_of_groups_are_kept_as_long_as_records(monkeypatch: pytest.MonkeyPatch) -> None:

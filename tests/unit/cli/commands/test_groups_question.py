@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from reconsume.bridge.groups.groups import Groups
+from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.kafka.admin import ClusterFacts
 from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.process.settings import Settings, TopicSettings
 from reconsume.bridge.topics.topic_plan import TopicPlan
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
-from reconsume.cli.commands import groups_file
+from reconsume.cli.commands import groups, groups_file
 from reconsume.cli.common import Here
 from reconsume.operations.groups_file import parse_groups_file, plan_groups
 
@@ -94,3 +95,19 @@ def test_partitions_that_are_missing_alone_are_a_change(
     assert "nothing changes" not in capsys.readouterr().out
     groups_file.apply_groups(Here(cluster, as_json=False), file, yes=True)
     assert admin.grown
+
+
+def test_all_groups_settings_are_written_anew_if_their_record_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor names this command; the record before it has the same values until compaction."""
+    known = Groups().with_record(b"%SYS%", b'{"messageDelayLevel": "1m 5m"}')
+    written: list[str] = []
+
+    def write(_cluster: Cluster, change: Callable[[SystemConfig], SystemConfig]) -> SystemConfig:
+        written.append(change(known.system).message_delay_level)
+        return known.system
+
+    monkeypatch.setattr(groups, "change_system", write)
+    for now, expected in ((known, []), (known.with_record(b"%SYS%", b"{"), ["1m 5m"])):
+        monkeypatch.setattr(groups, "read_groups", lambda _cluster, now=now: now)
+        groups._set_system(Here(Cluster(Settings()), as_json=True), {"messageDelayLevel": "1m 5m"}, yes=True)
+        assert written == expected

@@ -58,3 +58,10 @@ def test_a_marker_is_no_record(monkeypatch: pytest.MonkeyPatch, delivered: set[P
         [found] = report.findings
         assert (found.check, found.weight) == ("record", "problem")
         assert found.what.startswith(f"no test record came from {lacking} to {RETRY[0]} within 1s")
+
+
+def test_a_report_does_not_wait_for_a_long_level() -> None:
+    groups, report = Groups().with_record(b"%SYS%", b'{"messageDelayLevel": "1h 6h"}'), Report()
+    assert trip.send_through(InspectedCluster(Settings(), lambda: 5_000.0), groups, report) == []
+    assert report.skipped == ["record and clock: the shortest level, 1h, takes too long"]
+    assert report.findings == []

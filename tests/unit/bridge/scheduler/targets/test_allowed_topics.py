@@ -12,6 +12,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.bridge.scheduler.targets import allowed_topics
 from reconsume.bridge.scheduler.targets.allowed_topics import publish_allowed_topics
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
+from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY
 
 Allowed = tuple[str, ...] | None
 OWN = ("orders",)
@@ -27,7 +28,7 @@ class Publishing(threading.Event):
         self.errors: list[Exception] = []
         self.tries = self.written = 0
         self.clusters: set[object] = set()
-        self.groups = SimpleNamespace(allowed_real_topics=first)
+        self.groups = SimpleNamespace(allowed_real_topics=first, unreadable=set())
         monkeypatch.setattr(allowed_topics, "write_allowed_topics", self._write)
 
     def wait_until_loaded(self, _stop: threading.Event) -> bool:
@@ -64,6 +65,14 @@ def test_after_an_error_they_are_written_again(
     assert (worker.tries, worker.written) == (3, 1)
     assert len(worker.clusters) == 1, "each has clients of its own, and the topic may be missing for ever"
     assert caplog.text.count("allowed_real_topics not published yet") == (2 if isinstance(error, OSError) else 1)
+
+
+def test_an_unreadable_value_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until compaction the earlier value, which is this worker's, seems to be there."""
+    worker = Publishing(monkeypatch, OWN)
+    worker.groups.unreadable = {ALLOWED_TOPICS_KEY}
+    worker.run()
+    assert worker.written == 1
 
 
 def test_without_the_right_to_write_them_nothing_is_tried_again(
