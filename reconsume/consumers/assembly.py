@@ -41,7 +41,7 @@ from reconsume.consumers.sending.send_back_log import SendBackLog
 from reconsume.consumers.sending.senders import PlainSender, Sender
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.consumers.step_driver import step_driver_of
-from reconsume.consumers.subscriptions.pattern_consumer import PatternConsumer
+from reconsume.consumers.subscriptions.pattern_consumer import MatchingTopics, PatternConsumer
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.consumers.subscriptions.subscription import Subscriptions
 from reconsume.delay_levels.errors import KafkaNotReachable
@@ -144,7 +144,8 @@ class LoopBuilder:
         if not self.subscriptions.has_patterns:
             return GroupConsumer(conf)
         admin = KafkaAdmin(self.settings.base, self.settings.client_id)
-        look = RepeatedLook(lambda: list(self.subscriptions.existing(admin)), "topics that match a pattern", admin.stop)
+        matching = MatchingTopics(lambda: self.subscriptions.existing(admin))
+        look = RepeatedLook(matching, "topics that match a pattern", admin.stop)
         return PatternConsumer(conf, self._started(look))
 
     def _broadcasting(self, conf: Mapping[str, Any]) -> tuple[BroadcastConsumer, BroadcastSender]:

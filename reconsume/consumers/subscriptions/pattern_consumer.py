@@ -8,14 +8,38 @@ Test: tests/integration/consumers/test_subscriptions.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 
 logger = SafeLogger(__name__)
+
+_LOOKS_WITHOUT: Final = 3
+"""After so many looks a topic counts as deleted."""
+
+
+class MatchingTopics:
+    """The topics that match, and those that were missing in the last looks only: a broker that starts may list none.
+
+    Args:
+        look: asks a broker for the topics that match now.
+    """
+
+    def __init__(self, look: Callable[[], Iterable[str]]) -> None:
+        self._look = look
+        self._looks_without: dict[str, int] = {}
+
+    def __call__(self) -> list[str]:
+        """Return the topics; each call is a look."""
+        found = dict.fromkeys(self._look(), 0)
+        for topic, looks in self._looks_without.items():
+            if topic not in found and looks + 1 < _LOOKS_WITHOUT:
+                found[topic] = looks + 1
+        self._looks_without = found
+        return sorted(found)
 
 
 class PatternConsumer(GroupConsumer):

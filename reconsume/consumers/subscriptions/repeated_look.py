@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from reconsume.bridge.process.safe_logger import SafeLogger
-from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
+from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, TopicNotReady
 
 logger = SafeLogger(__name__)
 
@@ -65,7 +65,7 @@ class RepeatedLook(Generic[T]):
             try:
                 self._latest = self._look()
                 self._answered.set()
-            except KafkaNotReachable as error:
+            except (KafkaNotReachable, TopicNotReady) as error:  # a leader may not know a new topic for a moment
                 if self._stop.is_set():
                     return
                 logger.warning("%s: waiting for Kafka: %s", self._what, error)

@@ -9,7 +9,7 @@ import pytest
 
 from reconsume.consumers.subscriptions import repeated_look
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
-from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
 from tests.support.waiting import wait_until
 
 
@@ -34,7 +34,9 @@ def saying(*answers: str | Exception) -> Callable[[], str]:
 
 def test_a_cluster_that_is_away_is_waited_for_and_new_answers_are_found() -> None:
     found = RepeatedLook(
-        saying(KafkaNotReachable("away"), "one", KafkaRefused("not now"), ValueError("ours"), "two"),
+        saying(
+            KafkaNotReachable("away"), TopicNotReady("new"), "one", KafkaRefused("not now"), ValueError("ours"), "two"
+        ),
         "x",
         threading.Event(),
     )
