@@ -50,8 +50,7 @@ class WantedTopic:
 
     Attributes:
         may_grow: whether to add missing partitions, which moves keys to other partitions.
-        least_retention_ms: a shorter retention, or a limit of bytes, deletes records that still wait; 0 for topics
-            whose records do not wait.
+        least_retention_ms: a shorter retention, or a limit of bytes, deletes records that wait; 0 if none wait.
     """
 
     name: str

@@ -157,8 +157,8 @@ def is_refusal(error: ClientError) -> bool:
 
 
 def is_refusal_of_some(error: ClientError) -> bool:
-    """Return whether some record of several is to blame; librdkafka may only report that some failed."""
-    return is_refusal(error) or error.code() == KafkaError._INCONSISTENT
+    """Return whether some record of several is to blame; librdkafka may only report that some other one failed."""
+    return is_refusal(error) or error.code() in (KafkaError._INCONSISTENT, KafkaError._INVALID_DIFFERENT_RECORD)
 
 
 def refusing_topic(cause: ClientError) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from reconsume.bridge.kafka.client_settings import FLUSHED_LINGER_MS, producer_settings
 from reconsume.bridge.kafka.clients import discard_producer, make_producer
-from reconsume.bridge.kafka.errors import is_refusal, translate
+from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.connections import Connections
 from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms
@@ -117,7 +117,9 @@ class AtLeastOnceWriter:
         self._require_stored(batch)
         commits = batch.commits()
         if consumer.commit(commits, wait=True):
-            raise BatchAborted(KafkaNotReachable("offsets of a batch were not committed"), passing=True)
+            # Of several partitions, one alone may be refused: the worker finds it by halves.
+            why = KafkaNotReachable("offsets of a batch were not committed")
+            raise BatchAborted(why, passing=len(commits) == 1)
         for run in batch.runs:
             if (stored := self._stored.get(run.queue)) is not None:
                 stored.difference_update(offset_of(message) for _, message in run.records)
@@ -155,7 +157,7 @@ class AtLeastOnceWriter:
             return
         sources = list(islice(batch.sources(), len(batch.deliveries)))
         if (refused := next(filter(None, map(refusals.get, sources)), None)) is not None:
-            raise BatchAborted(translate(refused, DELIVERING), passing=not is_refusal(refused))
+            raise BatchAborted(translate(refused, DELIVERING), passing=not is_refusal_of_some(refused))
         self._require_answers(sources)
 
     def _produce(self, batch: DueBatch) -> None:

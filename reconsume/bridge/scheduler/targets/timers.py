@@ -61,7 +61,7 @@ class DelayTopics:
     _look_at: float = float("-inf")
 
     def delays_ms(self, now: float) -> tuple[int, ...]:
-        """Return the delays of the existing lanes; a missing lane is not used, and looked up again within a minute."""
+        """Return the delays of the lanes; one that is missing or refused is not used, and looked up within a minute."""
         wanted = tuple(delay for delay in self.groups().table.distinct_delays_ms() if delay > 0)
         if self.listed.topics is not self._taken:
             self._taken = self.listed.topics
@@ -71,13 +71,16 @@ class DelayTopics:
         if wanted == self._wanted and now < self._look_at:
             return self._delays
         self._wanted = wanted
+        refused: dict[str, ReconsumeError] = {}
         try:
-            existing = self.admin.partitions(self.names.delay(delay) for delay in wanted)
+            existing = self.admin.partitions((self.names.delay(delay) for delay in wanted), refused)
         except ReconsumeError as error:
             logger.warning("delay topics not listed: %s", error)
             self._delays = tuple(delay for delay in self._delays if delay in wanted)
             self._look_at = now + _LOOK_AGAIN_MS
             return self._delays
+        for topic, why in refused.items():
+            logger.warning("delay topic %s is not used for delayed messages: %s", topic, why)
         self._delays = tuple(delay for delay in wanted if self.names.delay(delay) in existing)
         self._look_at = now + _LOOK_EVERY_MS
         return self._delays

@@ -333,3 +333,67 @@ def test_the_worker_singles_out_a_refused_record_and_writes_all_others_once(
     assert Counter(producer.stored) == Counter([*values, b"bad"])
     assert [point.offset for point in bench.consumer.restored][-1] == 201
     assert "dropped" not in caplog.text
+
+
+class SpoiltByOne(Producer):
+    """As librdkafka when a compacted topic gets a record without a key: the others of its partition are refused too."""
+
+    def poll(self, _seconds: float) -> None:
+        """Report nothing: `linger.ms` keeps the records together until the flush."""
+
+    def _answer(self) -> None:
+        sent, self._sent = self._sent, []
+        spoilt = {topic for value, topic, _ in sent if value == b"no key"} & {"orders"}
+        for value, topic, on_delivery in sent:
+            code = None
+            if topic in spoilt:
+                code = KafkaError.INVALID_RECORD if value == b"no key" else KafkaError._INVALID_DIFFERENT_RECORD
+            else:
+                self.stored.append(value)
+            on_delivery(None if code is None else KafkaError(code), Message(topic=topic))
+
+
+def test_the_worker_singles_out_a_record_that_spoils_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt = SpoiltByOne()
+    monkeypatch.setattr(at_least_once_writer, "make_producer", lambda _settings: spoilt)
+    bench = Bench(cast("Any", AtLeastOnceWriter({}, "w")))
+
+    def decide(message: Message) -> Delivery:
+        topic = "orders" if message.partition() == 0 else "retry"
+        return Delivery(topic, 0, None, message.value(), [], "delivered", "g")
+
+    monkeypatch.setattr(bench.router, "decide", decide)
+    bench.feed(b"good", b"no key", b"good too")
+    bench.feed(*[b"%d" % number for number in range(50)], partition=1)
+    bench.now = 1_000
+    delivered = 0
+    for _ in range(60):
+        delivered += bench.turn()
+        bench.now += 500
+    assert delivered == 53
+    # The record without a key is in the quarantine.
+    assert Counter(spoilt.stored) == Counter([b"good", b"no key", b"good too", *[b"%d" % one for one in range(50)]])
+
+
+def test_a_partition_whose_offset_is_refused_holds_up_no_other(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the right to read its delay topic was revoked."""
+    bench, taken = Bench(cast("Any", AtLeastOnceWriter({}, "w"))), dict[int, int]()
+
+    def commit(offsets: Sequence[Any], *, asynchronous: bool) -> Sequence[Any]:
+        assert not asynchronous
+        taken.update({one.partition: one.offset for one in offsets if one.partition == 1})
+        if any(one.partition == 0 for one in offsets):
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        return offsets
+
+    monkeypatch.setattr(bench.consumer, "commit", commit)
+    bench.feed(*[b"a%d" % number for number in range(60)])
+    bench.feed(*[b"b%d" % number for number in range(500)], partition=1)
+    bench.now = 1_000
+    for _ in range(100):
+        bench.turn()
+        bench.now += 20
+    assert taken == {1: 500}
+    assert max(Counter(producer.stored).values()) == 1, "what is stored is not written again"

@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 from reconsume.bridge.groups.groups import Groups, SystemConfig
 from reconsume.bridge.scheduler.targets.targets import ListedTopics
 from reconsume.bridge.scheduler.targets.timers import DelayTopics, Timers
-from reconsume.delay_levels.errors import KafkaNotReachable
+from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, ReconsumeError
 from reconsume.delay_levels.wire.names import TopicNames
 
 NAMES = TopicNames()
@@ -25,17 +25,27 @@ class FakeAdmin:
 
     delays_ms: list[int]
     away: bool = False
+    refused_ms: list[int] = field(default_factory=list)
     asked: list[list[str]] = field(default_factory=list)
 
-    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+    def partitions(self, topics: Iterable[str], refused: dict[str, ReconsumeError] | None = None) -> dict[str, int]:
         self.asked.append(list(topics))
         if self.away:
             raise KafkaNotReachable("away")
+        for topic in map(NAMES.delay, self.refused_ms):
+            if refused is None:
+                raise KafkaRefused(topic)
+            refused[topic] = KafkaRefused(topic)
         return {NAMES.delay(delay_ms): 4 for delay_ms in self.delays_ms}
 
 
 def lanes(admin: FakeAdmin, table: str = "1s 0s 10s 1m 10s") -> DelayTopics:
     return DelayTopics(NAMES, cast("Any", admin), lambda: Groups(SystemConfig(message_delay_level=table)))
+
+
+def test_a_lane_that_may_not_be_described_takes_no_other_one_away() -> None:
+    """Without lanes delayed messages would wait in the queue of those that are due soon, and hold it up."""
+    assert lanes(FakeAdmin([1_000, 10_000], refused_ms=[60_000])).delays_ms(0) == (1_000, 10_000)
 
 
 def timers(admin: FakeAdmin) -> Timers:
