@@ -66,8 +66,8 @@ class ConsumeOrderlyContext:
 
     Attributes:
         message_queue: the partition of the batch.
-        auto_commit: False keeps successful messages uncommitted until COMMIT; ROLLBACK repeats them. A partition with
-            `pull_threshold_for_queue` open messages is not read on, so its listener is not called again.
+        auto_commit: False keeps successful messages uncommitted until COMMIT; ROLLBACK repeats them. COMMIT
+            before `pull_threshold_for_queue` messages are open: the consumer reads no more of the partition then.
         suspend_current_queue_time_millis: the wait before the next try of the batch, in milliseconds; -1 means 1,000,
             other values are limited to 10 … 30,000 (RocketMQ: OR-02).
     """

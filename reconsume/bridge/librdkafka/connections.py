@@ -41,7 +41,7 @@ class Connections:
     def __init__(self, conf: Mapping[str, Any], *, clock: Clock = monotonic_ms) -> None:
         self._conf = conf
         self._every = conf.get("statistics.interval.ms", 0)
-        self._told: Callable[[str], object] | None = conf.get("stats_cb")
+        self._told: Callable[[str], object] | None = None if self._every in _NEVER else conf.get("stats_cb")
         self._clock = clock
         self._since: float | None = None
         self._alone: str | None = None
@@ -77,7 +77,7 @@ class Connections:
             self._alone = f"librdkafka has looked for no broker for {(now - self._since) / 1000:.0f} s"
 
     def _heard(self, statistics: str) -> None:
-        if self._told is not None and self._every not in _NEVER:
+        if self._told is not None:
             self._told(statistics)
         self.hear(json.loads(statistics))
 

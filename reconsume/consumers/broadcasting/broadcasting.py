@@ -15,6 +15,7 @@ from reconsume.bridge.kafka.admin import Commit, KafkaAdmin, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.topics.missing_topics import MissingTopics
 from reconsume.consumers.broadcasting.local_offsets import LocalOffsets
 from reconsume.consumers.partitions.consume_from import ConsumeFrom, ConsumeFromWhere
 from reconsume.consumers.partitions.process_queue import ProcessQueue
@@ -58,7 +59,7 @@ class PartitionFinder:
         self._consume_from = consume_from
         self._starts: Starts | None = None
         self._missing: set[str] = set()
-        self._looks_without: Mapping[str, int] = {}
+        self._missing_topics = MissingTopics()
 
     def __call__(self) -> Starts:
         """Ask the cluster; return the same object as before if nothing is new.
@@ -109,10 +110,9 @@ class PartitionFinder:
 
     def _deleted(self, existing: Mapping[str, int]) -> set[str]:
         """Return subscribed topics with offsets that have not existed for `_LOOKS_WITHOUT` looks."""
-        before, wanted = self._looks_without, self._subscriptions
-        without = {topic for topic in self._offsets.topics() - existing.keys() if wanted.get(topic) is not None}
-        self._looks_without = {topic: before.get(topic, 0) + 1 for topic in without}
-        deleted = {topic for topic, looks in self._looks_without.items() if looks >= _LOOKS_WITHOUT}
+        wanted = self._subscriptions
+        without = [topic for topic in self._offsets.topics() - existing.keys() if wanted.get(topic) is not None]
+        deleted = {topic for topic, looks in self._missing_topics.look(without).items() if looks >= _LOOKS_WITHOUT}
         for topic in sorted(deleted):
             logger.info("broadcasting: topic %s was deleted; its offsets are forgotten", topic)
         return deleted

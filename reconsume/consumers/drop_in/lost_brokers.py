@@ -1,4 +1,4 @@
-"""A drop-in consumer that librdkafka no longer connects to any broker says so."""
+"""Tells the program of a drop-in consumer that librdkafka no longer connects to any broker."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.topics.missing_topics import MissingTopics
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 
 logger = SafeLogger(__name__)
@@ -22,7 +23,7 @@ _LOOKS_WITHOUT: Final = 3
 
 
 class MatchingTopics:
-    """The topics that match, and those that were missing in the last looks only: a broker that starts may list none.
+    """The topics that match, with those that have been missing only for a moment (see `MissingTopics`).
 
     Args:
         look: asks a broker for the topics that match now.
@@ -30,16 +31,15 @@ class MatchingTopics:
 
     def __init__(self, look: Callable[[], Iterable[str]]) -> None:
         self._look = look
-        self._looks_without: dict[str, int] = {}
+        self._missing = MissingTopics()
+        self._topics: set[str] = set()
 
     def __call__(self) -> list[str]:
         """Return the topics; each call is a look."""
-        found = dict.fromkeys(self._look(), 0)
-        for topic, looks in self._looks_without.items():
-            if topic not in found and looks + 1 < _LOOKS_WITHOUT:
-                found[topic] = looks + 1
-        self._looks_without = found
-        return sorted(found)
+        found = set(self._look())
+        looks_without = self._missing.look(self._topics - found)
+        self._topics = found | {topic for topic, looks in looks_without.items() if looks < _LOOKS_WITHOUT}
+        return sorted(self._topics)
 
 
 class PatternConsumer(GroupConsumer):

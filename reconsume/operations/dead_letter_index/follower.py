@@ -12,6 +12,7 @@ from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions, is_another_topic, partitions_with_leader
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.range_reader import RangeReader, ReadRecord
+from reconsume.bridge.topics.missing_topics import MissingTopics
 from reconsume.delay_levels.errors import KafkaNotReachable, MalformedProperty, ReconsumeError
 from reconsume.delay_levels.wire.dead_letter_states import DeadLetterKey, DeadLetterState, decode_state, parse_key
 from reconsume.delay_levels.wire.names import DLQ_PREFIX, prefix_and_group
@@ -75,7 +76,7 @@ class DeadLetterIndex:
         self.left: int | None = None
         self.is_complete = False
         self._followed_ms = 0.0
-        self._looks_without: Mapping[str, int] = {}
+        self._missing_topics = MissingTopics()
 
     def run(self, stop: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
         """Look every two seconds until told to stop.
@@ -200,9 +201,9 @@ class DeadLetterIndex:
 
     def _wait_for_missing(self, groups: Mapping[str, str]) -> None:
         """Raise `KafkaNotReachable` until a topic counts as deleted: a broker that starts knows none for a while."""
-        before, known = self._looks_without, {topic for topic, _ in self.store.progress()} - {self._states}
-        self._looks_without = {topic: before.get(topic, 0) + 1 for topic in known - groups.keys()}
-        if missing := sum(looks <= _LOOKS_WITHOUT for looks in self._looks_without.values()):
+        known = {topic for topic, _ in self.store.progress()} - {self._states}
+        looks_without = self._missing_topics.look(known - groups.keys())
+        if missing := sum(looks <= _LOOKS_WITHOUT for looks in looks_without.values()):
             raise KafkaNotReachable(
                 f"dead-letter topics that are missing from the list of topics: {missing}; they count as deleted after "
                 f"{_LOOKS_WITHOUT * _EVERY_SECONDS:.0f} s"

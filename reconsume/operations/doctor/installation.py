@@ -23,6 +23,11 @@ _PAUSE_SECONDS: Final = 0.5
 _OPEN_SECONDS: Final = 60
 """Longer than any transaction of reconsume: brokers end them after 15 s at most."""
 _AGAIN_SECONDS: Final = 2.0
+_NOT_OF_A_GROUP: Final = {
+    SYSTEM_KEY: "reconsume groups set --delay-levels TABLE",
+    ALLOWED_TOPICS_KEY: "any scheduler that runs writes it anew",
+}
+"""How to mend the records of GROUPS that belong to no group."""
 
 
 def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> None:
@@ -136,11 +141,8 @@ def check_groups(groups: Groups, report: Report) -> None:
     """Report unreadable records of the GROUPS topic."""
     before = len(report.findings)
     for key, why in groups.unreadable.items():
-        mend = "reconsume groups set " + ("--delay-levels TABLE" if key == SYSTEM_KEY else shlex.quote(key))
-        if key == ALLOWED_TOPICS_KEY:
-            mend = "any scheduler that runs writes it anew"
         what = f"the GROUPS topic has an unreadable record: {why}; its earlier record or the defaults apply"
-        report.problem("groups", what, mend)
+        report.problem("groups", what, _NOT_OF_A_GROUP.get(key, f"reconsume groups set {shlex.quote(key)}"))
     for config in groups.by_name.values():
         name, change = config.group_name, f"reconsume groups set {shlex.quote(config.group_name)}"
         if config.retry_queue_nums <= 0:

@@ -80,7 +80,7 @@ def _furthest_apart(stamps: Sequence[Stamp]) -> str | None:
 def send_through(cluster: InspectedCluster, groups: Groups, report: Report) -> list[Stamp]:
     """Send one record through each broker that leads a partition of the shortest level; return the stamps.
 
-    None if that level takes over a minute.
+    Send none if that level takes over a minute.
     """
     try:
         groups.find(DOCTOR_GROUP)
