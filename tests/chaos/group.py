@@ -23,14 +23,13 @@ from tests.chaos.judge import Copy, Evidence, Judge
 from tests.chaos.programs.member import MemberSettings, Style
 from tests.chaos.schedule import Action, Round, say
 from tests.integration.installation import Installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = ["Combination", "Group"]
 
 _PARTITIONS: Final = 4
 _MEMBERS: Final = (2, 3)
 """At least, at most."""
-_PATIENCE: Final = 180.0
 _KINDS: Final = ["ok"] * 12 + ["fail"] * 5 + ["dead"]
 _RESULT_TOPICS: Final = (0, 1_000, 2_000)
 """Milliseconds of the delay topics that copies may stand on."""
@@ -105,8 +104,8 @@ class Group:
                 for number, one in enumerate(rounds):
                     say(f"{self._combination}: round {number}: {one}")
                     self._round(one)
-            wait_until(lambda: not self._judge(with_topics=False).unfinished(), _PATIENCE, f"{self}: all has ended")
-            wait_until(self._is_committed, _PATIENCE, f"{self}: all is committed")
+            wait_until(lambda: not self._judge(with_topics=False).unfinished(), f"{self}: all has ended")
+            wait_until(self._is_committed, f"{self}: all is committed")
             for name in self._live():
                 self._end(name)
             # A member that was killed last may leave a transaction open, which hides records behind it.
@@ -128,7 +127,7 @@ class Group:
             self._end(name)
         elif one.action is Action.KILL:
             self._signal(name, signal.SIGKILL, "killed")
-            self._members[name].popen.wait(_PATIENCE)
+            self._members[name].popen.wait(PATIENCE)
         elif one.action is Action.STOP:
             self._stop(name)
         else:
@@ -179,7 +178,7 @@ class Group:
                 assert code is None, f"{self}: {name} has ended by itself with {code}: {self._last_words(name)}"
             return bool(condition())
 
-        wait_until(holds, _PATIENCE, f"{self}: {what}")
+        wait_until(holds, f"{self}: {what}")
 
     def _last_words(self, name: str) -> str:
         return (self._folder / f"{name}.err").read_text(errors="replace")[-2_000:]
@@ -227,7 +226,7 @@ class Group:
 
     def _end(self, name: str) -> None:
         self._signal(name, signal.SIGTERM, "ended")
-        code = self._members[name].popen.wait(_PATIENCE)
+        code = self._members[name].popen.wait(PATIENCE)
         assert code == 0, f"{self}: {name} has ended with {code}"
 
     def _signal(self, name: str, number: signal.Signals, what: What) -> None:
@@ -248,7 +247,7 @@ class Group:
         finally:
             stop.set()
             thread.join()
-            assert self._producer.flush(30) == 0
+            assert self._producer.flush(300) == 0
 
     def _produce(self, stop: threading.Event) -> None:
         chance, number = random.Random(self._seed), 0

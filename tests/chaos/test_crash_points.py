@@ -16,11 +16,10 @@ import pytest
 
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(900)]
 
-PATIENCE = 150.0
 AT_ONCE = 4
 EACH = 3
 BOTH = ("before", "after")
@@ -53,7 +52,7 @@ def killed_and_started_again(
     with process(step, *arguments, environment=environment) as one:
         assert one.wait(PATIENCE) == -signal.SIGKILL, f"{step} was not reached"
     with process("never", *arguments, environment=environment) as one:
-        wait_until(done, PATIENCE, f"{step}: all is done after the restart")
+        wait_until(done, f"{step}: all is done after the restart")
         assert one.poll() is None
 
 

@@ -32,7 +32,6 @@ from tests.support.waiting import wait_until
 
 __all__ = ["Played", "PlayedCall", "play"]
 
-_SECONDS: Final = 40.0
 _WARM_UP: Final = "warm_up"
 
 
@@ -116,7 +115,7 @@ def play(bootstrap_servers: str, trace: Trace, told: Mapping[str, Settings]) -> 
                 for script in scripts.values():
                     _wait_for_deliveries(script)
             # A send-back that RocketMQ did not make would show as one retry too many below.
-            wait_until(lambda: _all_moved(here), _SECONDS, "the scheduler has delivered all that was sent back")
+            wait_until(lambda: _all_moved(here), "the scheduler has delivered all that was sent back")
             return {
                 name: Played(script.calls, {topic: _read_kept(here, topic) for topic in script.scenario.kept})
                 for name, script in scripts.items()
@@ -141,7 +140,7 @@ def _names_of_the_trace(here: Installation, scenarios: Sequence[Scenario]) -> It
     def remove() -> None:
         _expect(KafkaError.UNKNOWN_TOPIC_OR_PART, admin.delete_topics(topics).values())
         _expect(KafkaError.GROUP_ID_NOT_FOUND, admin.delete_consumer_groups(groups).values())
-        wait_until(lambda: not here.admin.partitions(topics), what="the topics are gone")
+        wait_until(lambda: not here.admin.partitions(topics), "the topics are gone")
 
     remove()
     for topic in topics:
@@ -181,7 +180,7 @@ def _warm_up(here: Installation) -> None:
     """
     names = here.settings.names
     here.produce(names.delay(0), b"", headers=[("REAL_TOPIC", f"%DLQ%{_WARM_UP}".encode())])
-    wait_until(lambda: here.dead_letters(_WARM_UP), _SECONDS, "the scheduler delivers")
+    wait_until(lambda: here.dead_letters(_WARM_UP), "the scheduler delivers")
 
 
 def _consumer(here: Installation, script: Script, store: str) -> PushConsumer:
@@ -207,7 +206,7 @@ def _consumer(here: Installation, script: Script, store: str) -> PushConsumer:
 def _wait_for_deliveries(script: Script) -> None:
     expected = sum(len(call.messages) for call in script.scenario.calls)
     what = f"{script.scenario.name}: {expected} deliveries, as RocketMQ made"
-    wait_until(partial(_has_delivered, script, expected), _SECONDS, what)
+    wait_until(partial(_has_delivered, script, expected), what)
 
 
 def _has_delivered(script: Script, expected: int) -> bool:

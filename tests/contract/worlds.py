@@ -148,7 +148,7 @@ class RealWorld(_Settings):
         return self._here.committed(group, topic, partition)
 
     def until(self, condition: Callable[[], T], what: str) -> T:
-        return wait_until(condition, _MOST_SECONDS, what)
+        return wait_until(condition, what)
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(time.time(), UTC)

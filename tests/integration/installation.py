@@ -134,9 +134,7 @@ class Installation:
     def wait_until_published(self) -> None:
         """Until a scheduler with these settings has told which topics it delivers to."""
         allowed = tuple(self.settings.allowed_real_topics)
-        wait_until(
-            lambda: read_groups(self.cluster).allowed_real_topics == allowed, 60, "allowed_real_topics in GROUPS"
-        )
+        wait_until(lambda: read_groups(self.cluster).allowed_real_topics == allowed, "allowed_real_topics in GROUPS")
 
     def topic(self, name: str, partitions: int = 1) -> str:
         """Make an origin topic."""
@@ -146,10 +144,10 @@ class Installation:
 
     def delete(self, topic: str) -> None:
         """Delete a topic, once it is there, and wait until it is gone."""
-        wait_until(lambda: self.admin.partitions([topic]), 60, f"{topic} is there")
+        wait_until(lambda: self.admin.partitions([topic]), f"{topic} is there")
         client = AdminClient(self.settings.client_settings())  # its answers never come once it is forgotten
-        client.delete_topics([topic])[topic].result(30)
-        wait_until(lambda: not self.admin.partitions([topic]), 60, f"{topic} is gone")
+        client.delete_topics([topic])[topic].result(300)
+        wait_until(lambda: not self.admin.partitions([topic]), f"{topic} is gone")
 
     def producer(self) -> Producer:
         """One that keeps the order: a retry of another one stores a batch behind the next, as in a topic just made."""
@@ -167,7 +165,7 @@ class Installation:
         producer = self.producer()
         for value in values:
             producer.produce(topic, value=value, key=key, headers=cast("Any", list(headers)), partition=partition)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
         producer.close()
 
     def consumer(
@@ -201,7 +199,7 @@ class Installation:
         records, ended = list[Record](), set[int | None]()
         while len(ended) < partitions:
             # In a list, because a message without a value is false.
-            message = wait_until(lambda: consumer.consume(1, 0.1), 60, f"more of {topic}, or its end")[0]
+            message = wait_until(lambda: consumer.consume(1, 0.1), f"more of {topic}, or its end")[0]
             error = message.error()
             if error is None:
                 headers = cast("list[Header]", message.headers() or [])
@@ -238,7 +236,7 @@ class Installation:
             written = self.admin.end_offsets(places, uncommitted=True)
             return self.admin.end_offsets(places) == written
 
-        wait_until(are_written, what=f"the marks of transactions on {', '.join(topics)}")
+        wait_until(are_written, f"the marks of transactions on {', '.join(topics)}")
 
     def all_committed(self, group: str) -> dict[Partition, int]:
         """Of all topics that there are."""
@@ -317,7 +315,7 @@ def scheduler(settings: Settings) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(90)
+        thread.join(300)
         _at_work.discard(identity)
     if failures:
         raise failures[0]
@@ -338,4 +336,4 @@ def wait_for_coordinator(consumer: GroupConsumer, topic: str) -> None:
             return False
         return True
 
-    wait_until(has_coordinator, 120, "the group has a coordinator")
+    wait_until(has_coordinator, "the group has a coordinator")

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 from reconsume.bridge.process.settings import ManagementSettings, Settings
 from reconsume.sidecar.process.process import Sidecar
 from reconsume.sidecar.settings import ProcessSettings
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = ["Answered", "Running", "b64", "call", "running_sidecar", "sidecar_settings"]
-
-_SECONDS = 60.0
 
 
 class Answered(NamedTuple):
@@ -41,7 +39,7 @@ def b64(value: bytes) -> str:
 
 def call(address: str, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answered:
     """One request on a connection of its own; a body that is no bytes is sent as JSON."""
-    connection = http.client.HTTPConnection(address, timeout=_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
     content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     json_type = {} if content is None else {"content-type": "application/json"}
     try:
@@ -104,13 +102,13 @@ def running_sidecar(settings: ProcessSettings, *, ready: bool = True) -> Iterato
     thread = threading.Thread(target=work, name="sidecar-under-test")
     thread.start()
     try:
-        wait_until(lambda: began.is_set() or running.failures, _SECONDS, "the sidecar serves")
+        wait_until(lambda: began.is_set() or running.failures, "the sidecar serves")
         if ready and not running.failures:
-            wait_until(lambda: running.probe("/readyz").status == 200, _SECONDS, "the sidecar is ready")
+            wait_until(lambda: running.probe("/readyz").status == 200, "the sidecar is ready")
         yield running
     finally:
         running.stop.set()
-        thread.join(_SECONDS)
+        thread.join(PATIENCE)
     if running.failures:
         raise running.failures[0]
     assert not thread.is_alive()

@@ -40,7 +40,7 @@ class Supervised:
         """As `kill -9`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(300)
 
 
 @contextmanager

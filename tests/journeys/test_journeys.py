@@ -105,7 +105,7 @@ def produce(bootstrap_servers: str, *values: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for value in values:
         producer.produce("flights", value.encode(), b"UA1545")
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def program(
 
 def prints(out: Path, text: str) -> bool:
     """Wait for a text of the output."""
-    return wait_until(lambda: text in out.read_text(), 90, f"{text!r} is printed") or True
+    return wait_until(lambda: text in out.read_text(), f"{text!r} is printed") or True
 
 
 def get(address: str) -> bytes:
@@ -150,7 +150,7 @@ def get(address: str) -> bytes:
         except OSError:
             return b""
 
-    return wait_until(answer, 90, f"an answer of {address}")
+    return wait_until(answer, f"an answer of {address}")
 
 
 def block_with(page: str, text: str) -> str:
@@ -217,7 +217,7 @@ def test_push(journeys: Journeys, tmp_path: Path) -> None:
         listen = ["--listen", f"127.0.0.1:{free_port()}"]
         with environment.running([*command, *listen], tmp_path, tmp_path / "sidecar"):
             pushed = "/events/flights", b'{"flight": 0}'
-            wait_until(lambda: pushed in bodies, 90, "the first flight is pushed")
+            wait_until(lambda: pushed in bodies, "the first flight is pushed")
         app.shutdown()
 
 
@@ -227,7 +227,7 @@ def test_console(journeys: Journeys, tmp_path: Path) -> None:
     start = shlex.split(journeys.here(block_with(page, "reconsume console")).splitlines()[-1])[1:]
     command = [environment.command("reconsume"), *start, "--listen", f"127.0.0.1:{port}"]
     with environment.running(command, tmp_path, tmp_path / "console"):
-        wait_until(lambda: b"departures" in get(f"127.0.0.1:{port}/"), 60, "the console has read the installation")
+        wait_until(lambda: b"departures" in get(f"127.0.0.1:{port}/"), "the console has read the installation")
 
 
 def test_a_file_for_pytest(journeys: Journeys, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_reconcile_and_replay(journeys: Journeys, tmp_path: Path) -> None:
     environment = journeys.environment(named_extras("docs/reconcile.md"))
     assert named_extras("docs/replay.md") in ("", named_extras("docs/reconcile.md"))
     with program(journeys, journeys.environment(), DIES, tmp_path, "dies"):
-        wait_until(lambda: journeys.holds("reconsume.DLQ.arrivals"), 90, "dead letters of arrivals")
+        wait_until(lambda: journeys.holds("reconsume.DLQ.arrivals"), "dead letters of arrivals")
     assert "timeout at the gate" in environment.shell("reconsume dlq list arrivals -o json", tmp_path)
     lines = journeys.here(block_with("docs/reconcile.md", "--report")).splitlines()
     environment.shell("\n".join(one for one in lines if "pip install" not in one), tmp_path)
@@ -251,7 +251,7 @@ def test_reconcile_and_replay(journeys: Journeys, tmp_path: Path) -> None:
     plan, run = block_with("docs/replay.md", "--dry-run").replace("departures", "arrivals").splitlines()
     assert "timeout" in environment.shell(plan, tmp_path)
     environment.shell(f"{run} --yes", tmp_path)
-    wait_until(lambda: journeys.holds("reconsume.RETRY.arrivals"), 90, "the schedulers deliver what is sent again")
+    wait_until(lambda: journeys.holds("reconsume.RETRY.arrivals"), "the schedulers deliver what is sent again")
 
 
 def test_readme_on_a_real_kafka(journeys: Journeys, tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = ["ChromiumPage", "axe_source", "chromium_page"]
 
-_SECONDS = 60.0
 _AXE = "axe-core-4.14.1"
 _AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -53,7 +52,7 @@ class ChromiumPage:
         content = {"id": self._number, "method": method, "params": parameters, "sessionId": self._session}
         self._socket.send(json.dumps(content))
         while True:
-            told = json.loads(self._socket.recv(timeout=_SECONDS))
+            told = json.loads(self._socket.recv(timeout=PATIENCE))
             if told.get("id") == self._number:
                 assert "error" not in told, told
                 return told["result"]
@@ -79,7 +78,7 @@ class ChromiumPage:
 
     def _loaded(self) -> None:
         ready = "!window.isOld && document.readyState === 'complete'"
-        wait_until(lambda: self._try(ready), _SECONDS, "the page is loaded")
+        wait_until(lambda: self._try(ready), "the page is loaded")
 
     def _try(self, script: str) -> bool:
         """Whether it is true; a page that is being left cannot say."""
@@ -99,7 +98,7 @@ class ChromiumPage:
     def wait_for_text(self, text: str) -> None:
         """Wait until the page shows it, without a reload by this test."""
         try:
-            wait_until(lambda: text in self.text, _SECONDS)
+            wait_until(lambda: text in self.text)
         except AssertionError:
             pytest.fail(f"{self.path} does not show {text!r} but {self.text[:2_000]!r}; {self.complaints}")
 
@@ -108,7 +107,7 @@ class ChromiumPage:
         script = (
             f"[...document.querySelectorAll({json.dumps(kind)})].find(x => x.innerText.includes({json.dumps(words)}))"
         )
-        wait_until(lambda: self._try(f"!!{script}"), _SECONDS, f"there is {words!r}: {self.text[:2_000]}")
+        wait_until(lambda: self._try(f"!!{script}"), f"there is {words!r}: {self.text[:2_000]}")
         self.evaluate(f"window.isOld = true, {script}.click()")
         self._loaded()
 
@@ -159,7 +158,7 @@ def chromium_page(folder: Path) -> Iterator[ChromiumPage]:
         try:
             assert process.stderr is not None
             address = next(one.rpartition(" ")[2].strip() for one in process.stderr if "DevTools listening" in one)
-            with connect(address, max_size=None, open_timeout=_SECONDS) as socket:
+            with connect(address, max_size=None, open_timeout=PATIENCE) as socket:
                 socket.send(json.dumps({"id": 0, "method": "Target.createTarget", "params": {"url": "about:blank"}}))
                 target = _answer(socket, 0)["targetId"]
                 attach = {"targetId": target, "flatten": True}
@@ -168,14 +167,14 @@ def chromium_page(folder: Path) -> Iterator[ChromiumPage]:
         finally:
             process.terminate()
             try:
-                process.wait(_SECONDS)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
 def _answer(socket: ClientConnection, number: int) -> dict[str, Any]:
     while True:
-        told: dict[str, Any] = json.loads(socket.recv(timeout=_SECONDS))
+        told: dict[str, Any] = json.loads(socket.recv(timeout=PATIENCE))
         if told.get("id") == number:
             found: dict[str, Any] = told["result"]
             return found

@@ -17,11 +17,9 @@ from reconsume.bridge.process.settings import ManagementSettings, Settings
 from reconsume.console.cluster import ConsoleCluster
 from reconsume.console.process import Console
 from reconsume.console.settings import ConsoleProcessSettings
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = ["Answered", "Browser", "Form", "Seen", "basic", "console_settings", "running_console"]
-
-_SECONDS = 60.0
 
 
 class Form(NamedTuple):
@@ -129,7 +127,7 @@ class Browser:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answered:
         """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(self.address, timeout=_SECONDS)
+        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE)
         try:
             connection.request(method, path, body, self.headers | dict(headers or {}))
             answer = connection.getresponse()
@@ -196,11 +194,11 @@ def running_console(
     thread = threading.Thread(target=work, name="console-under-test")
     thread.start()
     try:
-        wait_until(lambda: began.is_set() or failures, _SECONDS, "the console serves")
+        wait_until(lambda: began.is_set() or failures, "the console serves")
         yield browser
     finally:
         browser.stop.set()
-        thread.join(_SECONDS)
+        thread.join(PATIENCE)
     if failures:
         raise failures[0]
     assert not thread.is_alive()

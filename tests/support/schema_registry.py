@@ -75,4 +75,4 @@ def running_registry() -> Iterator[Registry]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(300)

@@ -20,7 +20,6 @@ from tests.support.waiting import wait_until
 
 __all__ = ["Answer", "ApiServer", "running"]
 
-_READY_SECONDS: Final = 90.0
 _ANSWER_SECONDS: Final = 30.0
 
 
@@ -107,7 +106,7 @@ def running(program: Path, folder: Path) -> Iterator[ApiServer]:
                 return False
 
         try:
-            wait_until(is_ready, _READY_SECONDS, "the API server is ready")
+            wait_until(is_ready, "the API server is ready")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{log.read_text()[-3000:]}") from None
         server.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(server)))

@@ -54,7 +54,7 @@ def server() -> Iterator[ApiServer]:
             assert answer.code == 201, answer
         for kind, version in sorted(kinds):
             served = f"/apis/{version}/{kind.lower()}s"
-            wait_until(lambda served=served: one.ask(served).code == 200, what=f"{served} is served")  # type: ignore[misc]
+            wait_until(lambda served=served: one.ask(served).code == 200, f"{served} is served")  # type: ignore[misc]
         yield one
 
 
@@ -188,7 +188,7 @@ def policy(server: ApiServer) -> None:
     for one in render("sidecar", kubernetes=VERSION):
         if one["kind"].startswith("MutatingAdmissionPolicy"):
             assert server.apply(one, dry=False).code == 201
-    wait_until(lambda: "reconsume" in names(admitted(server, pod())), what="the policy is at work")
+    wait_until(lambda: "reconsume" in names(admitted(server, pod())), "the policy is at work")
 
 
 def pod(labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

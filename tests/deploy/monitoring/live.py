@@ -32,7 +32,6 @@ from tests.support.waiting import wait_until
 
 __all__ = ["Prometheus", "busy_installation"]
 
-_READY_SECONDS = 60.0
 _SUBSCRIPTION = """
 [[subscriptions]]
 group = "{group}"
@@ -161,7 +160,7 @@ def _process(here: Installation, folder: Path, command: str, *options: str) -> I
         ) as process,
     ):
         try:
-            wait_until(lambda: _answers(address, "/readyz"), _READY_SECONDS, f"{command} is ready")
+            wait_until(lambda: _answers(address, "/readyz"), f"{command} is ready")
             yield address
         finally:
             process.terminate()
@@ -209,7 +208,7 @@ def _prometheus(folder: Path, targets: Sequence[str]) -> Iterator[str]:
     ]
     with (folder / "prometheus.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            wait_until(lambda: _answers(address, "/-/ready"), _READY_SECONDS, "Prometheus is ready")
+            wait_until(lambda: _answers(address, "/-/ready"), "Prometheus is ready")
             yield address
         finally:
             process.terminate()

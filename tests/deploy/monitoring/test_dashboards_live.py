@@ -54,6 +54,6 @@ def test_every_panel_has_something_to_draw(uid: str, asked: Prometheus) -> None:
         return {title for title, _ in left} <= NOTHING_FAILS_SO
 
     try:
-        wait_until(drawn, 90, "all panels have something to draw")
+        wait_until(drawn, "all panels have something to draw")
     except AssertionError as late:
         raise AssertionError(f"{uid}: nothing to draw for {sorted(left)}") from late

@@ -62,10 +62,10 @@ def test_every_question_is_answered_though_clients_come_and_go(bootstrap_servers
 
     replacing, asking = in_a_thread(replace), [in_a_thread(ask) for _ in range(2)]
     try:
-        assert min(one.result(200) for one in asking) >= ROUNDS
+        assert min(one.result(300) for one in asking) >= ROUNDS
     finally:
         stop.set()
-    assert replacing.result(30) == ROUNDS
+    assert replacing.result(300) == ROUNDS
 
 
 def test_offsets_are_told_as_soon_as_a_restarted_broker_answers_others() -> None:
@@ -84,5 +84,5 @@ def test_offsets_are_told_as_soon_as_a_restarted_broker_answers_others() -> None
             except KafkaNotReachable:
                 return False
 
-        wait_until(answers_others, 60, "a new client is told")
+        wait_until(answers_others, "a new client is told")
         assert admin.end_offsets([("asked", 0)]) == {("asked", 0): 0}

@@ -80,9 +80,9 @@ def test_every_failed_message_is_sent_back(here: Installation, caplog: pytest.Lo
     here.produce(topic, *bodies)
     fails = Deliveries(lambda _messages, _context: ConsumeConcurrentlyStatus.RECONSUME_LATER)
     with here.consumer(group, topic, fails):
-        wait_until(lambda: caplog.text.count(SAID) == 3, 60, "three producers are replaced")
+        wait_until(lambda: caplog.text.count(SAID) == 3, "three producers are replaced")
         here.produce(topic, b"after")
-        wait_until(lambda: here.finished(group, topic) == MESSAGES + 1, 60, "all are sent back and committed")
+        wait_until(lambda: here.finished(group, topic) == MESSAGES + 1, "all are sent back and committed")
     waiting = Counter(one.value for one in here.waiting(1_000, group))
     inbox = Counter(one.value for one in here.read(here.settings.names.send_back))
     assert set(waiting) | set(inbox) == {*bodies, b"after"}

@@ -119,6 +119,6 @@ def test_what_comes_late_of_one_transaction_changes_nothing_of_the_next(
                 late.keep_next(kept, before)
             write(Position(topic, 0, offset), consumer)
         assert late.was_late, "or nothing is shown"
-        wait_until(lambda: here.committed(group, topic) == 3, 30, "the last offset is committed")
+        wait_until(lambda: here.committed(group, topic) == 3, "the last offset is committed")
     here.wait_for_marks(target)
     assert sorted(record.value or b"" for record in here.read(target)) == [b"0", b"1", b"2"]

@@ -51,7 +51,7 @@ def lose_offsets(one: Installation, group: str, topics: Iterable[str]) -> None:
     for partition in range(one.admin.partitions(["__consumer_offsets"])["__consumer_offsets"]):
         for topic in topics:
             producer.produce("__consumer_offsets", key=commit_key(group, topic, 0), value=None, partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
 
 
@@ -64,7 +64,7 @@ def test_schedulers_that_all_start_anew_deliver_nothing_again(kafka: LocalKafka)
     with scheduler(one.settings), scheduler(second_worker(one)):
         for lane in lanes:
             one.produce(lane, *(b"%d" % value for value in range(50)), headers=retry)
-        wait_until(lambda: len(one.retries(group)) >= 150, 60, "all deliveries")
+        wait_until(lambda: len(one.retries(group)) >= 150, "all deliveries")
     lose_offsets(one, group_of_workers, lanes)
     kafka.kill()
     kafka.start()
@@ -72,10 +72,8 @@ def test_schedulers_that_all_start_anew_deliver_nothing_again(kafka: LocalKafka)
     for lane in lanes:
         one.produce(lane, *(b"%d" % value for value in range(50, 60)), headers=retry)
     with scheduler(one.settings), scheduler(second_worker(one)):
-        wait_until(lambda: len(one.retries(group)) >= 180, 60, "the new ones")
-        wait_until(
-            lambda: all(one.all_committed(group_of_workers).get((lane, 0), 0) > 50 for lane in lanes), 60, "commits"
-        )
+        wait_until(lambda: len(one.retries(group)) >= 180, "the new ones")
+        wait_until(lambda: all(one.all_committed(group_of_workers).get((lane, 0), 0) > 50 for lane in lanes), "commits")
     assert Counter(record.value for record in one.retries(group)) == Counter({b"%d" % n: 3 for n in range(60)})
 
 
@@ -87,16 +85,16 @@ def test_a_worker_that_lives_delivers_nothing_again(kafka: LocalKafka) -> None:
     with scheduler(one.settings):
         for lane in (busy, idle):
             one.produce(lane, *(b"%d" % value for value in range(50)), headers=retry)
-        wait_until(lambda: len(one.retries(group)) >= 100, 60, "all deliveries")
+        wait_until(lambda: len(one.retries(group)) >= 100, "all deliveries")
         lose_offsets(one, group_of_workers, [busy, idle])
         kafka.kill()
         kafka.start()
         assert not {(busy, 0), (idle, 0)} & one.all_committed(group_of_workers).keys(), "nothing was lost"
         one.produce(busy, b"50", headers=retry)
-        wait_until(lambda: b"50" in {record.value for record in one.retries(group)}, 60, "the next one")
+        wait_until(lambda: b"50" in {record.value for record in one.retries(group)}, "the next one")
     with scheduler(one.settings):
         one.produce(idle, b"50", headers=retry)
-        wait_until(lambda: len(one.retries(group)) >= 102, 60, "the one of the idle lane")
+        wait_until(lambda: len(one.retries(group)) >= 102, "the one of the idle lane")
     assert Counter(record.value for record in one.retries(group)) == Counter({b"%d" % n: 2 for n in range(51)})
 
 
@@ -136,7 +134,7 @@ def test_a_consumer_goes_on_where_it_was(kafka: LocalKafka, monkeypatch: pytest.
         for topic in seen:
             one.produce(topic, *(b"%d" % number for number in range(50, 60)))
         for deliveries in seen.values():
-            wait_until(lambda to=deliveries: (b"59", 0) in to.seen, 120, "the new ones")  # type: ignore[misc]
+            wait_until(lambda to=deliveries: (b"59", 0) in to.seen, "the new ones")  # type: ignore[misc]
     for topic, deliveries in seen.items():
         counts = Counter(body for body, _ in deliveries.seen)
         assert {body: counts[body] for body in counts if body != b"first"} == {b"%d" % n: 1 for n in range(60)}
@@ -150,10 +148,10 @@ def begin(one: Installation, topic: str, seen: Deliveries) -> None:
         one.produce(topic, b"first")
         return bool(seen.messages)
 
-    wait_until(begins, 60, "it consumes")
+    wait_until(begins, "it consumes")
     one.produce(topic, *(b"%d" % number for number in range(50)))
     end = one.admin.end_offsets([(topic, 0)])[topic, 0]
-    wait_until(lambda: one.committed(topic, topic) == end, 60, "all are committed")
+    wait_until(lambda: one.committed(topic, topic) == end, "all are committed")
 
 
 def with_patience(ask: Any) -> Any:

@@ -91,8 +91,8 @@ def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
     here.produce(topic, b"before", partition=0)
     here.produce(topic, *(b"%d" % number for number in range(10)), partition=1)
     open_transaction.produce(topic, b"within", partition=0)
-    assert open_transaction.flush(30) == 0
-    read = wait_until(lambda: values(reader.read({(topic, 0): (0, 2)}, within_seconds=1)), 60, "a first record")
+    assert open_transaction.flush(300) == 0
+    read = wait_until(lambda: values(reader.read({(topic, 0): (0, 2)}, within_seconds=1)), "a first record")
     assert read == [b"before"]
     assert reader.unread == {(topic, 0): 2}
     with (
@@ -110,7 +110,7 @@ def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
         return dict(impatient.unread)
 
     with traffic(here, topic, 1):
-        wait_until(lambda: unread() == {(topic, 0): 2}, what="a reader that was connected within its second")
+        wait_until(lambda: unread() == {(topic, 0): 2}, "a reader that was connected within its second")
 
 
 def test_a_stop_ends_it(here: Installation, reader: RangeReader) -> None:
@@ -137,7 +137,7 @@ def test_a_partition_that_cannot_be_read_does_not_keep_the_others(here: Installa
     topic, missing = here.topic("there"), here.name("not-there")
     here.produce(topic, b"one")
     both = {(topic, 0): (0, 1), (missing, 0): (0, 1)}
-    assert wait_until(lambda: values(reader.read(both, within_seconds=3)), what="the record") == [b"one"]
+    assert wait_until(lambda: values(reader.read(both, within_seconds=3)), "the record") == [b"one"]
     assert reader.unread == {(missing, 0): 1}
 
 

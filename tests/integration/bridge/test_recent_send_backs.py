@@ -78,14 +78,14 @@ def test_what_a_transaction_has_aborted_was_not_written_and_one_that_is_open_is_
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"", headers=cast("Any", copy("g", 1, 1)))
-    producer.flush(30)
+    producer.flush(300)
     here.produce(topic, b"", headers=copy("g", 2, 1))
     answers: list[dict[Attempt, RecentSendBack]] = []
     reading = threading.Thread(target=lambda: answers.append(found(here)))
     reading.start()
-    wait_until(reading.is_alive, 10, "it reads")
+    wait_until(reading.is_alive, "it reads")
     producer.abort_transaction(30)
-    reading.join(60)
+    reading.join(300)
     assert [attempt.origin_message_id for attempt in answers[0]] == ["flights/0/2"]
 
 

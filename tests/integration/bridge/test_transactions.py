@@ -53,7 +53,7 @@ class Hanging(Producer):
         cls.hangs_in = None
         if cls.acts_first:
             act()
-        assert cls.go_on.wait(60)
+        assert cls.go_on.wait(300)
         if not cls.acts_first:
             act()
 
@@ -128,7 +128,7 @@ def test_what_hangs_before_its_commit_is_undone_and_the_next_one_is_written_at_o
     moving.write(b"c")
     assert (moving.stored(), moving.committed()) == ([b"a", b"c"], 2)
     kind.go_on.set()
-    wait_until(lambda: kind.closed == 1, 30, "the producer that hung is closed when it hangs no more")
+    wait_until(lambda: kind.closed == 1, "the producer that hung is closed when it hangs no more")
     moving.write(b"d")
     assert moving.stored() == [b"a", b"c", b"d"]
 
@@ -144,7 +144,7 @@ def test_a_commit_that_hangs_is_in_doubt_until_there_is_a_new_producer(moving: M
     assert moving.committed() == (2 if counts else 1)
     # Nor does it count later: the brokers have shut its producer out.
     kind.go_on.set()
-    wait_until(lambda: kind.closed == 1, 30, "the producer that hung is closed when it hangs no more")
+    wait_until(lambda: kind.closed == 1, "the producer that hung is closed when it hangs no more")
     assert moving.stored() == ([b"a", b"b"] if counts else [b"a"])
     moving.moved = 2 if counts else 1
     moving.write(b"c")

@@ -24,7 +24,7 @@ producer = Producer(transactional_settings({"bootstrap.servers": servers}, "quie
 producer.init_transactions(60)
 producer.begin_transaction()
 producer.produce(topic, b"first")
-assert producer.flush(60) == 0
+assert producer.flush(300) == 0
 os.kill(broker, signal.SIGSTOP)
 try:
     began, cpu = time.monotonic(), time.process_time()

@@ -157,10 +157,10 @@ def test_a_demo_that_ends_early_leaves_no_process_behind(number: signal.Signals)
             found = psutil.Process(demo.pid).children(recursive=True)
             return found if sum(is_scheduler(one) for one in found) >= GUARD_AND_WORKER else []
 
-        left = wait_until(begun, 120, "a scheduler runs")
+        left = wait_until(begun, "a scheduler runs")
         demo.send_signal(number)
-        demo.wait(120)
-    wait_until(lambda: not any(one.is_running() for one in left), 60, "Kafka and the scheduler are gone")
+        demo.wait(300)
+    wait_until(lambda: not any(one.is_running() for one in left), "Kafka and the scheduler are gone")
 
 
 @pytest.mark.parametrize(

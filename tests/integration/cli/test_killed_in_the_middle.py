@@ -138,7 +138,7 @@ def with_dead_letters(here: Installation) -> str:
 def assert_each_was_sent_once(here: Installation) -> None:
     lane = here.settings.names.delay(0)
     # Readers of committed records see a transaction a moment after it is committed.
-    wait_until(lambda: len(here.read(lane)) >= COUNT, 30, "all stand on the lane")
+    wait_until(lambda: len(here.read(lane)) >= COUNT, "all stand on the lane")
     found = [one["ORIGIN_MESSAGE_ID"] for one in here.read(lane)]
     assert Counter(found) == Counter(f"flights/0/{number}" for number in range(COUNT))
 
@@ -156,7 +156,7 @@ def until_it_works(act: Callable[[], object]) -> None:
         return True
 
     try:
-        wait_until(works, 90, "the same call works")
+        wait_until(works, "the same call works")
     except AssertionError:
         raise AssertionError(errors) from None
 
@@ -173,9 +173,9 @@ def test_a_resend_goes_on_when_kafka_is_back(here: Installation, accident: Accid
     accident.step, accident.hangs = step, hangs
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(resend, here.cluster, group, places)
-        assert accident.happened.wait(60)
+        assert accident.happened.wait(300)
         accident.undo()
-        assert sent.result(120)[1] == ["sent"] * COUNT
+        assert sent.result(300)[1] == ["sent"] * COUNT
     assert_each_was_sent_once(here)
     assert planned(here.cluster, group, places) == ["replayed"] * COUNT
 
@@ -195,7 +195,7 @@ def test_a_release_ends_and_the_next_one_releases_what_is_missing(
     assert accident.happened.is_set()
     accident.undo()
     until_it_works(lambda: release(here.cluster, None, changes))
-    wait_until(lambda: all(one.state == "RELEASED" for one in read_quarantine(here.cluster)), 30, "all are released")
+    wait_until(lambda: all(one.state == "RELEASED" for one in read_quarantine(here.cluster)), "all are released")
     assert Counter(one.value for one in here.read(lane)) == Counter(b"%d" % number for number in range(COUNT))
 
 
@@ -225,5 +225,5 @@ def test_a_request_of_the_console_is_answered(here: Installation, accident: Acci
         assert browser.send(form, *fields).status == 503
         assert accident.happened.is_set()
         accident.undo()
-        wait_until(lambda: browser.send(form, *fields).status == 200, 90, "the same form works")
+        wait_until(lambda: browser.send(form, *fields).status == 200, "the same form works")
     assert [state_name(one.state) for one in read_page(here.cluster, group).records] == ["RESOLVED"] * COUNT

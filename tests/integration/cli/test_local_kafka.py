@@ -44,14 +44,14 @@ def broker() -> Iterator[LocalKafka]:
 def produce(bootstrap_servers: str, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(300) == 0
 
 
 def read_one(bootstrap_servers: str, topic: str, group: str = "reader") -> bytes | None:
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
-        message = wait_until(lambda: consumer.poll(0.2), what=f"a record on {topic}")
+        message = wait_until(lambda: consumer.poll(0.2), f"a record on {topic}")
         assert message is not None
         assert message.error() is None
         return message.value()
@@ -195,8 +195,8 @@ def test_the_broker_dies_with_its_parent(tmp_path: Path) -> None:
         assert parent.stdout.readline() == b"up\n"
         assert processes_that_mention(f"{tmp_path}/server.properties")
         parent.kill()
-        parent.wait(20)
-        wait_until(lambda: not processes_that_mention(f"{tmp_path}/server.properties"), 30, "broker and guard are gone")
+        parent.wait(300)
+        wait_until(lambda: not processes_that_mention(f"{tmp_path}/server.properties"), "broker and guard are gone")
 
 
 def test_the_command_prints_its_address_and_stops_in_order() -> None:
@@ -207,7 +207,7 @@ def test_the_command_prints_its_address_and_stops_in_order() -> None:
         assert name == "bootstrap.servers"
         assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).brokers
         command.send_signal(signal.SIGINT)
-        assert command.wait(30) == 0
+        assert command.wait(300) == 0
     host, _, port = address.partition(":")
     with socket.socket() as client:
         assert client.connect_ex((host, int(port))) != 0, "the broker is gone"
@@ -277,6 +277,6 @@ def test_the_command_says_as_json_where_kafka_is() -> None:
             produce(said["bootstrap.servers"], "said", b"a record")
         finally:
             process.send_signal(signal.SIGTERM)
-        rest, told = process.communicate(timeout=60)
+        rest, told = process.communicate(timeout=300)
     assert (process.returncode, rest) == (0, "")
     assert f"log: {said['log']}; stop with Ctrl-C" in told

@@ -131,7 +131,7 @@ def test_what_another_client_produced_goes_all_the_way_untouched(here: Installat
 
     listener, expected = Deliveries(cannot), len(client.records)
     with here.consumer(group, topic, listener, max_reconsume_times=1):
-        wait_until(lambda: len(here.dead_letters(group)) >= expected, 60, "all are dead letters")
+        wait_until(lambda: len(here.dead_letters(group)) >= expected, "all are dead letters")
     letters = here.dead_letters(group)
     first = [one for one in listener.messages if not one.is_retry]
     retries = [one for one in listener.messages if one.is_retry]
@@ -156,7 +156,7 @@ def test_what_another_client_puts_into_the_inbox_is_a_retry(here: Installation, 
     client.produce(here.settings.bootstrap_servers, topic, client.records)
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, topic, listener):
-        wait_until(lambda: len(listener.batches) >= 2 * len(failed), 60, "the retries, and the first copies")
+        wait_until(lambda: len(listener.batches) >= 2 * len(failed), "the retries, and the first copies")
     first = [one for one in listener.messages if not one.is_retry]
     retries = [one for one in listener.messages if one.is_retry]
     assert as_sent(first) == as_sent(retries) == sorted(client.records, key=repr)

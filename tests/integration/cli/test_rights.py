@@ -63,7 +63,7 @@ def installed(kafka: SecureKafka, prefix: str) -> Installation:
     one = Installation(settings_for(kafka.bootstrap_servers, prefix))
     one.make_topics()
     one.write_groups()
-    kafka.operator().delete_topics([one.settings.names.delay(2_000)])[one.settings.names.delay(2_000)].result(30)
+    kafka.operator().delete_topics([one.settings.names.delay(2_000)])[one.settings.names.delay(2_000)].result(300)
     return one
 
 
@@ -124,7 +124,7 @@ class Case:
 
     def runs(self, steps: Callable[[], bool]) -> bool:
         """Until somebody complains, or it is done."""
-        return bool(wait_until(lambda: bool(self.complaints.said) or steps(), 60, "a complaint, or done"))
+        return bool(wait_until(lambda: bool(self.complaints.said) or steps(), "a complaint, or done"))
 
 
 def as_scheduler(case: Case) -> bool:
@@ -162,7 +162,7 @@ def as_scheduler(case: Case) -> bool:
         case.runs(done)
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(300)
     return not case.complaints.said and done()
 
 

@@ -28,7 +28,7 @@ def load(one: Installation, topic: str, group: str) -> Iterator[list[bytes]]:
             value = b"%d" % len(sent)
             producer.produce(topic, value=value, key=value, headers=list(headers))
             sent.append(value)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
         producer.close()
 
     thread = threading.Thread(target=produce)
@@ -37,7 +37,7 @@ def load(one: Installation, topic: str, group: str) -> Iterator[list[bytes]]:
         yield sent
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(300)
 
 
 def test_workers_are_replaced_one_after_the_other(bootstrap_servers: str) -> None:
@@ -57,11 +57,11 @@ def test_workers_are_replaced_one_after_the_other(bootstrap_servers: str) -> Non
 
     def goes_on() -> None:
         before = delivered()
-        wait_until(lambda: delivered() > before + 20, 120, "more is delivered")
+        wait_until(lambda: delivered() > before + 20, "more is delivered")
 
     def both_work() -> None:
         inspector = Inspector(one.settings.client_settings())
-        wait_until(lambda: len(inspector.members(names.prefix + "scheduler")) == 2, 120, "both are members")
+        wait_until(lambda: len(inspector.members(names.prefix + "scheduler")) == 2, "both are members")
 
     with ExitStack() as everything:
         workers = {name: everything.enter_context(ExitStack()) for name in ("a", "b")}
@@ -76,7 +76,7 @@ def test_workers_are_replaced_one_after_the_other(bootstrap_servers: str) -> Non
                 stack.enter_context(scheduler(worker(name)))
                 both_work()
             goes_on()
-        wait_until(lambda: len(one.retries(group)) >= len(sent), 120, "all are delivered")
+        wait_until(lambda: len(one.retries(group)) >= len(sent), "all are delivered")
     found = one.retries(group)
     assert sorted(record.value or b"" for record in found) == sorted(sent)
     stored = {record.value: record.timestamp for record in one.read(lane)}

@@ -55,7 +55,7 @@ def copy(first: Installation, second: Installation) -> dict[Partition, list[int]
                 topic, record.value, record.key, record.partition, headers=cast("Any", list(record.headers))
             )
             copied.setdefault((topic, record.partition), []).append(record.offset)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
         producer.close()
     return copied
 
@@ -73,7 +73,7 @@ def commit(one: Installation, group: str, offsets: dict[Partition, int], metadat
             return False
         return True
 
-    wait_until(committed, what="a cluster that has just started has a coordinator for the group")
+    wait_until(committed, "a cluster that has just started has a coordinator for the group")
     client.close()
 
 
@@ -95,12 +95,12 @@ def lived(one: Installation, group: str, topic: str) -> None:
     with consuming(one, group, topic) as deliveries:
         with scheduler(one.settings):
             one.produce(topic, b"retried")
-            wait_until(lambda: (b"retried", 1) in deliveries.seen, 120, "the retry")
+            wait_until(lambda: (b"retried", 1) in deliveries.seen, "the retry")
             one.produce(topic, b"dead")
-            wait_until(lambda: one.dead_letters(group), 120, "the dead letter")
-            wait_until(lambda: one.finished(group, one.settings.names.retry(group)) > 0, 60, "the retry is committed")
+            wait_until(lambda: one.dead_letters(group), "the dead letter")
+            wait_until(lambda: one.finished(group, one.settings.names.retry(group)) > 0, "the retry is committed")
         one.produce(topic, b"waiting")
-        wait_until(lambda: len(one.waiting(1_000, group)) == 2, 60, "the second send-back")
+        wait_until(lambda: len(one.waiting(1_000, group)) == 2, "the second send-back")
     one.produce(topic, b"unread")
 
 
@@ -128,7 +128,7 @@ def test_the_work_goes_on_in_a_second_cluster(bootstrap_servers: str, second_kaf
 
     assert read_groups(second.cluster).find(group).retry_max_times == 7
     with scheduler(second.settings), consuming(second, group, topic) as deliveries:
-        wait_until(lambda: {(b"waiting", 1), (b"unread", 0)} <= {*deliveries.seen}, 120, "what had not ended")
+        wait_until(lambda: {(b"waiting", 1), (b"unread", 0)} <= {*deliveries.seen}, "what had not ended")
     retries = [record.value or b"" for record in second.retries(group)]
     if with_offsets:
         assert sorted(deliveries.seen) == [(b"unread", 0), (b"waiting", 1)]

@@ -58,23 +58,23 @@ def test_from_an_alert_to_a_resend_that_is_stopped_and_goes_on(
     page.fill("rate", "2")
     page.fill("why", "the database is back")
     page.follow(f"Resend {LETTERS}", "button")
-    wait_until(lambda: here.retries(group), 60, "the first one is sent")
+    wait_until(lambda: here.retries(group), "the first one is sent")
     page.wait_for_text("running")
-    wait_until(lambda: not re.search(rf"\b0 of {LETTERS}", page.text), 60, "the page shows progress without a reload")
+    wait_until(lambda: not re.search(rf"\b0 of {LETTERS}", page.text), "the page shows progress without a reload")
     page.follow("Pause", "button")
     page.wait_for_text("paused")
     job = page.path
-    sent = wait_until(lambda: settled(here, group), 60, "it has stopped")
+    sent = wait_until(lambda: settled(here, group), "it has stopped")
     assert sent
     assert sent < LETTERS
     page.follow("Resume", "button")
     page.wait_for_text("done")
     assert page.path == job, "all this time it was one page"
-    wait_until(lambda: len(here.retries(group)) == LETTERS, 60, "all are sent")
+    wait_until(lambda: len(here.retries(group)) == LETTERS, "all are sent")
     assert len({one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)}) == LETTERS, "each once"
     page.go(f"http://{browser.address}/groups/{group}/dead-letters?state=OPEN")
     wait_until(
-        lambda: "other" in page.text and f"1 of {LETTERS + 1} dead letters match" in reloaded(page), 60, "one is open"
+        lambda: "other" in page.text and f"1 of {LETTERS + 1} dead letters match" in reloaded(page), "one is open"
     )
     assert page.complaints == []
 
@@ -100,7 +100,7 @@ def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(
     [place] = put_in(here, group, XSS, key=XSS.encode(), headers=[(XSS, XSS.encode())])
     shown(browser, group, 1)
     own = f"/groups/{quote(group)}"
-    wait_until(lambda: browser.get(own).status == 200, 60, "the console knows the group")
+    wait_until(lambda: browser.get(own).status == 200, "the console knows the group")
     paths = ["/", own, own + "/waits", own + "/dead-letters", f"{own}/dead-letters/{place}"]
     paths += [f"{own}/dead-letters/{place}/{one}" for one in ("life", "edit")]
     paths += [f"{own}/hours", f"{own}/job?kind=resend", "/jobs", "/quarantine", "/reports", "/nothing"]
@@ -143,7 +143,7 @@ def test_a_dead_letter_is_edited_with_the_keyboard_and_sent(
     reach(page, "button.primary")
     page.press("Enter")
     page.wait_for_text("done")
-    wait_until(lambda: here.retries(group), 60, "it is sent")
+    wait_until(lambda: here.retries(group), "it is sent")
     [retry] = here.retries(group)
     assert retry.value == b'{"n": 0,\n "x": "<b>"}', "no ends of lines of a browser"
     assert (retry["trace"], retry["fixed-by"], retry["REPLAY_EDITED"]) == (XSS, "anna", "value,headers")

@@ -56,7 +56,7 @@ def put_in(
         told: list[Header] = [(name, text.encode()) for name, text in ours.items()]
         here.produce(here.settings.names.delay(0), b'{"n": %d}' % number, key=key, headers=[*(headers or []), *told])
     found = wait_until(
-        lambda: len(here.dead_letters(group)) == len(causes) and here.dead_letters(group), 60, "they are dead letters"
+        lambda: len(here.dead_letters(group)) == len(causes) and here.dead_letters(group), "they are dead letters"
     )
     assert found
     return [f"{one.partition}/{one.offset}" for one in found]
@@ -65,14 +65,14 @@ def put_in(
 def shown(browser: Browser, group: str, count: int) -> None:
     """Wait until the console shows so many dead letters of a group: its index follows Kafka."""
     path, words = f"/groups/{group}/dead-letters", f"{count} of {count} dead letters match."
-    wait_until(lambda: words in browser.get(path).seen.words, 30, f"the console shows {count}")
+    wait_until(lambda: words in browser.get(path).seen.words, f"the console shows {count}")
 
 
 def test_all_pages_of_dead_letters_that_are_there(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     places = put_in(here, group, "order 17 is late", "order 18 is late", "no dep_time", headers=[("trace", b"\xff")])
     dead_letters = f"/groups/{group}/dead-letters"
-    wait_until(lambda: dead_letters in browser.get(f"/?q={group}").seen.links, 30, "the overview shows the group")
+    wait_until(lambda: dead_letters in browser.get(f"/?q={group}").seen.links, "the overview shows the group")
     shown(browser, group, 3)
     overview = browser.get(f"/?q={group}").seen
     for topic in ("DELAY.1s", "SEND_BACK"):
@@ -114,11 +114,11 @@ def test_a_selection_becomes_a_job_and_arrives_once(here: Installation, browser:
     assert here.retries(group) == []
     run = plan.seen.form("/jobs")
     jobs = [browser.send(run).headers["location"] for _ in range(2)]
-    wait_until(lambda: "resent 1" in browser.get(jobs[0]).seen.words, 60, "the first job has sent it")
-    wait_until(lambda: "left out: already resent 1" in browser.get(jobs[1]).seen.words, 60, "the other one has not")
-    wait_until(lambda: here.retries(group), 60, "it is on the retry topic")
+    wait_until(lambda: "resent 1" in browser.get(jobs[0]).seen.words, "the first job has sent it")
+    wait_until(lambda: "left out: already resent 1" in browser.get(jobs[1]).seen.words, "the other one has not")
+    wait_until(lambda: here.retries(group), "it is on the retry topic")
     browser.send(browser.send(form, ("place", places[1])).seen.form("/jobs"))
-    wait_until(lambda: len(here.retries(group)) == 2, 60, "both are")
+    wait_until(lambda: len(here.retries(group)) == 2, "both are")
     first, second = here.retries(group)
     assert (first.value, second.value) == (b'{"n": 0}', b'{"n": 1}')
     assert (first.key, first["RECONSUME_TIME"], first["REPLAY_TIMES"]) == (b"PUL1545", "0", "1")
@@ -142,30 +142,30 @@ def test_an_edited_dead_letter_arrives_with_its_new_value_and_the_original_stays
     plan = browser.post(edit.action, [*changed, *more])
     assert (plan.status, '{ "n": "<b>" }' in plan.seen.words) == (200, True)
     job = browser.send(plan.seen.form("/jobs"), ("why", "typo")).headers["location"]
-    wait_until(lambda: here.retries(group), 60, "it is on the retry topic")
+    wait_until(lambda: here.retries(group), "it is on the retry topic")
     [retry] = here.retries(group)
     assert (retry.value, retry.key) == (b'{"n": "<b>"}\n', b"PUL1545")
     assert (retry["old"], retry["fixed-by"], retry["REPLAY_EDITED"]) == (None, "anna", "value,headers")
     assert [one.value for one in here.dead_letters(group)] == [b'{"n": 0}']
-    wait_until(lambda: "resent 1" in browser.get(job).seen.words, 60, "the job tells so")
+    wait_until(lambda: "resent 1" in browser.get(job).seen.words, "the job tells so")
 
 
 def test_a_group_is_paused_and_resumed(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     put_in(here, group, "first")
-    wait_until(lambda: browser.get(f"/groups/{group}").status == 200, 30, "the console knows it")
+    wait_until(lambda: browser.get(f"/groups/{group}").status == 200, "the console knows it")
     assert browser.send(browser.get(f"/groups/{group}").seen.form("/retries")).status == 303
     assert "The retries of this group are paused." in browser.get(f"/groups/{group}").seen.words, "at once"
     headers = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RECONSUME_TIME", b"1")]
     # Due when the scheduler has heard of the pause.
     here.produce(here.settings.names.delay(2_000), b"held", headers=headers)
     path, words = f"/groups/{group}", "due, held by a pause 1"
-    wait_until(lambda: words in browser.get(path).seen.words, 60, "the page counts it")
+    wait_until(lambda: words in browser.get(path).seen.words, "the page counts it")
     assert here.retries(group) == []
     assert browser.send(browser.get(f"/groups/{group}").seen.form("/retries")).status == 303
-    wait_until(lambda: here.retries(group), 60, "it is delivered")
+    wait_until(lambda: here.retries(group), "it is delivered")
     words = "72 hours. Retries delivered: 1, at most 1 in an hour. Times are in UTC. The retry topic goes back"
-    wait_until(lambda: words in browser.get(path + "/hours").seen.words, 30, "it is counted")
+    wait_until(lambda: words in browser.get(path + "/hours").seen.words, "it is counted")
 
 
 def test_a_form_of_another_site_sends_nothing(here: Installation, browser: Browser) -> None:
@@ -215,14 +215,14 @@ def test_what_is_not_there(here: Installation, browser: Browser) -> None:
 def test_a_group_that_is_registered_and_has_no_topic_yet(here: Installation, browser: Browser) -> None:
     group = here.unique("g")
     here.write_groups([SubscriptionGroupConfig(group_name=group, retry_max_times=3)])
-    wait_until(lambda: browser.get(f"/groups/{group}").status == 200, 30, "the console knows it")
+    wait_until(lambda: browser.get(f"/groups/{group}").status == 200, "the console knows it")
     page = browser.get(f"/groups/{group}").seen
     assert "This group has no dead letters" in page.words
 
 
 def test_without_kafka_a_page_says_so() -> None:
     with running_console(console_settings(settings_for("127.0.0.1:9"))) as browser:
-        page = wait_until(lambda: (one := browser.get("/")).status == 503 and one, 60, "it knows that Kafka is away")
+        page = wait_until(lambda: (one := browser.get("/")).status == 503 and one, "it knows that Kafka is away")
         assert page
         assert page.headers["retry-after"] == "5"
         assert "Kafka did not answer" in page.seen.words
@@ -232,7 +232,7 @@ def test_without_kafka_a_page_says_so() -> None:
 
 def test_an_installation_that_is_not_there(bootstrap_servers: str) -> None:
     with running_console(console_settings(settings_for(bootstrap_servers))) as browser:
-        wait_until(lambda: browser.get("/").status == 404, 60, "it knows that nothing is there")
+        wait_until(lambda: browser.get("/").status == 404, "it knows that nothing is there")
         assert "reconsume topics apply" in browser.get("/").seen.words
 
 
@@ -255,7 +255,7 @@ def command(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
             yield process, Browser(found[1], found[2]), said
         finally:
             process.send_signal(signal.SIGTERM)
-            ended = process.wait(25)
+            ended = process.wait(300)
             said.append(process.stderr.read())
     assert ended == 0
     assert "the console has stopped" in said[-1]

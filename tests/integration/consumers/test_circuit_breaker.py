@@ -82,11 +82,11 @@ def here(bootstrap_servers: str) -> Iterator[Installation]:
 def test_an_outage_spends_next_to_no_attempts_and_loses_nothing(here: Installation, *, exactly_once: bool) -> None:
     outage = Outage(here, f"outage-{exactly_once}")
     with outage.consumer(exactly_once=exactly_once):
-        wait_until(lambda: outage.openings() >= 4, 60, "it has opened, and three rounds of probes have failed")
+        wait_until(lambda: outage.openings() >= 4, "it has opened, and three rounds of probes have failed")
         outage.service.away = False
-        wait_until(lambda: outage.changes[-1].state is CircuitState.CLOSED, 60, "a probe has worked")
-        wait_until(lambda: set(outage.service.done) == set(outage.bodies), 60, "all came")
-        wait_until(lambda: outage.committed() == RECORDS, 60, "all are committed")
+        wait_until(lambda: outage.changes[-1].state is CircuitState.CLOSED, "a probe has worked")
+        wait_until(lambda: set(outage.service.done) == set(outage.bodies), "all came")
+        wait_until(lambda: outage.committed() == RECORDS, "all are committed")
     assert sorted(outage.service.done) == sorted(outage.bodies), "each once"
     assert outage.sent_back() <= MINIMUM_CALLS - 1
 
@@ -94,23 +94,23 @@ def test_an_outage_spends_next_to_no_attempts_and_loses_nothing(here: Installati
 def test_a_consumer_that_stops_while_it_is_open_loses_nothing(here: Installation) -> None:
     outage = Outage(here, "stops")
     with outage.consumer():
-        wait_until(lambda: outage.openings() >= 2, 60, "it has opened, and a round of probes has failed")
+        wait_until(lambda: outage.openings() >= 2, "it has opened, and a round of probes has failed")
     outage.service.away = False
     with outage.consumer():
-        wait_until(lambda: set(outage.service.done) == set(outage.bodies), 60, "all came")
-        wait_until(lambda: outage.committed() == RECORDS, 60, "all are committed")
+        wait_until(lambda: set(outage.service.done) == set(outage.bodies), "all came")
+        wait_until(lambda: outage.committed() == RECORDS, "all are committed")
 
 
 def test_what_is_kept_goes_to_the_member_that_takes_the_partition_over(here: Installation) -> None:
     outage = Outage(here, "moves")
     with outage.consumer():
-        wait_until(lambda: outage.openings() >= 2, 60, "it has opened, and a round of probes has failed")
+        wait_until(lambda: outage.openings() >= 2, "it has opened, and a round of probes has failed")
         other = Deliveries(lambda _messages, _context: SUCCESS)
         with here.consumer(outage.group, outage.topic, other):
-            wait_until(lambda: other.batches, 60, "the open one is a live member: it gives a partition away")
+            wait_until(lambda: other.batches, "the open one is a live member: it gives a partition away")
             outage.service.away = False
             wait_until(
-                lambda: {*outage.service.done, *(body for body, _ in other.seen)} == set(outage.bodies), 60, "all came"
+                lambda: {*outage.service.done, *(body for body, _ in other.seen)} == set(outage.bodies), "all came"
             )
-            wait_until(lambda: outage.committed() == RECORDS, 60, "all are committed")
+            wait_until(lambda: outage.committed() == RECORDS, "all are committed")
     assert outage.sent_back() <= MINIMUM_CALLS - 1

@@ -70,12 +70,12 @@ def orders(here: Installation, name: str, partitions: int = 1, allowed: str = "o
     return topic
 
 
-def arrived(here: Installation, topic: str, count: int, seconds: float = 40) -> list[Record]:
+def arrived(here: Installation, topic: str, count: int) -> list[Record]:
     def look() -> list[Record] | None:
         records = here.read(topic)
         return records if len(records) >= count else None
 
-    return wait_until(look, seconds, f"{count} messages on {topic}") or []
+    return wait_until(look, f"{count} messages on {topic}") or []
 
 
 def now_ms() -> int:
@@ -133,7 +133,7 @@ def test_a_target_that_is_not_allowed_shows_in_the_quarantine_at_once(here: Inst
     def found() -> list[Record]:
         return [one for one in here.read(here.settings.names.quarantine) if one.value == topic.encode()]
 
-    (one,) = wait_until(found, 60, "the message in the quarantine")
+    (one,) = wait_until(found, "the message in the quarantine")
     assert "allowed_real_topics" in (one["QUARANTINE_REASON"] or "")
 
 
@@ -159,7 +159,7 @@ def test_a_malformed_delay_is_quarantined_with_its_reason(
     def found() -> list[Record]:
         return [one for one in here.read(here.settings.names.quarantine) if one.value == body]
 
-    assert reason in (wait_until(found, 60, "it in the quarantine")[0]["QUARANTINE_REASON"] or "")
+    assert reason in (wait_until(found, "it in the quarantine")[0]["QUARANTINE_REASON"] or "")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_an_idle_producer_lets_no_broker_make_a_topic_of_reconsume_again(bootstr
         idle.send(topic, b"v", delay_level=1)
         one.delete(lane)
         before = refreshes()
-        wait_until(lambda: refreshes() >= before + 4, 60, "it asks for its topics again")
+        wait_until(lambda: refreshes() >= before + 4, "it asks for its topics again")
         assert not one.admin.partitions([lane])
 
 
@@ -238,7 +238,7 @@ def wait_for_done_ahead(here: Installation, send: Callable[[], None]) -> None:
         (one,) = consumer.committed([TopicPartition(lane, 0)], 10)
         return one.offset >= 0 and bool(decode_done(one.offset, one.metadata))
 
-    wait_until(remembered, 60, "something done out of turn")
+    wait_until(remembered, "something done out of turn")
     consumer.close()
 
 
@@ -260,17 +260,17 @@ def test_a_worker_that_is_killed_in_mid_cascade_loses_and_repeats_nothing(bootst
 
         with worker_process(one.settings, "first", one.settings.allowed_real_topics) as first:
             send(0)
-            arrived(one, topic, 1, 60)
+            arrived(one, topic, 1)
             for _ in range(200):
                 send()
             wait_for_done_ahead(one, send)
             first.send_signal(signal.SIGKILL)
             first.wait()
         with worker_process(one.settings, "second", one.settings.allowed_real_topics):
-            arrived(one, topic, len(due), 90)
+            arrived(one, topic, len(due))
             # What comes twice would have come by then: it is behind in no lane.
             producer.send(topic, b"end", delay=timedelta(seconds=4))
-            back = arrived(one, topic, len(due) + 1, 60)
+            back = arrived(one, topic, len(due) + 1)
     assert Counter(record.value for record in back) == Counter([*due, b"end"])
     assert min(record.timestamp - due[record.value] for record in back if record.value in due) >= 0
 
@@ -299,11 +299,11 @@ def test_a_withdrawal_outlives_the_schedulers(bootstrap_servers: str) -> None:
         producer.send(topic, b"stays", delay=timedelta(seconds=2))
         producer.cancel(gone.msg_id)
         due_ms = int(gone.msg_id[:12], 16)
-        wait_until(lambda: now_ms() > due_ms, 10, "the moment to pass while no scheduler runs")
+        wait_until(lambda: now_ms() > due_ms, "the moment to pass while no scheduler runs")
         with scheduler(one.settings):
             arrived(one, topic, 1)
             producer.send(topic, b"end", delay=timedelta(seconds=1))
-            wait_until(lambda: len(one.read(topic)) >= 2, 30, "the end")
+            wait_until(lambda: len(one.read(topic)) >= 2, "the end")
     assert [record.value for record in one.read(topic)] == [b"stays", b"end"]
 
 

@@ -121,7 +121,7 @@ def test_all_tries_of_a_message_are_one_trace_and_each_send_back_a_child_of_its_
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     consumer = here.consumer(group, topic, fails_twice, exactly_once=exactly_once)
     with consumer.register_consume_message_hook(OpenTelemetryHook(provider)):
-        wait_until(lambda: len(exporter.get_finished_spans()) == 5, 60, "three calls and two send-backs")
+        wait_until(lambda: len(exporter.get_finished_spans()) == 5, "three calls and two send-backs")
     spans = exporter.get_finished_spans()
     retry_topic = here.settings.names.retry(group)
     calls = [span for span in spans if span.name.startswith("process")]
@@ -153,8 +153,8 @@ def test_metrics_add_up_under_the_origin_topic_and_the_topic_that_was_read(here:
     first, again = (group, topic, topic), (group, topic, here.settings.names.retry(group))
     with scraped(registry) as address:
         with consumer:
-            wait_until(lambda: ("dead_letters_total", again) in samples(address), 60, "a dead letter is counted")
-            wait_until(lambda: ("ok_total", again) in samples(address), 60, "a retry has succeeded")
+            wait_until(lambda: ("dead_letters_total", again) in samples(address), "a dead letter is counted")
+            wait_until(lambda: ("ok_total", again) in samples(address), "a retry has succeeded")
         found = samples(address)
     seconds = [found.pop(("rt_seconds_sum", labels)) for labels in (first, again)]
     assert all(0 <= one < 60 for one in seconds)
@@ -181,8 +181,8 @@ def test_hooks_that_raise_change_nothing(here: Installation, exactly_once: bool)
     listener = Deliveries(fails_twice)
     consumer = here.consumer(group, topic, listener, exactly_once=exactly_once)
     with consumer.register_consume_message_hook(Raises()):
-        wait_until(lambda: len(listener.batches) == 6, 60, "two messages were delivered three times")
-        wait_until(lambda: here.committed(group, topic) == 2, 60, "what was read first is committed")
+        wait_until(lambda: len(listener.batches) == 6, "two messages were delivered three times")
+        wait_until(lambda: here.committed(group, topic) == 2, "what was read first is committed")
         assert consumer.running
     assert here.dead_letters(group) == []
 
@@ -204,13 +204,13 @@ def test_an_orderly_consumer_tells_its_tries_and_the_dead_letter(here: Installat
     consumer.register_message_listener(listener, orderly=True)
     consumer.register_consume_message_hook(ConsumerMetrics(registry)).register_consume_message_hook(sent_back)
     with consumer:
-        [context] = wait_until(lambda: sent_back.contexts, 60, "the dead letter is acknowledged")
+        [context] = wait_until(lambda: sent_back.contexts, "the dead letter is acknowledged")
     assert tries == [0, 1, 2]
     labels = {"group": group, "topic": topic, "physical_topic": topic}
     assert registry.get_sample_value("reconsume_consumer_failed_total", labels) == 3
     assert registry.get_sample_value("reconsume_consumer_dead_letters_total", labels) == 1
     assert (context.target, context.reconsume_times, context.error) == (SendBackTarget.DEAD_LETTER, 3, None)
-    wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
+    wait_until(lambda: here.dead_letters(group), "the dead letter")
 
 
 @pytest.mark.rule("ST-08", "BP-01")
@@ -222,6 +222,6 @@ def test_what_a_broadcasting_consumer_drops_is_told_as_dropped(here: Installatio
         group, topic, fails_twice, message_model=MessageModel.BROADCASTING, offset_store=tmp_path
     ).register_consume_message_hook(sent_back)
     with consumer:
-        [context] = wait_until(lambda: sent_back.contexts, 60, "the failure is told")
+        [context] = wait_until(lambda: sent_back.contexts, "the failure is told")
     assert (context.target, context.delay_level, context.reconsume_times) == (SendBackTarget.DROPPED, 0, 0)
     assert consumer.dropped == 1

@@ -47,21 +47,21 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_is_lost(caplog: pytest.
         starting = threading.Thread(target=consumer.start)
         with caplog.at_level(logging.WARNING):
             starting.start()
-            wait_until(lambda: "waiting for Kafka" in caplog.text, 60, "the log says what it waits for")
+            wait_until(lambda: "waiting for Kafka" in caplog.text, "the log says what it waits for")
         assert starting.is_alive(), "start() waits"
         kafka.start()
-        starting.join(60)
+        starting.join(300)
         assert consumer.running
         with scheduler(here.settings):
             here.produce(topic, *bodies[: TOTAL // 2])
-            wait_until(lambda: len(succeeded) > TOTAL // 10, 60, "it works")
+            wait_until(lambda: len(succeeded) > TOTAL // 10, "it works")
             kafka.kill()
             kafka.start()
             here.produce(topic, *bodies[TOTAL // 2 :])
-            wait_until(lambda: succeeded.keys() >= set(bodies), 60, "every message has succeeded")
+            wait_until(lambda: succeeded.keys() >= set(bodies), "every message has succeeded")
             ends = here.admin.end_offsets([(topic, 0), (topic, 1)])
             wait_until(
-                lambda: all(here.committed(group, *where) == end for where, end in ends.items()), 60, "all is committed"
+                lambda: all(here.committed(group, *where) == end for where, end in ends.items()), "all is committed"
             )
             assert consumer.running
             consumer.shutdown()

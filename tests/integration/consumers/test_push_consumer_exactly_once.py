@@ -49,10 +49,10 @@ def test_failures_are_retried_and_successes_committed(here: Installation, conf: 
         lambda messages, _: LATER if int(messages[0].body or b"") % 2 and not messages[0].reconsume_times else SUCCESS
     )
     with here.consumer(group, topic, listener, conf=conf, exactly_once=True):
-        wait_until(lambda: len(listener.seen) == 90, 60, "all failed ones have come again")
-        wait_until(lambda: [here.committed(group, topic, one) for one in range(3)] == [20] * 3, 30, "committed")
+        wait_until(lambda: len(listener.seen) == 90, "all failed ones have come again")
+        wait_until(lambda: [here.committed(group, topic, one) for one in range(3)] == [20] * 3, "committed")
         retry_topic = here.settings.names.retry(group)
-        wait_until(lambda: here.finished(group, retry_topic) >= 30, 30, "the retries are committed too")
+        wait_until(lambda: here.finished(group, retry_topic) >= 30, "the retries are committed too")
     odd = [body for body in bodies if int(body) % 2]
     assert Counter(listener.seen) == Counter([(body, 0) for body in bodies] + [(body, 1) for body in odd])
     assert sent_back(here, group) == Counter((body, "1") for body in odd)
@@ -71,7 +71,7 @@ def test_a_dead_letter_of_an_orderly_listener_and_its_offset_are_one(here: Insta
 
     consumer = here.consumer(group, topic, fails_first, max_reconsume_times=1, exactly_once=True)
     with consumer.register_message_listener(listener, orderly=True):
-        wait_until(lambda: here.committed(group, topic) == 2, 60, "both are done")
-        wait_until(lambda: here.dead_letters(group), 60, "the dead letter has been moved")
+        wait_until(lambda: here.committed(group, topic) == 2, "both are done")
+        wait_until(lambda: here.dead_letters(group), "the dead letter has been moved")
     assert seen == [(b"poison", 0), (b"poison", 1), (b"after", 0)]
     assert [letter.value for letter in here.dead_letters(group)] == [b"poison"]

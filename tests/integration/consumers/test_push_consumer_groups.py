@@ -59,7 +59,7 @@ def fails_on_level_1(_messages: Sequence[Message], context: ConsumeConcurrentlyC
 
 
 def dead_letter(here: Installation, name: str) -> Record:
-    return wait_until(lambda: here.dead_letters(here.name(name)), what=f"the dead letter of {name}")[0]
+    return wait_until(lambda: here.dead_letters(here.name(name)), f"the dead letter of {name}")[0]
 
 
 @pytest.mark.rule("BR-01")
@@ -88,7 +88,7 @@ def test_a_group_without_retry_queues_drops_what_fails_and_says_so_at_its_start(
     here.produce(topic, b"1", b"2")
     listener = always_fails()
     with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener, max_reconsume_times=0):
-        wait_until(lambda: here.committed(group, topic) == 2, what="what failed is committed")
+        wait_until(lambda: here.committed(group, topic) == 2, "what failed is committed")
     assert len(listener.batches) == 2
     assert f"group {group} has retryQueueNums 0: failed messages are dropped" in caplog.text
     assert here.waiting(0, group) == here.waiting(1_000, group) == here.dead_letters(group) == []
@@ -138,7 +138,7 @@ def test_the_retry_topic_has_the_groups_number_of_partitions_and_keys_keep_their
         here.produce(topic, b"1", b"2", key=key)
     listener = Deliveries(lambda messages, _context: SUCCESS if messages[0].is_retry else LATER)
     with here.consumer(group, topic, listener):
-        wait_until(lambda: len(listener.batches) == 16, what="all came again")
+        wait_until(lambda: len(listener.batches) == 16, "all came again")
     assert here.admin.partitions([here.settings.names.retry(group)]) == {here.settings.names.retry(group): 3}
     places: dict[bytes | None, set[int]] = {}
     for message in listener.messages:
@@ -166,9 +166,9 @@ def test_a_send_back_that_fails_goes_through_the_inbox_and_keeps_its_wish(
         with here.consumer(group, topic, listener, delay_levels="7s", max_reconsume_times=5):
             here.delete(here.settings.names.delay(7_000))
             here.produce(topic, b"no wish", b"wish", b"never", key=b"k", headers=[("user", None)])
-            wait_until(lambda: len(listener.batches) == 5, what="two retries")
-            wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")
-            wait_until(lambda: here.dead_letters(group), what="the dead letter")
+            wait_until(lambda: len(listener.batches) == 5, "two retries")
+            wait_until(lambda: here.committed(group, topic) == 3, "all are committed")
+            wait_until(lambda: here.dead_letters(group), "the dead letter")
         retries = {message.body: message for message in listener.messages if message.is_retry}
         assert {body: message.delay_time_level for body, message in retries.items()} == {b"no wish": 3, b"wish": 4}
         for body, message in retries.items():
@@ -197,11 +197,11 @@ def test_when_the_inbox_is_missing_too_the_listener_is_called_again_after_5_s(
     with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener, delay_levels="1s 1s 1s 2s"):
         here.delete(here.settings.names.delay(1_000))
         here.produce(topic, b"first", b"fails", b"last")
-        wait_until(lambda: "its listener is called again in 5 s" in caplog.text, what="the send-back failed both ways")
-        wait_until(lambda: here.committed(group, topic) == 1, what="the failed one holds the offset")
+        wait_until(lambda: "its listener is called again in 5 s" in caplog.text, "the send-back failed both ways")
+        wait_until(lambda: here.committed(group, topic) == 1, "the failed one holds the offset")
         # Somebody makes the delay topic, and not the inbox, so a later send-back is acknowledged there.
         here.admin.create(here.settings.names.delay(1_000), 1, -1, {"message.timestamp.type": "LogAppendTime"})
-        wait_until(lambda: here.committed(group, topic) == 3, what="all are committed")
+        wait_until(lambda: here.committed(group, topic) == 3, "all are committed")
     assert times[1] - times[0] >= 5
     local = [count for body, count in listener.seen if body == b"fails"]
     assert local == list(range(len(local))), "each local failure is shown to the listener"

@@ -39,7 +39,7 @@ class Stuck(Deliveries):
         late_result = self._late_results.get(messages[0].body or b"")
         if late_result is None or messages[0].reconsume_times:
             return SUCCESS
-        assert self.go.wait(60)
+        assert self.go.wait(300)
         return late_result
 
 
@@ -54,12 +54,12 @@ def test_a_stuck_message_holds_the_committed_offset_and_not_the_other_messages(h
     listener = Stuck({b"4": SUCCESS})
     consumer = here.consumer(group, topic, listener, await_termination_when_shutdown=timedelta(0))
     with consumer:
-        wait_until(lambda: len(listener.batches) == 10, what="the others went on")
-        wait_until(lambda: here.committed(group, topic) == 4, what="all before the stuck one are committed")
+        wait_until(lambda: len(listener.batches) == 10, "the others went on")
+        wait_until(lambda: here.committed(group, topic) == 4, "all before the stuck one are committed")
     assert here.committed(group, topic) == 4, "a shutdown is no outcome"
     again = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, topic, again):
-        wait_until(lambda: here.committed(group, topic) == 10, what="all is committed")
+        wait_until(lambda: here.committed(group, topic) == 10, "all is committed")
     listener.go.set()
     assert again.seen == [(b"4", 0)], "those after it are done, and the offset's metadata says so"
 
@@ -87,12 +87,12 @@ def test_after_a_kill_the_message_that_was_not_finished_comes_again(here: Instal
     arguments = [settings.bootstrap_servers, settings.topic_prefix, group, topic]
     with subprocess.Popen([sys.executable, "-c", KILLED, *arguments]) as process:
         try:
-            wait_until(lambda: here.kept(group, topic).done == set(range(5, 10)), what="the others are done")
+            wait_until(lambda: here.kept(group, topic).done == set(range(5, 10)), "the others are done")
         finally:
             os.kill(process.pid, signal.SIGKILL)
     again = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, topic, again):
-        wait_until(lambda: here.committed(group, topic) == 10, what="all is committed")
+        wait_until(lambda: here.committed(group, topic) == 10, "all is committed")
     assert again.seen == [(b"4", 0)], "a crash repeats only what was unfinished"
 
 
@@ -102,16 +102,16 @@ def test_a_stuck_message_stops_its_partition_at_2000_offsets_and_no_other(here: 
     here.produce(topic, b"stuck", *bodies(6_000), partition=0)
     listener = Stuck({b"stuck": SUCCESS})
     with here.consumer(group, topic, listener):
-        wait_until(lambda: here.finished(group, topic) >= 2_000, what="the partition goes on behind the stuck message")
+        wait_until(lambda: here.finished(group, topic) >= 2_000, "the partition goes on behind the stuck message")
         for number in range(5):
             # Each is read after its predecessor was, so the loop has turned often since the limit was reached.
             body = b"beside %d" % number
             here.produce(topic, body, partition=1)
-            wait_until(lambda: (body, 0) in listener.seen, what="the other partition goes on")  # noqa: B023
+            wait_until(lambda: (body, 0) in listener.seen, "the other partition goes on")  # noqa: B023
         assert len(listener.seen) - 5 <= 2_000 + 501, "at most one more read after the limit"
         assert here.committed(group, topic) == 0
         listener.go.set()
-        wait_until(lambda: here.committed(group, topic) == 6_001, what="all is consumed")
+        wait_until(lambda: here.committed(group, topic) == 6_001, "all is consumed")
 
 
 def test_messages_of_a_paused_partition_are_not_lost_with_their_records(here: Installation) -> None:
@@ -119,11 +119,11 @@ def test_messages_of_a_paused_partition_are_not_lost_with_their_records(here: In
     here.produce(topic, b"stuck", *bodies(6_000))
     listener, admin = Stuck({b"stuck": LATER}), here.admin._client
     with here.consumer(group, topic, listener, consume_concurrently_max_span=100):
-        wait_until(lambda: here.finished(group, topic) >= 100, what="the partition is paused behind the stuck message")
+        wait_until(lambda: here.finished(group, topic) >= 100, "the partition is paused behind the stuck message")
         admin.delete_records([TopicPartition(topic, 0, 5_000)])[TopicPartition(topic, 0)].result()
         listener.go.set()
-        wait_until(lambda: here.committed(group, topic) == 6_001, what="the kept records are consumed")
-        wait_until(lambda: (b"stuck", 1) in listener.seen, what="the stuck message was sent back")
+        wait_until(lambda: here.committed(group, topic) == 6_001, "the kept records are consumed")
+        wait_until(lambda: (b"stuck", 1) in listener.seen, "the stuck message was sent back")
     seen = {body for body, _ in listener.seen}
     assert seen >= set(bodies(6_000)[5_000:])
     assert len(seen) < 5_000, "most records were gone before they were read"
@@ -135,8 +135,8 @@ def test_a_message_that_timed_out_is_sent_back_once_and_its_late_result_is_ignor
     here.produce(topic, b"late success", b"late failure", b"quick")
     listener = Stuck({b"late success": SUCCESS, b"late failure": LATER})
     with here.consumer(group, topic, listener, consume_timeout=timedelta(seconds=3)):
-        wait_until(lambda: len(listener.batches) == 5, what="two came again while their listeners still run")
-        wait_until(lambda: here.committed(group, topic) == 3, what="they are committed: their copies are acknowledged")
+        wait_until(lambda: len(listener.batches) == 5, "two came again while their listeners still run")
+        wait_until(lambda: here.committed(group, topic) == 3, "they are committed: their copies are acknowledged")
         listener.go.set()
     expected = [(b"late failure", 0), (b"late failure", 1), (b"late success", 0), (b"late success", 1), (b"quick", 0)]
     assert sorted((body or b"", times) for body, times in listener.seen) == expected
@@ -152,17 +152,17 @@ def test_with_latest_the_topic_starts_at_its_end_and_the_retry_topic_at_its_begi
     sent_back = {"REAL_TOPIC": f"%RETRY%{group}", "RETRY_TOPIC": topic, "ORIGIN_MESSAGE_ID": f"{topic}/0/0"}
     headers = [(name, text.encode()) for name, text in sent_back.items()]
     here.produce(here.settings.names.send_back, b"retry", headers=headers)
-    wait_until(lambda: here.retries(group), what="a retry that is older than the group")
+    wait_until(lambda: here.retries(group), "a retry that is older than the group")
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, topic, listener, conf={"auto.offset.reset": "latest"}):
-        wait_until(lambda: (b"retry", 1) in listener.seen, what="the old retry")
+        wait_until(lambda: (b"retry", 1) in listener.seen, "the old retry")
 
         def new_is_seen() -> bool:
             # Whether its start at the end is done cannot be seen from outside, so there is always one more.
             here.produce(topic, b"new")
             return (b"new", 0) in listener.seen
 
-        wait_until(new_is_seen, what="what is new")
+        wait_until(new_is_seen, "what is new")
     assert b"old" not in {body for body, _ in listener.seen}
 
 
@@ -173,11 +173,11 @@ def test_what_comes_between_two_owners_of_a_new_group_is_not_skipped(here: Insta
     latest = {"auto.offset.reset": "latest"}
     here.produce(topic, b"old", b"old", b"old", partition=0)
     with here.consumer(group, topic, listener, conf=latest):
-        wait_until(lambda: here.all_committed(group).items() >= {((topic, 0), 3), ((topic, 1), 0)}, what="its starts")
+        wait_until(lambda: here.all_committed(group).items() >= {((topic, 0), 3), ((topic, 1), 0)}, "its starts")
     for partition in range(2):
         here.produce(topic, b"between %d" % partition, partition=partition)
     with here.consumer(group, topic, listener, conf=latest):
-        wait_until(lambda: len(listener.seen) == 2, what="both")
+        wait_until(lambda: len(listener.seen) == 2, "both")
     assert sorted(listener.seen, key=str) == [(b"between 0", 0), (b"between 1", 0)]
 
 
@@ -188,25 +188,25 @@ def test_a_shutdown_waits_for_running_listeners_and_takes_their_results(here: In
     entered, go = threading.Barrier(3), threading.Event()
 
     def waits(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
-        entered.wait(30)
-        assert go.wait(30)
+        entered.wait(300)
+        assert go.wait(300)
         return SUCCESS if messages[0].body == b"succeeds" else LATER
 
     listener = Deliveries(waits)
     consumer = here.consumer(group, topic, listener, await_termination_when_shutdown=timedelta(seconds=30))
     consumer.start()
-    entered.wait(30)
+    entered.wait(300)
     closer = threading.Thread(target=consumer.shutdown)
     closer.start()
-    wait_until(consumer._stop.is_set, what="the shutdown began")
+    wait_until(consumer._stop.is_set, "the shutdown began")
     assert consumer.running, "it waits"
     go.set()
-    closer.join(30)
+    closer.join(300)
     assert here.committed(group, topic) == 2
     assert [record.value for record in here.waiting(1_000, group)] == [b"fails"]
     again = Deliveries(lambda _messages, _context: SUCCESS)
     with here.consumer(group, topic, again):
-        wait_until(lambda: again.seen, what="the retry")
+        wait_until(lambda: again.seen, "the retry")
     assert again.seen == [(b"fails", 1)]
 
 
@@ -216,13 +216,13 @@ def test_what_is_finished_is_committed_before_a_shutdown_waits_for_the_rest(here
     listener = Stuck({b"stuck": SUCCESS})
     consumer = here.consumer(group, topic, listener, await_termination_when_shutdown=timedelta(seconds=60))
     consumer.start()
-    wait_until(lambda: listener.batches, what="the stuck one is begun")
+    wait_until(lambda: listener.batches, "the stuck one is begun")
     here.produce(topic, b"last")
-    wait_until(lambda: len(listener.batches) == 2, what="the last one is done")
+    wait_until(lambda: len(listener.batches) == 2, "the last one is done")
     shutdown = threading.Thread(target=consumer.shutdown)
     shutdown.start()
     try:
-        wait_until(lambda: here.kept(group, topic).done == {1}, what="the last one is committed during the wait")
+        wait_until(lambda: here.kept(group, topic).done == {1}, "the last one is committed during the wait")
         assert shutdown.is_alive()
     finally:
         listener.go.set()
@@ -248,7 +248,7 @@ def test_nothing_is_lost_when_a_second_member_joins_and_the_first_one_leaves_und
     one, two = (here.consumer(group, topic, listener) for listener in (first, second))
     with one:
         here.produce(topic, *bodies(total)[: total // 2])
-        wait_until(lambda: first.batches, what="the first member works")
+        wait_until(lambda: first.batches, "the first member works")
         with two:
             here.produce(topic, *bodies(total)[total // 2 :])
 
@@ -256,13 +256,13 @@ def test_nothing_is_lost_when_a_second_member_joins_and_the_first_one_leaves_und
                 here.produce(topic, b"1")
                 return len(second.batches) > 0
 
-            wait_until(both_work, what="the second member works too")
+            wait_until(both_work, "the second member works too")
             one.shutdown()
-            wait_until(lambda: done.keys() >= set(bodies(total)), 40, "every message has succeeded once")
+            wait_until(lambda: done.keys() >= set(bodies(total)), "every message has succeeded once")
             ends = here.admin.end_offsets([(topic, number) for number in range(4)])
             wait_until(
                 lambda: all(here.committed(group, *where) == end for where, end in ends.items() if end),
-                what="all is committed",
+                "all is committed",
             )
     assert first.batches
     assert second.batches
@@ -279,6 +279,6 @@ def test_a_listener_may_shut_its_own_consumer_down_and_its_result_counts(here: I
 
     consumers.append(here.consumer(group, topic, ends_it))
     consumers[0].start()
-    wait_until(lambda: not consumers[0].running, what="the consumer has ended")
+    wait_until(lambda: not consumers[0].running, "the consumer has ended")
     assert here.committed(group, topic) == 1
     consumers[0].shutdown()

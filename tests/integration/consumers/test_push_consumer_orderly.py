@@ -66,19 +66,19 @@ def test_a_poison_message_blocks_its_partition_alone_and_ends_as_a_dead_letter(h
 
     def holding(messages: Sequence[Message], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
         """The last call for it lasts until the other partition is consumed."""
-        assert (messages[0].body, messages[0].reconsume_times) != (b"poison", 3) or go.wait(90)
+        assert (messages[0].body, messages[0].reconsume_times) != (b"poison", 3) or go.wait(300)
         return listener(messages, context)
 
     with orderly(here, group, topic, holding, max_reconsume_times=3):
-        wait_until(lambda: (b"49", 0) in listener.seen, what="the other partition is consumed")
+        wait_until(lambda: (b"49", 0) in listener.seen, "the other partition is consumed")
         assert (b"after", 0) not in listener.seen
         go.set()
-        wait_until(lambda: here.committed(group, topic) == 2, what="the partition goes on after the dead letter")
+        wait_until(lambda: here.committed(group, topic) == 2, "the partition goes on after the dead letter")
     mine = [one for one in listener.seen if one[0] in {b"poison", b"after"}]
     assert mine == [(b"poison", 0), (b"poison", 1), (b"poison", 2), (b"poison", 3), (b"after", 0)]
     others = [one for one in listener.seen if one not in mine]
     assert others == [(b"%d" % number, 0) for number in range(50)]
-    wait_until(lambda: here.dead_letters(group), what="the scheduler has moved the dead letter")
+    wait_until(lambda: here.dead_letters(group), "the scheduler has moved the dead letter")
     [letter] = here.dead_letters(group)
     assert (letter.value, letter["RECONSUME_TIME"], letter["RETRY_TOPIC"]) == (b"poison", "4", topic)
     assert here.waiting(1_000, group) == [], "an orderly listener never uses the levels"
@@ -106,12 +106,12 @@ def test_a_poison_message_does_not_start_at_0_again_after_a_kill(here: Installat
     arguments = [here.settings.bootstrap_servers, here.settings.topic_prefix, group, topic]
     with subprocess.Popen([sys.executable, "-c", KILLED, *arguments]) as process:
         try:
-            wait_until(lambda: here.kept(group, topic).failures == {0: 3}, 60, "three failures are counted")
+            wait_until(lambda: here.kept(group, topic).failures == {0: 3}, "three failures are counted")
         finally:
             os.kill(process.pid, signal.SIGKILL)
     listener = InOrder({b"poison": 99})
     with orderly(here, group, topic, listener, max_reconsume_times=4):
-        wait_until(lambda: here.committed(group, topic) == 2, 60, "it is a dead letter, and the next one is done")
+        wait_until(lambda: here.committed(group, topic) == 2, "it is a dead letter, and the next one is done")
     assert listener.seen == [(b"poison", 3), (b"poison", 4), (b"after", 0)]
 
 
@@ -127,7 +127,7 @@ class Working:
             [message] = messages
             events = self.events[message.kafka.partition]
             events.append(("begin", who, message.body or b""))
-            assert self.go.wait(60)
+            assert self.go.wait(300)
             events.append(("end", who, message.body or b""))
             return SUCCESS
 
@@ -160,16 +160,15 @@ def test_a_partition_is_worked_on_by_one_consumer_also_across_a_rebalance(
     working = Working()
     feed()
     with orderly(here, group, topic, working.listener("first"), conf=conf):
-        wait_until(lambda: len(working.events) == 4, what="the first consumer works on all partitions")
+        wait_until(lambda: len(working.events) == 4, "the first consumer works on all partitions")
         with orderly(here, group, topic, working.listener("second"), conf=conf):
-            wait_until(lambda: here.members(group) == 2, 60, "the second has joined")
+            wait_until(lambda: here.members(group) == 2, "the second has joined")
             feed()
             assert working.who_works() == {"first"}, "nothing is taken from a listener that works"
             working.go.set()
-            wait_until(second_works, 60, "the second got some of them")
+            wait_until(second_works, "the second got some of them")
             wait_until(
                 lambda: all(here.committed(group, topic, partition) == produced for partition in range(4)),
-                60,
                 "all is committed",
             )
     for events in working.events.values():
@@ -202,7 +201,7 @@ def test_in_key_order_each_key_keeps_its_order_while_others_fail(here: Installat
         return SUCCESS
 
     with orderly(here, group, topic, listener, per_key=True):
-        wait_until(lambda: sum(map(len, list(succeeded.values()))) == 120, 60, "all have succeeded")
+        wait_until(lambda: sum(map(len, list(succeeded.values()))) == 120, "all have succeeded")
     assert succeeded == expected
 
 
@@ -212,12 +211,12 @@ def test_in_key_order_a_stuck_key_does_not_hold_up_the_partition(here: Installat
         here.produce(topic, b"%d" % number, key=b"stuck" if number % 10 == 0 else b"key-%d" % number)
     listener = InOrder({b"0": 10_000}, suspend_ms=1_000)
     with orderly(here, group, topic, listener, per_key=True):
-        wait_until(lambda: len({body for body, _ in listener.seen}) == 28, what="all others are consumed")
-        wait_until(lambda: len(here.kept(group, topic).done) == 27, what="that is kept beside the offset")
+        wait_until(lambda: len({body for body, _ in listener.seen}) == 28, "all others are consumed")
+        wait_until(lambda: len(here.kept(group, topic).done) == 27, "that is kept beside the offset")
     assert here.committed(group, topic) == 0
     again = InOrder()
     with orderly(here, group, topic, again, per_key=True):
-        wait_until(lambda: here.committed(group, topic) == 30, what="all is committed")
+        wait_until(lambda: here.committed(group, topic) == 30, "all is committed")
     assert [body for body, _ in again.seen] == [b"0", b"10", b"20"], "only the stuck key comes again"
     assert again.seen[0][1] == sum(body == b"0" for body, _ in listener.seen), "and goes on counting"
 
@@ -237,7 +236,7 @@ def test_a_retry_of_the_group_is_consumed_in_order_too_and_shows_its_origin(here
             b"sent back by hand",
             headers=[("REAL_TOPIC", f"%RETRY%{group}".encode()), ("RETRY_TOPIC", topic.encode())],
         )
-        wait_until(lambda: seen, 60, "the retry is delivered")
+        wait_until(lambda: seen, "the retry is delivered")
     assert seen == [(topic, b"sent back by hand", 1)]
 
 
@@ -258,7 +257,7 @@ def test_a_rebalance_during_a_shutdown_repeats_nothing_that_finishes(
 
     def held(messages: Sequence[Message], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
         first.extend(message.body for message in messages)
-        assert go.wait(120)
+        assert go.wait(300)
         return SUCCESS
 
     def seen(messages: Sequence[Message], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
@@ -273,15 +272,15 @@ def test_a_rebalance_during_a_shutdown_repeats_nothing_that_finishes(
         "await_termination_when_shutdown": timedelta(minutes=1),
     }
     with orderly(here, group, topic, held, **more) as leaving:
-        wait_until(lambda: len(first) == 3, 60, "the first has all")
+        wait_until(lambda: len(first) == 3, "the first has all")
         shutdown = threading.Thread(target=leaving.shutdown)
         shutdown.start()
         with orderly(here, group, topic, seen, **more):
-            wait_until(lambda: here.members(group) == 2, 60, "the second has come")
+            wait_until(lambda: here.members(group) == 2, "the second has come")
             go.set()
-            shutdown.join(60)
+            shutdown.join(300)
             assert not shutdown.is_alive()
             here.produce(topic, b"last", partition=0)
-            wait_until(lambda: b"last" in second, 60, "the second has what the first had")
+            wait_until(lambda: b"last" in second, "the second has what the first had")
     assert sorted(one or b"" for one in first) == [b"0", b"1", b"2"]
     assert second == [b"last"]

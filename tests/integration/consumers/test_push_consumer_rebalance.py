@@ -35,7 +35,7 @@ def test_a_partition_that_went_while_it_was_paused_is_read_when_it_comes_back(
     go = threading.Event()
 
     def wait(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
-        assert go.wait(120)
+        assert go.wait(300)
         return SUCCESS
 
     first, second = Deliveries(wait), Deliveries(wait)
@@ -45,14 +45,12 @@ def test_a_partition_that_went_while_it_was_paused_is_read_when_it_comes_back(
         "await_termination_when_shutdown": timedelta(0),
     }
     with here.consumer(group, topic, first, **more) as consumer:
-        wait_until(lambda: {one.kafka.partition for one in first.messages} == {0, 1, 2}, 60, "the first has all")
+        wait_until(lambda: {one.kafka.partition for one in first.messages} == {0, 1, 2}, "the first has all")
         with here.consumer(group, topic, second, **more):
-            wait_until(lambda: second.messages, 60, "the second has one of them, which is full here and there")
+            wait_until(lambda: second.messages, "the second has one of them, which is full here and there")
             # Before the second leaves: the first may read all of the partition as soon as it comes back.
             gone, begun = second.messages[0].kafka.partition, len(first.messages)
         go.set()
-        wait_until(
-            lambda: gone in {one.kafka.partition for one in first.messages[begun:]}, 60, "the first reads it again"
-        )
-        wait_until(lambda: all(here.committed(group, topic, one) == 3 for one in range(3)), 60, "all is committed")
+        wait_until(lambda: gone in {one.kafka.partition for one in first.messages[begun:]}, "the first reads it again")
+        wait_until(lambda: all(here.committed(group, topic, one) == 3 for one in range(3)), "all is committed")
         assert consumer.running

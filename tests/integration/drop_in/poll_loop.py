@@ -61,7 +61,7 @@ class Reading:
             self.step()
             return len(self.messages) >= self._taken + count
 
-        wait_until(enough, what=f"{count} messages; {self.errors}")
+        wait_until(enough, f"{count} messages; {self.errors}")
         taken = self.messages[self._taken : self._taken + count]
         self._taken += count
         return taken
@@ -74,5 +74,5 @@ class Reading:
             self.step()
             return value in self.values
 
-        wait_until(found, what=f"{value!r}")
+        wait_until(found, f"{value!r}")
         self._taken = len(self.messages)

@@ -121,5 +121,5 @@ def test_a_cause_that_is_not_worth_a_retry_makes_a_dead_letter(here: Installatio
             assert again.value() == b"refused"
 
     asyncio.run(run())
-    [letter] = wait_until(lambda: here.dead_letters(group), 30, "the dead letter")
+    [letter] = wait_until(lambda: here.dead_letters(group), "the dead letter")
     assert (letter.value, letter["__dlq.errors.exception.class"]) == (b"no time", "builtins.UnicodeError")

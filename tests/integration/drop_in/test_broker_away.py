@@ -38,7 +38,7 @@ def test_subscribe_does_not_wait_and_a_send_back_waits_for_the_brokers_until_the
             kafka.start()
             reading = Reading(consumer)
             one, two = reading.until(2)
-            wait_until(lambda: here.admin.partitions([consumer.retry_topic]), 60, "the retry topic is made")
+            wait_until(lambda: here.admin.partitions([consumer.retry_topic]), "the retry topic is made")
             consumer.send_message_back(one)
             consumer.commit(asynchronous=False)  # its session may end before the broker is back
             kafka.kill()
@@ -46,7 +46,7 @@ def test_subscribe_does_not_wait_and_a_send_back_waits_for_the_brokers_until_the
             wait([waiting], 2)
             assert not waiting.done(), "it waits"
             kafka.start()
-            waiting.result(60)
+            waiting.result(300)
             with scheduler(here.settings):
                 again = reading.until(2)
             assert sorted(message.value() or b"" for message in again) == [b"one", b"two"]

@@ -48,7 +48,7 @@ def test_after_the_last_attempt_it_is_a_dead_letter_that_shows_the_cause(here: I
         again = reading.until(1)[0]
         assert again.value() == b"hopeless"
         consumer.send_message_back(again, cause=KeyError("second"))
-        wait_until(lambda: len(here.dead_letters(group)) == 2, what="two dead letters")
+        wait_until(lambda: len(here.dead_letters(group)) == 2, "two dead letters")
     shown = {record.value: record for record in here.dead_letters(group)}
     assert shown[b"unwanted"]["__dlq.errors.message"] == "nobody wants it"
     assert shown[b"hopeless"]["__dlq.errors.exception.class"] == "builtins.KeyError"
@@ -137,7 +137,7 @@ def test_every_way_to_commit_works_for_retries_too(
             return [one.offset for one in consumer.committed([TopicPartition(topic, 0), polled_from(again)], 10)]
 
         # What is committed by itself may stand behind the marker of the retry's transaction.
-        wait_until(lambda: committed() in ([1, 1], [1, 2]), what="both are committed")
+        wait_until(lambda: committed() in ([1, 1], [1, 2]), "both are committed")
 
 
 def test_the_offset_of_a_retry_is_refused_under_its_origin_topic(here: Installation) -> None:
@@ -173,7 +173,7 @@ def test_the_retry_topic_starts_at_its_beginning_whatever_holds_for_the_topics(
         reading = Reading(consumer)
         assert reading.until(1)[0].value() == b"retry"
         if reset == "error":
-            wait_until(reading.failed, what="the error that the user asked for")
+            wait_until(reading.failed, "the error that the user asked for")
             assert {error.code() for error in reading.errors} == {confluent_kafka.KafkaError._AUTO_OFFSET_RESET}
         else:
             reading.until_value(b"new", lambda: here.produce(topic, b"new"))
@@ -192,7 +192,7 @@ def retry_is_there(here: Installation, group: str, topic: str, value: bytes = b"
     headers = [(name, text.encode()) for name, text in sent_back.items()]
     before = len(here.retries(group))
     here.produce(here.settings.names.send_back, value, headers=headers)
-    wait_until(lambda: len(here.retries(group)) > before, what="a retry")
+    wait_until(lambda: len(here.retries(group)) > before, "a retry")
 
 
 @pytest.mark.parametrize(("conf", "reset"), [*((conf, "latest") for conf in PROTOCOLS), (PROTOCOLS[0], "earliest")])
@@ -232,7 +232,7 @@ def test_an_error_in_the_users_callback_comes_out_of_poll(here: Installation) ->
     with drop_in(here, group, conf={"auto.offset.reset": "latest"}) as consumer:
         consumer.subscribe([topic], on_assign=on_assign)
         with pytest.raises(ZeroDivisionError):
-            wait_until(lambda: consumer.poll(0.2), what="the callback's error")
+            wait_until(lambda: consumer.poll(0.2), "the callback's error")
         assert {one.topic for one in consumer.assignment()} == {topic, consumer.retry_topic}
 
 
@@ -245,10 +245,10 @@ def test_a_pattern_subscribes_to_what_it_names_and_to_the_retry_topic(here: Inst
         consumer.send_message_back(reading.until(1)[0])
         assert reconsume_times(reading.until(1)[0]) == 1
         consumer.unsubscribe()
-        wait_until(lambda: consumer.poll(0.05) is None and not consumer.assignment(), what="nothing is assigned")
+        wait_until(lambda: consumer.poll(0.05) is None and not consumer.assignment(), "nothing is assigned")
         # A pattern that takes in the retry topic too delivers it once.
         consumer.subscribe([f"^{here.settings.topic_prefix}(pattern-|RETRY.*pattern).*"])
-        wait_until(lambda: consumer.poll(0.05) is not None or consumer.assignment(), what="an assignment")
+        wait_until(lambda: consumer.poll(0.05) is not None or consumer.assignment(), "an assignment")
         assert len(consumer.assignment()) == 2
 
 
@@ -301,7 +301,7 @@ def test_a_retry_topic_that_is_not_there_yet_is_no_error_of_the_users(
         monkeypatch.setattr(SendBackClient, "prepare", lambda _self, _seconds, **_keywords: None)
         consumer.subscribe([topic, here.name(f"unknown-{way}")])
         reading = Reading(consumer, way)
-        wait_until(reading.failed, what="the error of the user's own topic")
+        wait_until(reading.failed, "the error of the user's own topic")
         here.produce(topic, b"one")
         consumer.send_message_back(reading.until(1)[0])
         assert reconsume_times(reading.until(1)[0]) == 1

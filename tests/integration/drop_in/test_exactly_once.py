@@ -96,7 +96,7 @@ def test_retries_that_are_still_kept_are_read_though_the_committed_one_is_delete
         offsets.commit(offsets=[TopicPartition(retry, 0, 1)], asynchronous=False)
     client = AdminClient(here.settings.client_settings())
     for deletion in client.delete_records([TopicPartition(retry, 0, 3)]).values():
-        deletion.result(30)
+        deletion.result(300)
     with exactly_once(here, group, conf) as consumer:
         consumer.subscribe([topic])
         assert [one.value() for one in Reading(consumer).until(3)] == [b"3", b"4", b"5"]
@@ -119,7 +119,7 @@ def test_a_member_whose_partition_is_gone_sends_nothing(here: Installation, conf
             second.poll(0.05)
             return any(one.topic == topic for one in second.assignment())
 
-        wait_until(shared, what="the second member has a partition")
+        wait_until(shared, "the second member has a partition")
         gone = {one.partition for one in second.assignment() if one.topic == topic}
         for partition, message in held.items():
             if partition in gone:
@@ -150,7 +150,7 @@ def test_a_member_that_was_put_out_of_the_group_is_fenced_by_the_brokers(here: I
             consumer.poll(0)
             return thief.poll(0.1) is not None
 
-        wait_until(stolen, what="another member has the partition")
+        wait_until(stolen, "another member has the partition")
         writer = writer_for(here, group)
         with pytest.raises(PartitionLost, match="the group has rebalanced"):
             writer.send_back([failed(group, topic)], {(topic, 0): Commit(1, "")}, stale)
@@ -184,7 +184,7 @@ def test_a_slow_poll_loop_that_was_put_out_sends_nothing(here: Installation) -> 
     with exactly_once(here, group, PROTOCOLS[1] | {"max.poll.interval.ms": 6_000}) as consumer:
         consumer.subscribe([topic])
         message = Reading(consumer).until(1)[0]
-        wait_until(lambda: here.members(group) == 0, 60, "max.poll.interval.ms is over, and it was put out")
+        wait_until(lambda: here.members(group) == 0, "max.poll.interval.ms is over, and it was put out")
         with pytest.raises(PartitionLost):
             consumer.send_message_back(message)
     assert here.waiting(1_000, group) == []
@@ -238,7 +238,7 @@ def test_what_is_refused_both_ways_is_not_committed(
 
         def and_wait(producer: Producer, *args: Any, **more: Any) -> None:
             produce_patiently(producer, *args, **more)
-            producer.flush(10)
+            producer.flush(300)
 
         monkeypatch.setattr(transactions, "produce_patiently", and_wait)
     here.produce(topic, b"one")
@@ -339,19 +339,19 @@ def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:
         members = [threading.Thread(target=member, args=(leave,)) for leave in leaves]
         with scheduler(here.settings):
             members[0].start()
-            wait_until(lambda: len(here.waiting(1_000, group)) > 20, 60, "the first member works")
+            wait_until(lambda: len(here.waiting(1_000, group)) > 20, "the first member works")
             members[1].start()
-            wait_until(lambda: len(here.waiting(1_000, group)) > 60, 60, "the second too")
+            wait_until(lambda: len(here.waiting(1_000, group)) > 60, "the second too")
             kafka.kill()
             kafka.start()
             members[2].start()
             leaves[0].set()
             try:
-                wait_until(lambda: len(seen) == total, 90, "all have come again")
+                wait_until(lambda: len(seen) == total, "all have come again")
             finally:
                 stop.set()
                 for one in members:
-                    one.join(30)
+                    one.join(300)
         sent_back = Counter(record["ORIGIN_MESSAGE_ID"] for record in here.waiting(1_000, group))
     assert len(sent_back) == total
     assert set(sent_back.values()) == {1}
@@ -385,9 +385,9 @@ def test_it_begins_at_the_committed_offset_though_a_transaction_holds_it_and_the
             assigned.update(one.topic for one in found)
 
         consumer.subscribe([topic], on_assign=note)
-        wait_until(lambda: is_assigned(topic), 30, "the partition is assigned")
+        wait_until(lambda: is_assigned(topic), "the partition is assigned")
         consumer.subscribe([topic, other], on_assign=note)
-        wait_until(lambda: is_assigned(other), 30, "another one is, too")
+        wait_until(lambda: is_assigned(other), "another one is, too")
         dead.abort_transaction()
         here.produce(topic, b"4")
         read = [one.value() for one in reading.until(4) if one.value() != b"other"]

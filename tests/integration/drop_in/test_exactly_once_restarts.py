@@ -25,7 +25,7 @@ import os, signal, sys, threading
 from reconsume.bridge.writing import transactions
 
 def dies(producer, seconds):
-    producer.flush(30)
+    producer.flush(300)
     print("open", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -115,12 +115,12 @@ def test_a_crash_in_a_transaction_holds_readers_up_until_the_restart(
         with running(here, kind, group, topic, *(() if left else ("healthy",))) as again:
             says(again, "started")
             started = time.monotonic()
-            wait_until(readable, 30, "readers of committed records come to the end")
+            wait_until(readable, "readers of committed records come to the end")
             held_up.append(time.monotonic() - started)
             if left:
                 says(again, "open")
             else:
-                wait_until(lambda: here.committed(group, topic) == 1, 30, "the message is sent back")
+                wait_until(lambda: here.committed(group, topic) == 1, "the message is sent back")
     readable.close()
     assert max(held_up) < 5, f"{held_up}: the transaction's own timeout is 10 s, and it is looked for every 10 s"
 
@@ -134,7 +134,7 @@ def test_two_that_have_one_id_all_the_same_do_not_shut_each_other_out_for_ever(h
         settings = here.settings.client_settings() | {"group.id": group, "auto.offset.reset": "earliest"}
         consumer = Consumer(settings)
         consumer.subscribe([topic])
-        wait_until(lambda consumer=consumer: consumer.poll(0.1), 30, "it is a member")  # type: ignore[misc]
+        wait_until(lambda consumer=consumer: consumer.poll(0.1), "it is a member")  # type: ignore[misc]
         writer = ExactlyOnceWriter(here.settings.client_settings(), here.settings.names, Groups, group, "one-id")
         members.append((consumer, writer))
     shut_out = 0

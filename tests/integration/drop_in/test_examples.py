@@ -63,7 +63,7 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(30)
+                process.wait(300)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -82,7 +82,7 @@ def test_it_works_and_what_failed_comes_again(here: Installation, tmp_path: Path
     log = tmp_path / "log"
     with running(command, log) as process:
         wait_until(
-            lambda: process.poll() is not None or len(here.retries(group)) >= 2, 60, "it was sent back, and once more"
+            lambda: process.poll() is not None or len(here.retries(group)) >= 2, "it was sent back, and once more"
         )
     assert process.returncode == 0, log.read_text()
     assert "1545" in log.read_text()

@@ -51,11 +51,11 @@ def test_it_holds_up_no_other_partition_and_its_retries_come_when_the_broker_is_
         producer = Producer(here.settings.client_settings())
         for partition in range(2):
             producer.produce(retry, f"retry-{partition}", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         producer.close()
         lost, away = leaders(admin, retry).index(2), two.brokers[1].kafka
         away.shut_down()
-        wait_until(lambda: leaders(admin, retry)[lost] == -1, 60, "the partition has no leader")
+        wait_until(lambda: leaders(admin, retry)[lost] == -1, "the partition has no leader")
         conf = {"auto.offset.reset": "latest", "enable.auto.commit": False}
         with drop_in(here, group, conf=conf) as consumer, caplog.at_level(logging.WARNING):
             consumer.subscribe([topic])

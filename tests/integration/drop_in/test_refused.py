@@ -24,7 +24,7 @@ def test_the_error_has_the_indexes_in_the_list_that_the_program_gave(
         producer = Producer(here.settings.client_settings() | {"message.max.bytes": 4_000_000})
         for value in (b"a", TOO_LARGE, b"c", TOO_LARGE):
             producer.produce(topic, value)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         producer.close()
         with drop_in(here, group, conf={"enable.auto.commit": False}, exactly_once=exactly_once) as consumer:
             consumer.subscribe([topic])

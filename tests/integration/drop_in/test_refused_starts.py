@@ -51,16 +51,16 @@ def test_messages_of_partitions_that_did_not_move_are_returned(
                 return read
 
             try:
-                wait_until(step, 60, "the first message")
+                wait_until(step, "the first message")
                 is_refused = True
                 admin = AdminClient(here.settings.client_settings())
-                admin.create_partitions([NewPartitions(retry, 2)])[retry].result(30)
+                admin.create_partitions([NewPartitions(retry, 2)])[retry].result(300)
                 with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
-                    wait_until(lambda: step() is None, 60, "the refusal")
+                    wait_until(lambda: step() is None, "the refusal")
             finally:
                 done.set()
-            last = producing.result(30)
-            wait_until(lambda: step()[-1] == last, 60, "messages after the refusal")
+            last = producing.result(300)
+            wait_until(lambda: step()[-1] == last, "messages after the refusal")
             assert read == [*range(read[0], last + 1)]
             assert {one.partition for one in consumer.assignment() if one.topic == retry} == {0, 1}
 
@@ -72,7 +72,7 @@ def produce(settings: dict[str, Any], topic: str, done: threading.Event) -> int:
         producer.produce(topic, b"%d" % number)
         producer.poll(0.001)
         if done.is_set():
-            assert producer.flush(30) == 0
+            assert producer.flush(300) == 0
             producer.close()
             return number
     raise AssertionError

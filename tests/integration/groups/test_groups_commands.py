@@ -196,7 +196,7 @@ def test_a_table_and_a_switch_of_two_people_both_count(
     while_asked(monkeypatch, commands, lambda: here.write_groups(auto_create=False))
     assert groups("set", "--delay-levels", "1s 9s").exit_code == 0
     # Kafka acknowledges a commit before readers of committed records see it.
-    wait_until(lambda: read_groups(here.cluster).system.message_delay_level == "1s 9s", what="the commit")
+    wait_until(lambda: read_groups(here.cluster).system.message_delay_level == "1s 9s", "the commit")
     assert read_groups(here.cluster).system.auto_create_subscription_group is False
 
 
@@ -249,12 +249,12 @@ def test_groups_are_changed_without_transactions_where_schedulers_have_none(
         return end(uncommitted=False) == end()
 
     groups("list")
-    wait_until(no_transaction_is_open, 30)
+    wait_until(no_transaction_is_open)
     before = end()
     monkeypatch.setenv("RECONSUME_SCHEDULER__DELIVERY", delivery)
     monkeypatch.setattr(here, "write_groups", lambda: None)
     done = groups("set", "departures", "--retry-max-times", "5")
     assert done.exit_code == 0, done.output
-    wait_until(no_transaction_is_open, 30)
+    wait_until(no_transaction_is_open)
     assert end() - before == records
     assert read_groups(here.cluster).by_name["departures"].retry_max_times == 5

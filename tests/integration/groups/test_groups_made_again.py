@@ -29,14 +29,14 @@ def test_a_process_that_has_run_for_long_knows_what_a_new_one_knows(here: Instal
     follower = GroupsFollower(here.settings.client_settings(), names.groups, Groups())
     follower.start()
     try:
-        wait_until(lambda: follower.groups.is_paused("g4"), 60, "the groups are known")
+        wait_until(lambda: follower.groups.is_paused("g4"), "the groups are known")
         here.delete(names.groups)
-        wait_until(lambda: not here.admin.partitions([names.groups]), 60, "the topic is gone")
+        wait_until(lambda: not here.admin.partitions([names.groups]), "the topic is gone")
         here.admin.create(names.groups, 1, -1, {"cleanup.policy": "compact"})
         if kept is not None:
             here.produce(names.groups, b"{}", key=kept)
         wanted = set() if kept is None else {kept.decode()}
-        wait_until(lambda: set(follower.groups.by_name) == wanted, 120, "only the groups of the new topic are known")
+        wait_until(lambda: set(follower.groups.by_name) == wanted, "only the groups of the new topic are known")
     finally:
         follower.close()
 

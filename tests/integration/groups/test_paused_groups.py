@@ -69,13 +69,13 @@ def test_a_paused_group_holds_up_nobody_and_gets_everything_once_and_in_order_wh
         # Both groups' records stand in one partition, the paused group's in front.
         _send_back(one, paused, range(MANY))
         _send_back(one, other, range(MANY))
-        wait_until(lambda: len(one.retries(other)) == MANY, 120, "the retries of the other group")
-        wait_until(lambda: _parked(one, paused) == MANY, 120, "the parked records")
+        wait_until(lambda: len(one.retries(other)) == MANY, "the retries of the other group")
+        wait_until(lambda: _parked(one, paused) == MANY, "the parked records")
         assert one.retries(paused) == []
         _set_paused(one, paused, paused=False)
-        wait_until(lambda: len(one.retries(paused)) >= MANY, 120, "the retries of the group that was paused")
+        wait_until(lambda: len(one.retries(paused)) >= MANY, "the retries of the group that was paused")
         _send_back(one, paused, range(MANY, MANY + 1))
-        wait_until(lambda: len(one.retries(paused)) > MANY, 120, "a retry after the pause")
+        wait_until(lambda: len(one.retries(paused)) > MANY, "a retry after the pause")
     assert [record.value for record in one.retries(paused)] == [b"%d" % number for number in range(MANY + 1)]
     _expect_each_once_and_none_early(one, paused, MANY + 1)
     _expect_each_once_and_none_early(one, other, MANY)
@@ -97,16 +97,16 @@ def test_workers_that_are_killed_while_a_group_is_paused_lose_nothing_and_delive
     command = [sys.executable, "-m", "reconsume", "scheduler"]
     with supervised(command, tmp_path / "log", **environment) as worker:
         _send_back(one, group, range(MANY))
-        wait_until(lambda: _parked(one, group) > 0, 120, "a parked record")
+        wait_until(lambda: _parked(one, group) > 0, "a parked record")
         worker.kill()
         _send_back(one, group, range(MANY, 2 * MANY))
         worker.keep_running()
-        wait_until(lambda: _parked(one, group) == 2 * MANY, 120, "all of them parked")
+        wait_until(lambda: _parked(one, group) == 2 * MANY, "all of them parked")
         worker.kill()
         _set_paused(one, group, paused=False)
         worker.keep_running()
-        wait_until(lambda: one.retries(group), 120, "the first delivery")
+        wait_until(lambda: one.retries(group), "the first delivery")
         worker.kill()
         worker.keep_running()
-        wait_until(lambda: len(one.retries(group)) >= 2 * MANY, 120, "all of them")
+        wait_until(lambda: len(one.retries(group)) >= 2 * MANY, "all of them")
     _expect_each_once_and_none_early(one, group, 2 * MANY)

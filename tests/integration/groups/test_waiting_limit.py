@@ -48,13 +48,11 @@ def test_what_is_refused_is_kept_until_it_succeeds(bootstrap_servers: str, exact
         seen = Deliveries(listener)
         consumer = one.consumer(group, topic, seen, exactly_once=exactly_once, consume_thread_nums=1)
         with consumer.register_consume_message_hook(hook):
-            wait_until(lambda: hook.count > 0, 120, "a refusal")
+            wait_until(lambda: hook.count > 0, "a refusal")
             is_mended.set()
-            wait_until(lambda: one.committed(group, topic) == 20, 120, "all are committed")
+            wait_until(lambda: one.committed(group, topic) == 20, "all are committed")
             sent_back = len({record["ORIGIN_MESSAGE_ID"] for record in one.retries(group)})
-            wait_until(
-                lambda: (one.committed(group, one.settings.names.retry(group)) or 0) >= sent_back, 120, "the retries"
-            )
+            wait_until(lambda: (one.committed(group, one.settings.names.retry(group)) or 0) >= sent_back, "the retries")
         assert hook.share >= 1
         assert {message.body for message in seen.messages} == {b"%d" % number for number in range(20)}
         assert one.dead_letters(group) == []
@@ -79,8 +77,8 @@ def test_the_drop_in_tells_who_sends_back(bootstrap_servers: str) -> None:
                 return "reconsume groups set" in str(error)
             return False
 
-        wait_until(is_refused, 60, "the figure to be known")
+        wait_until(is_refused, "the figure to be known")
         consumer.send_message_back(messages[b"unread"])
         set_limit(one, group, 0)
-        wait_until(lambda: not is_refused(), 60, "the limit to be lifted")
+        wait_until(lambda: not is_refused(), "the limit to be lifted")
         consumer.close()

@@ -61,7 +61,7 @@ def test_each_message_is_delivered_once_and_at_once(bootstrap_servers: str) -> N
     assert sorted(at_once(one, contended)) == ["delivered", "refused"]
     deliver_now(one.cluster, [tomorrow])
     with scheduler(one.settings):
-        wait_until(lambda: b"last" in values(one, topic), SOON_SECONDS + 120, "the message that is due last")
+        wait_until(lambda: b"last" in values(one, topic), "the message that is due last", deadline=SOON_SECONDS + 120)
     assert values(one, topic) == Counter([b"killed", b"contended", b"tomorrow", b"last"])
     early = next(record for record in one.read(topic) if record.value == b"tomorrow")
     assert early["ORIGIN_UNIQ_KEY"] == "tomorrow"
@@ -95,7 +95,7 @@ def at_once(one: Installation, place: str) -> list[str]:
     start = threading.Barrier(2)
 
     def run() -> None:
-        start.wait(30)
+        start.wait(300)
         try:
             deliver_now(Installation(one.settings).cluster, [place])
             told.append("delivered")
@@ -106,7 +106,7 @@ def at_once(one: Installation, place: str) -> list[str]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     return told
 
 

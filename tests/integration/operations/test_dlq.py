@@ -68,7 +68,7 @@ def with_dead_letters(here: Installation, count: int, partitions: int = 1) -> st
             number % partitions,
             headers=headers_of(group, number),  # type: ignore[arg-type]
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
     return group
 
@@ -136,16 +136,16 @@ def test_one_is_sent_again_once_comes_to_the_listener_and_dies_again_until_it_is
 
     consumer = here.consumer(group, topic, listener, max_reconsume_times=1)
     with consumer:
-        wait_until(lambda: len(dead()) == 1, 60, "it is dead")
+        wait_until(lambda: len(dead()) == 1, "it is dead")
         [first] = dead()
         one, outcomes = resend(cluster, group, [first])
         assert outcomes == ["sent"]
         assert resend(cluster, group, [first])[1] in (["replayed"], ["superseded"])
-        wait_until(lambda: len(dead()) == 2, 60, "it is dead again")
+        wait_until(lambda: len(dead()) == 2, "it is dead again")
         assert planned(cluster, group, dead()) == ["superseded", "send"]
         three, outcomes = resend(cluster, group, dead())
         assert outcomes == ["superseded", "sent"]
-        wait_until(lambda: len(dead()) == 3, 60, "it is dead once more")
+        wait_until(lambda: len(dead()) == 3, "it is dead once more")
         assert resend(cluster, group, dead())[1] == ["superseded", "superseded", "capped"]
         assert planned(cluster, group, dead()[2:], max_replays=3) == ["send"]
     assert [letter["REPLAY_ID"] for letter in here.dead_letters(group)] == [None, one, three]
@@ -159,7 +159,7 @@ def test_what_is_sent_again_is_as_it_was(here: Installation) -> None:
     with here.consumer(group, here.topic(group), listener):
         replay_id, outcomes = resend(here.cluster, group, [RecordAddress(0, 1), RecordAddress(0, 3)])
         assert outcomes == ["sent", "sent"]
-        wait_until(lambda: len(listener.messages) == 2, 60, "both come to the listener")
+        wait_until(lambda: len(listener.messages) == 2, "both come to the listener")
     assert {one.body for one in listener.messages} == {b"value-1", b"value-3"}
     copies = here.retries(group)
     assert {one["ORIGIN_MESSAGE_ID"] for one in copies} == {"flights/0/1", "flights/0/3"}
@@ -177,7 +177,7 @@ def test_of_those_who_resend_at_once_each_dead_letter_goes_once(here: Installati
         names = list(pool.map(lambda _number: resend(here.cluster, group, places)[0], range(4)))
     done = [show(here.cluster, name).progress.counts for name in names]
     assert sorted(map(str, done)) == [*["{'replayed': 40}"] * 3, "{'sent': 40}"]
-    wait_until(lambda: len(here.retries(group)) >= 40, 60, "they arrive")
+    wait_until(lambda: len(here.retries(group)) >= 40, "they arrive")
     assert planned(here.cluster, group, places) == ["replayed"] * 40
     found = [one["ORIGIN_MESSAGE_ID"] for one in here.retries(group)]
     assert Counter(found) == Counter(f"flights/0/{number}" for number in range(40))
@@ -202,7 +202,7 @@ def test_who_resends_slowly_leaves_out_what_another_one_has_resolved_meanwhile(
     monkeypatch.setattr(Transactions, "renew", after_another)
     assert resend(here.cluster, group, places)[1] == ["sent", "resolved", "resolved"]
     assert others == [True, True]
-    wait_until(lambda: len(here.retries(group)) == 1, 60, "it arrives")
+    wait_until(lambda: len(here.retries(group)) == 1, "it arrives")
 
 
 def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Installation) -> None:
@@ -220,7 +220,7 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
         with pytest.raises(TimeoutError):
             first.result(3)
         producer.abort_transaction()
-        assert first.result(60)[1] == ["sent"]
+        assert first.result(300)[1] == ["sent"]
         producer.begin_transaction()
         producer.produce(lane, b"not yet", partition=0)
         producer.flush()
@@ -229,9 +229,9 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
         with pytest.raises(TimeoutError):
             second.result(3)
         producer.abort_transaction()
-        assert second.result(60)[1] == ["sent"]
+        assert second.result(300)[1] == ["sent"]
     close_producer(producer)
-    wait_until(lambda: len(here.retries(group)) == 2, 60, "both come")
+    wait_until(lambda: len(here.retries(group)) == 2, "both come")
 
 
 def test_a_dry_run_writes_nothing_and_says_what_would_be_sent(

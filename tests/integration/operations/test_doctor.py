@@ -70,10 +70,10 @@ class Ward:
     def configure(self, topic: str, name: str, value: str) -> None:
         change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
-        self.kafka.operator().incremental_alter_configs([resource])[resource].result(30)
+        self.kafka.operator().incremental_alter_configs([resource])[resource].result(300)
 
     def delete(self, topic: str) -> None:
-        self.kafka.operator().delete_topics([topic])[topic].result(30)
+        self.kafka.operator().delete_topics([topic])[topic].result(300)
 
     def connect(self, bootstrap_servers: str, **conf: str) -> None:
         secrets = Settings(kafka={key.replace("_", "."): value for key, value in conf.items()}).kafka
@@ -103,7 +103,7 @@ def installed(ward: Ward) -> Iterator[None]:
     with scheduler(ward.here.settings):
         inspector = InspectedCluster(ward.here.settings).admin
         group = f"{ward.here.settings.topic_prefix}scheduler"
-        wait_until(lambda: inspector.members(group), 60, "the worker is a member")
+        wait_until(lambda: inspector.members(group), "the worker is a member")
         yield
 
 
@@ -141,7 +141,7 @@ def missing_topic(ward: Ward) -> None:
         except KafkaException:
             return False  # its coordinator has not begun either
 
-    wait_until(has_members, 60, "the worker has joined")
+    wait_until(has_members, "the worker has joined")
     ward.delete(ward.here.settings.names.cancel)
 
 

@@ -89,10 +89,10 @@ def test_a_resend_whose_process_is_killed_three_times_sends_each_once(bootstrap_
         process = runner(here)
         try:
             share = LETTERS * kill // (2 * KILLS)  # long before the end, however late it is seen
-            wait_until(lambda: show(here.cluster, job.name).handled >= share, 300, "a share is sent")  # noqa: B023
+            wait_until(lambda: show(here.cluster, job.name).handled >= share, "a share is sent")  # noqa: B023
         finally:
             process.send_signal(signal.SIGKILL)
-            kills += process.wait(60) == -signal.SIGKILL
+            kills += process.wait(300) == -signal.SIGKILL
     # Settings refuse what they do not know.
     environment = {name: text for name, text in os.environ.items() if not name.startswith("RECONSUME_")} | {
         "RECONSUME_BOOTSTRAP_SERVERS": here.settings.bootstrap_servers,
@@ -131,15 +131,15 @@ def test_a_job_waits_for_kafka_and_goes_on(kafka: LocalKafka) -> None:
     thread = threading.Thread(target=JobRunner(here.cluster).run, args=(stop,), kwargs={"once": True})
     thread.start()
     try:
-        wait_until(lambda: show(here.cluster, job.name).handled >= 100, 60, "some are sent")
+        wait_until(lambda: show(here.cluster, job.name).handled >= 100, "some are sent")
         kafka.kill()
         assert not stop.wait(3)
         kafka.start()
-        thread.join(240)
+        thread.join(300)
         assert not thread.is_alive()
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(300)
     assert show(here.cluster, job.name).progress.counts == {"sent": 600}
     assert_each_was_sent_once(here, group, job.name, 600)
 
@@ -152,7 +152,7 @@ def with_large_letters(here: Installation) -> str:
     for number in range(LARGE_LETTERS):
         # Compression would make the link wide again.
         producer.produce(topic, os.urandom(LARGE_BYTES), headers=dict(headers_of(group, number)))
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
     return group
 

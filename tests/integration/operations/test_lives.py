@@ -27,7 +27,7 @@ def test_a_life_has_each_wait_each_delivery_and_each_death_in_order(here: Instal
     group, topic = here.unique("g"), here.topic("flights")
     here.produce(topic, b"one", b"two")
     with here.consumer(group, topic, Deliveries(lambda *_: LATER), max_reconsume_times=2):
-        wait_until(lambda: len(here.dead_letters(group)) == 2, 60, "both are dead")
+        wait_until(lambda: len(here.dead_letters(group)) == 2, "both are dead")
     [letter] = [one for one in read_page(here.cluster, group).records if one.value == b"one"]
     life = read_life(here.cluster, group, letter)
     assert life.is_whole
@@ -75,7 +75,7 @@ def test_retries_are_counted_by_hour_and_estimated_where_they_are_many(
     producer = here.producer()
     for number, age in enumerate((100, 50, 50, 2, 0, 0)):
         producer.produce(topic, b"v", partition=number % 2, timestamp=now_ms - age * hour_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
     for most, is_exact in ((20_000, True), (0, False)):
         monkeypatch.setattr(group_hours, "_READ_UP_TO", most)

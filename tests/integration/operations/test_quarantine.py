@@ -45,7 +45,7 @@ def put_in(here: Installation, topic: str, value: bytes, headers: list[Header]) 
     """A record that is poison, in the quarantine."""
     here.produce(here.settings.topic_prefix + topic, value, key=b"k", headers=[*USER, *headers])
     found = wait_until(
-        lambda: [one.place for one in read_quarantine(here.cluster) if one.value == value], 60, "it is quarantined"
+        lambda: [one.place for one in read_quarantine(here.cluster) if one.value == value], "it is quarantined"
     )
     return found[0]
 
@@ -97,7 +97,7 @@ def test_what_is_mended_goes_back_once_as_it_was(
     before = collect_status(here.cluster).as_json()["quarantined"]
     mended = f"{wrong}=%RETRY%{group}" if wrong == "REAL_TOPIC" else f"{wrong}=0"
     release_records(Here(here.cluster, as_json=True), QuarantineFilter(), [str(place)], header=[mended], yes=True)
-    [arrived] = wait_until(lambda: delivered(here, group, value), 60, "it arrives")
+    [arrived] = wait_until(lambda: delivered(here, group, value), "it arrives")
     assert arrived.key == b"k"
     assert arrived.headers[: len(USER)] == USER
     assert arrived["RECONSUME_TIME"] == arrives_with
@@ -119,7 +119,7 @@ def test_what_was_not_mended_comes_back(here: Installation) -> None:
     def places() -> list[RecordAddress]:
         return [one.place for one in read_quarantine(here.cluster) if one.value == value]
 
-    wait_until(lambda: len(places()) == 2, 60, "it is quarantined again")
+    wait_until(lambda: len(places()) == 2, "it is quarantined again")
     [again] = [one for one in read_quarantine(here.cluster) if one.value == value and one.state == "OPEN"]
     assert again.quarantined.headers == USER
 
@@ -138,7 +138,7 @@ def test_of_those_who_release_at_once_one_does(here: Installation) -> None:
         counts = list(pool.map(try_to, range(4)))
     if not any(counts):
         assert try_to(0), "all were fenced, so nothing is released yet"
-    wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
+    wait_until(lambda: len(here.retries(group)) == 3, "they arrive")
     assert sum(one > 0 for one in counts) <= 1
     assert all(one.state == "RELEASED" for one in read_quarantine(here.cluster) if one.place in places)
     assert len(here.retries(group)) == 3
@@ -192,7 +192,7 @@ def test_who_releases_slowly_leaves_out_what_another_one_has_released_meanwhile(
     monkeypatch.setattr(Transactions, "renew", after_another)
     assert release(here.cluster, places, changes) == 1
     assert others == [2]
-    wait_until(lambda: len(here.retries(group)) == 3, 60, "they arrive")
+    wait_until(lambda: len(here.retries(group)) == 3, "they arrive")
 
 
 @pytest.mark.parametrize("wrong", ["17", "a/1", "0/", "0/99999999"])

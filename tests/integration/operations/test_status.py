@@ -67,9 +67,9 @@ def test_the_marks_of_transactions_do_not_count(one: Installation, capsys: pytes
     with scheduler(one.settings):
         for number in range(3):
             one.produce(one.settings.names.send_back, b"%d" % number, headers=back)
-            wait_until(lambda: len(one.retries(group)) == number + 1, 30, "the retry")  # noqa: B023 - called at once
+            wait_until(lambda: len(one.retries(group)) == number + 1, "the retry")  # noqa: B023 - called at once
         one.produce(one.settings.names.send_back, b"dead", headers=dead)
-        wait_until(lambda: one.dead_letters(group), 30, "the dead letter")
+        wait_until(lambda: one.dead_letters(group), "the dead letter")
     commit(one, group, TopicPartition(one.settings.names.retry(group), 0, 1))
     report = collect_status(one.cluster).as_json()
     assert of_group(report, group) == {

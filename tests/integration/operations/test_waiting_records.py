@@ -47,8 +47,8 @@ def test_what_waits_is_listed_and_a_delayed_message_is_withdrawn_where_it_stands
     with pytest.raises(IllegalSetting, match="withdrawn or delivered early already"):
         cancel_delayed(one.cluster, [f"{lane}/0/0"])
     with scheduler(one.settings):
-        wait_until(lambda: len(one.retries(group)) == 1, 120, "the retry, which stands last")
-        wait_until(lambda: one.committed(settings.names.scheduler_group, lane) == 4, 60, "the commit")
+        wait_until(lambda: len(one.retries(group)) == 1, "the retry, which stands last")
+        wait_until(lambda: one.committed(settings.names.scheduler_group, lane) == 4, "the commit")
     assert sorted(record.value or b"" for record in one.read(orders)) == [b"nameless", b"second"]
     assert list_waiting(one.cluster, group=group).records == []
     with pytest.raises(IllegalSetting, match="no longer waits"):

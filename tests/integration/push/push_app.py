@@ -70,13 +70,13 @@ class App:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
-        assert started.wait(20)
+        assert started.wait(300)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(300)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
+        self._thread.join(300)
         self._loop.close()
 
     @property
@@ -188,7 +188,7 @@ def pushing(here: Installation, group: str, topic: str | None, url: str, **more:
     part = PushSubscription(settings, conf, life, PushMetrics(CollectorRegistry()), here.settings.topic_prefix)
     part.start()
     try:
-        wait_until(lambda: set(part.checks().values()) == {None}, 60, "it has started")
+        wait_until(lambda: set(part.checks().values()) == {None}, "it has started")
         yield Push(part, life)
     finally:
         part.close(10)

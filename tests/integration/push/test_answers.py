@@ -137,7 +137,7 @@ def ran(here: Installation) -> dict[str, Ran]:
                 )
             )
         for profile, topic in topics.items():
-            wait_until(lambda: settled(here, one, profile, topic), 90, f"all of {profile} are settled")  # noqa: B023
+            wait_until(lambda: settled(here, one, profile, topic), f"all of {profile} are settled")  # noqa: B023
     return {profile: result(here, one, profile) for profile in PROFILES}
 
 
@@ -232,8 +232,8 @@ def test_of_a_batch_with_a_listed_type_only_what_fails_alone_is_dead(
 
     more = {"profile": "rocketmq-batch", "order": order, "consume_message_batch_max_size": 4}
     with app(decide) as one, pushing(here, group, topic, one.url, dead_letter_on=["Hopeless"], **more):
-        wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
-        wait_until(lambda: here.committed(group, topic) == 4, 60, "all are committed")
+        wait_until(lambda: here.dead_letters(group), "the dead letter")
+        wait_until(lambda: here.committed(group, topic) == 4, "all are committed")
     assert max(one.batches) > 1
     assert [letter.value for letter in here.dead_letters(group)] == [b'{"number": 2}']
     assert {delivered.times for delivered in one.seen} == {0}

@@ -55,9 +55,9 @@ def produce(here: Installation, topic: str) -> None:
 
 def check(here: Installation, group: str) -> list[Any]:
     """Flight 2 came again, flight 3 is dead; gives the dead letter's reason."""
-    wait_until(lambda: len(here.retries(group)) >= 2, 90, "flight 2 came back, and once more")
+    wait_until(lambda: len(here.retries(group)) >= 2, "flight 2 came back, and once more")
     assert {json.loads(one.value or b"")["number"] for one in here.retries(group)} == {2}
-    wait_until(lambda: here.dead_letters(group), 60, "flight 3 is dead")
+    wait_until(lambda: here.dead_letters(group), "flight 3 is dead")
     [letter] = here.dead_letters(group)
     assert json.loads(letter.value or b"")["number"] == 3
     return [letter["__dlq.errors.exception.class"], letter["__dlq.errors.message"]]

@@ -117,7 +117,7 @@ def world(
                 except KafkaNotReachable:  # the one that was killed has to find itself first
                     return False
 
-            wait_until(holds, 600, what)
+            wait_until(holds, what, deadline=600)
 
         here.produce(topic, *(body.encode() for body in BODIES[:HALF]))
         until(lambda: len(flights.seen) >= HALF // 4, "a part is delivered")
@@ -160,13 +160,13 @@ def strike(world: World, sidecar: Supervised, kafka: LocalKafka) -> None:
         kafka.start()
     elif world.fault == "app hangs":
         flights.hanging.set()
-        wait_until(lambda: len(flights.seen) >= seen + 8, 60, "all that may be in flight hang")
-        wait_until(lambda: len(flights.seen) > seen + 8, 120, "what hung too long was given up, and others came")
+        wait_until(lambda: len(flights.seen) >= seen + 8, "all that may be in flight hang")
+        wait_until(lambda: len(flights.seen) > seen + 8, "what hung too long was given up, and others came")
         flights.hanging.clear()
     else:
         flights.stop()
         with garbage(flights.port) as asked:
-            wait_until(lambda: len(asked) >= 3, 60, "it was probed")
+            wait_until(lambda: len(asked) >= 3, "it was probed")
         flights.start()
 
 
@@ -191,7 +191,7 @@ def garbage(port: int) -> Iterator[list[bytes]]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(10)
+        thread.join(300)
 
 
 def test_nothing_is_lost_and_no_attempt_is_written_twice(world: World) -> None:

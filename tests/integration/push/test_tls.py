@@ -63,7 +63,7 @@ def test_a_message_reaches_an_app_behind_tls(here: Installation, keys: Path, *, 
         app(lambda _one, _before: {}, tls=server(keys, asks=asks)) as one,
         pushing(here, group, topic, one.url, ca_file=keys / "app.pem", **own),
     ):
-        wait_until(lambda: here.committed(group, topic) == 1, 60, "it is committed")
+        wait_until(lambda: here.committed(group, topic) == 1, "it is committed")
     assert [delivered.value for delivered in one.seen] == ["m"]
 
 
@@ -78,6 +78,6 @@ def test_an_app_that_cannot_be_trusted_or_does_not_trust_gets_nothing(
         app(lambda _one, _before: {}, tls=server(keys, asks=asks)) as one,
         pushing(here, group, topic, one.url, ca_file=ca) as push,
     ):
-        wait_until(lambda: push.pause_ms >= 400, 60, "it was probed")
+        wait_until(lambda: push.pause_ms >= 400, "it was probed")
     assert one.seen == []
     assert not here.committed(group, topic)

@@ -43,7 +43,7 @@ def arrived(here: Installation, group: str, count: int) -> list[Record]:
         records = here.retries(group)
         return records if len(records) >= count else None
 
-    return wait_until(look, 60, f"{count} retries of {group}") or []
+    return wait_until(look, f"{count} retries of {group}") or []
 
 
 @pytest.mark.rule("SC-03", "SC-05", "SC-06", "DP-05", "T-21", "T-23", "T-41")
@@ -84,7 +84,7 @@ def test_a_dead_letter_says_where_it_came_from_and_why(here: Installation) -> No
     group = here.name("dead")
     headers = inbox(group, RECONSUME_TIME="16", ORIGIN_MESSAGE_ID="orders/3/42")
     here.produce(here.settings.names.send_back, b"v", headers=[*headers, ("__dlq.errors.message", b"no stock")])
-    dead = wait_until(lambda: here.dead_letters(group), 60, "the dead letter")[0]
+    dead = wait_until(lambda: here.dead_letters(group), "the dead letter")[0]
     shown = {name: dead["__dlq.errors." + name] for name in ("topic", "partition", "offset", "group", "message")}
     assert shown == {"topic": "orders", "partition": "3", "offset": "42", "group": group, "message": "no stock"}
     assert (dead["RECONSUME_TIME"], dead["DELAY"], dead["__dlq.errors.delivery.count"]) == ("17", "0", "17")
@@ -113,7 +113,7 @@ def test_what_cannot_be_delivered_is_quarantined_alone_with_its_reason(here: Ins
         here.produce(prefix + topic, b"bad%d" % number, key=b"k", headers=[*USER_HEADERS, *headers])
     good = arrived(here, group, len(bad))
     assert len({one.value for one in good}) == len(bad)
-    kept = wait_until(lambda: _all_there(here, len(bad)), 60, "all of them in the quarantine") or []
+    kept = wait_until(lambda: _all_there(here, len(bad)), "all of them in the quarantine") or []
     by_value = {one.value: one for one in kept}
     for number, (_, headers, reason) in enumerate(bad):
         one = by_value[b"bad%d" % number]
@@ -136,7 +136,7 @@ def test_a_record_too_large_for_its_target_is_quarantined_and_the_others_arrive(
         here.produce(here.settings.names.send_back, b"x" * (30_000 if number == 2 else 100), headers=inbox(group))
     assert len(arrived(here, group, 4)) == 4
     quarantine = here.settings.names.quarantine
-    wait_until(lambda: any(len(one.value or b"") == 30_000 for one in here.read(quarantine)), 60, "the large one")
+    wait_until(lambda: any(len(one.value or b"") == 30_000 for one in here.read(quarantine)), "the large one")
 
 
 def test_a_header_may_name_a_topic_that_is_allowed(bootstrap_servers: str) -> None:
@@ -147,7 +147,7 @@ def test_a_header_may_name_a_topic_that_is_allowed(bootstrap_servers: str) -> No
     one.admin.create(orders, 1, -1, {})
     with scheduler(one.settings):
         one.produce(one.settings.names.delay(0), b"v", headers=[("REAL_TOPIC", orders.encode())])
-        assert wait_until(lambda: one.read(orders), 60, "the record on its topic")[0].value == b"v"
+        assert wait_until(lambda: one.read(orders), "the record on its topic")[0].value == b"v"
 
 
 def test_a_topic_with_the_clock_of_its_producers_is_refused_and_the_others_go_on(
@@ -178,7 +178,7 @@ def test_a_worker_that_cannot_know_which_groups_are_paused_does_not_start(bootst
         topic, checks = one.settings.names.groups, TopicChecks(one.settings, one.admin, one.admin)
         checks.check()
         one.delete(topic)
-        wait_until(lambda: not one.admin.partitions([topic]), 60, "the topic is gone")
+        wait_until(lambda: not one.admin.partitions([topic]), "the topic is gone")
         with pytest.raises(TopicNotReady, match=f"missing topics: {re.escape(topic)}; create them: reconsume topics"):
             checks.check()
 
@@ -229,9 +229,7 @@ def test_at_least_once_mode_goes_on_after_a_fatal_error_of_its_producer(
     with scheduler(one.settings):
         for number in range(20):
             one.produce(one.settings.names.send_back, b"%d" % number, headers=inbox(group))
-        wait_until(
-            lambda: {int(record.value or b"-1") for record in one.retries(group)} == set(range(20)), 60, "all came"
-        )
+        wait_until(lambda: {int(record.value or b"-1") for record in one.retries(group)} == set(range(20)), "all came")
     assert Failing.made == 2
     assert "restarting the consumer: delivering a batch" in caplog.text
 
@@ -257,6 +255,6 @@ def test_records_that_were_deleted_while_no_worker_ran_are_told_once(
     told = f"{topic}-{partition}: up to {end - 1 - committed} offsets were deleted before they were read"
     with caplog.at_level(logging.WARNING), scheduler(one.settings):
         arrived(one, group, 2)
-        wait_until(lambda: told in caplog.text, 60, "the deletion is told")
+        wait_until(lambda: told in caplog.text, "the deletion is told")
     assert [record.value for record in one.retries(group)] == [b"0", b"5"]
     assert caplog.text.count(told) == 1

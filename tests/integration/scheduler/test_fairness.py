@@ -56,7 +56,7 @@ def _send_back(one: Installation, groups: list[tuple[str, int]]) -> None:
     for group, count in groups:
         for number in range(count):
             writer.send_back(_request(group, number), b"%d" % number, b"%d" % number, failures.append)
-        assert writer.flush(60) == 0
+        assert writer.flush(300) == 0
     writer.close()
     assert set(failures) == {None}
 
@@ -69,7 +69,7 @@ def _through_the_inbox(one: Installation, groups: list[tuple[str, int]]) -> None
             headers = inbox_copy(_request(group, number), names).headers
             producer.produce(names.send_back, b"%d" % number, b"%d" % number, headers=list(headers))
             producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     producer.close()
 
 
@@ -88,10 +88,10 @@ def test_a_flood_delays_its_own_group_alone(
     with scheduler(one.settings):
         if write is _through_the_inbox:
             write(one, [(flood, size), (few, FEW)])
-        wait_until(lambda: len(one.retries(few)) == FEW, 120, "the few")
+        wait_until(lambda: len(one.retries(few)) == FEW, "the few")
         topic = one.settings.names.retry(flood)
-        wait_until(lambda: one.admin.end_offsets([(topic, 0)])[topic, 0] >= size, 120, "most of the flood")
-        wait_until(lambda: len(one.retries(flood)) == size, 120, "the flood")
+        wait_until(lambda: one.admin.end_offsets([(topic, 0)])[topic, 0] >= size, "most of the flood")
+        wait_until(lambda: len(one.retries(flood)) == size, "the flood")
     for group, count in ((flood, size), (few, FEW)):
         moved = one.retries(group)
         assert Counter(record.value for record in moved) == Counter(b"%d" % number for number in range(count))
@@ -119,4 +119,4 @@ def test_bulk_partitions_are_added_to_what_an_earlier_version_has_made(one: Inst
         one.admin.add_partitions(lane, NORMAL + BULK)
         for partition in range(NORMAL, NORMAL + BULK):
             one.produce(lane, b"after", headers=headers, partition=partition)
-        wait_until(lambda: len(one.retries(one.name("g"))) == NORMAL + BULK, 120, "all of them")
+        wait_until(lambda: len(one.retries(one.name("g"))) == NORMAL + BULK, "all of them")

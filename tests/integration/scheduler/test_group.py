@@ -32,7 +32,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
 LONG_SESSION_MS = 120_000
 """Nothing here waits for so long: what needs the end of a session fails."""
-SOON = 60.0
 
 
 def installed(bootstrap_servers: str, **scheduler_settings: object) -> Installation:
@@ -67,7 +66,7 @@ def waiting(one: Installation, topic: str, name: str, partition: int = -1) -> No
     headers = [("REAL_TOPIC", f"%RETRY%{one.name('g')}".encode()), ("ORIGIN_MESSAGE_ID", f"o/0/{name}".encode())]
     producer = Producer(one.settings.client_settings())
     producer.produce(topic, name.encode(), partition=partition, headers=headers)  # type: ignore[arg-type]
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
 
 
@@ -82,21 +81,21 @@ def test_a_killed_worker_takes_its_place_again_and_sees_topics_and_partitions_ma
     names = one.settings.names
     with process(one.settings, "only") as worker:
         waiting(one, names.delay(1_000), "before")
-        wait_until(lambda: delivered(one) == ["before"], SOON, "the first delivery")
+        wait_until(lambda: delivered(one) == ["before"], "the first delivery")
         worker.send_signal(signal.SIGKILL)
         worker.wait()
     one.admin.create(names.delay(3_000), 1, -1, {"message.timestamp.type": "LogAppendTime"})
     client = AdminClient({"bootstrap.servers": bootstrap_servers})
     client.create_partitions([NewPartitions(names.delay(2_000), 2)])[names.delay(2_000)].result()
-    wait_until(lambda: one.admin.partitions([names.delay(2_000)])[names.delay(2_000)] == 2, SOON, "the new partition")
+    wait_until(lambda: one.admin.partitions([names.delay(2_000)])[names.delay(2_000)] == 2, "the new partition")
     with process(one.settings, "only"):
         waiting(one, names.delay(1_000), "after")
         waiting(one, names.delay(3_000), "new topic")
         waiting(one, names.delay(2_000), "new partition", 1)
         waiting(one, names.send_back, "inbox")
         expected = sorted(["before", "after", "new topic", "new partition"])
-        wait_until(lambda: [name for name in delivered(one) if name != "inbox"] == expected, SOON, "all of them")
-        wait_until(lambda: one.committed(f"{names.prefix}scheduler", names.send_back) == 1, SOON, "the inbox too")
+        wait_until(lambda: [name for name in delivered(one) if name != "inbox"] == expected, "all of them")
+        wait_until(lambda: one.committed(f"{names.prefix}scheduler", names.send_back) == 1, "the inbox too")
 
 
 def shares(bootstrap_servers: str, group: str) -> list[int]:
@@ -113,12 +112,14 @@ def test_a_worker_that_is_stopped_in_order_leaves_its_partitions_to_the_others_a
         other = one.settings.scheduler.model_copy(update={"instance_id": one.name("other")})
         with scheduler(one.settings.model_copy(update={"scheduler": other})):
             # Who is told to stop while it joins has no membership to give up yet.
-            wait_until(lambda: len(shares(bootstrap_servers, group)) == 2, SOON, "two members with partitions")
+            wait_until(lambda: len(shares(bootstrap_servers, group)) == 2, "two members with partitions")
         left = {f"reconsume-scheduler-{one.settings.topic_prefix}"}
-        wait_until(lambda: one.admin.member_names(group) == left, LONG_SESSION_MS / 4_000, "the other one has left")
+        wait_until(
+            lambda: one.admin.member_names(group) == left, "the other one has left", deadline=LONG_SESSION_MS / 4_000
+        )
         for topic in (one.settings.names.delay(delay_ms) for delay_ms in (0, 1_000, 2_000)):
             waiting(one, topic, topic)
-        wait_until(lambda: len(delivered(one)) == 3, SOON, "deliveries of all topics")
+        wait_until(lambda: len(delivered(one)) == 3, "deliveries of all topics")
 
 
 def test_workers_say_how_many_of_the_partitions_they_have(
@@ -133,13 +134,11 @@ def test_workers_say_how_many_of_the_partitions_they_have(
         return [int(match[1]) for match in told if match is not None]
 
     with caplog.at_level(logging.INFO), scheduler(one.settings):
-        wait_until(lambda: ready()[-1:] == [total], SOON, "the only worker has all")
+        wait_until(lambda: ready()[-1:] == [total], "the only worker has all")
         alone = len(ready())
         other = one.settings.scheduler.model_copy(update={"instance_id": one.name("other")})
         with scheduler(one.settings.model_copy(update={"scheduler": other})):
-            wait_until(
-                lambda: any(sum(pair) == total for pair in combinations(ready()[alone:], 2)), SOON, "each has a share"
-            )
+            wait_until(lambda: any(sum(pair) == total for pair in combinations(ready()[alone:], 2)), "each has a share")
 
 
 def test_workers_without_an_instance_id_start_side_by_side(
@@ -153,11 +152,11 @@ def test_workers_without_an_instance_id_start_side_by_side(
     for thread in threads:
         thread.start()
     try:
-        wait_until(lambda: len(one.admin.member_names(group)) == 2, SOON, "two members")
+        wait_until(lambda: len(one.admin.member_names(group)) == 2, "two members")
     finally:
         stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
 
 
 def test_the_readmes_command_starts_a_worker_beside_another_and_beside_a_sidecar_and_a_console(
@@ -187,7 +186,7 @@ def test_the_readmes_command_starts_a_worker_beside_another_and_beside_a_sidecar
                 return found[1]
             return None
 
-        addresses = {wait_until(partial(ready, process), SOON, "it is ready") for process in running}
+        addresses = {wait_until(partial(ready, process), "it is ready") for process in running}
         assert len(addresses) == len(lines)
         assert len(one.admin.member_names(f"{one.settings.topic_prefix}scheduler")) == 2
 
@@ -210,20 +209,20 @@ def test_a_dead_workers_transaction_is_ended_by_the_worker_that_gets_its_partiti
     base = one.settings.client_settings()
     with scheduler(one.settings):
         waiting(one, names.delay(1_000), "first")
-        wait_until(lambda: delivered(one) == ["first"], SOON, "the first delivery")
+        wait_until(lambda: delivered(one) == ["first"], "the first delivery")
         dead = Consumer(
             base
             | {"group.id": group, "group.instance.id": "reconsume-scheduler-dead", "session.timeout.ms": 6_000}
             | {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False}
         )
         dead.subscribe([names.scheduled_pattern])
-        wait_until(lambda: dead.poll(0.1) is None and bool(dead.assignment()), SOON, "partitions of the other worker")
+        wait_until(lambda: dead.poll(0.1) is None and bool(dead.assignment()), "partitions of the other worker")
         owned = dead.assignment()
         producer = Producer(base | {"transactional.id": f"{group}-dead{of_kind}", "transaction.timeout.ms": 300_000})
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(names.retry(one.name("g")), b"never committed")
-        producer.flush(30)
+        producer.flush(300)
         if not of_kind:
             offsets = [TopicPartition(each.topic, each.partition, 0) for each in owned]
             producer.send_offsets_to_transaction(offsets, dead.consumer_group_metadata(), 30)
@@ -231,7 +230,7 @@ def test_a_dead_workers_transaction_is_ended_by_the_worker_that_gets_its_partiti
         for each in owned:
             waiting(one, each.topic, f"{each.topic}-{each.partition}", each.partition)
         retried = [each for each in owned if each.topic != names.send_back]
-        wait_until(lambda: len(delivered(one)) == 1 + len(retried), SOON, "what stood behind the open transaction")
+        wait_until(lambda: len(delivered(one)) == 1 + len(retried), "what stood behind the open transaction")
 
 
 def test_a_worker_that_was_paused_and_shut_out_registers_again_however_often(bootstrap_servers: str) -> None:
@@ -243,14 +242,14 @@ def test_a_worker_that_was_paused_and_shut_out_registers_again_however_often(boo
 
     with process(one.settings, "paused") as paused, process(one.settings, "other") as other:
         for number in range(4):
-            wait_until(members(2), SOON, "both members")
+            wait_until(members(2), "both members")
             paused.send_signal(signal.SIGSTOP)
-            wait_until(members(1), SOON, "the end of the session")
+            wait_until(members(1), "the end of the session")
             for delay_ms in (0, 1_000, 2_000):
                 waiting(one, one.settings.names.delay(delay_ms), f"{number}-{delay_ms}")
-            wait_until(lambda number=number: len(delivered(one)) == 3 * number + 3, SOON, "deliveries")  # type: ignore[misc]
+            wait_until(lambda number=number: len(delivered(one)) == 3 * number + 3, "deliveries")  # type: ignore[misc]
             paused.send_signal(signal.SIGCONT)
-        wait_until(members(2), SOON, "both members")
+        wait_until(members(2), "both members")
         assert paused.poll() is None
         assert other.poll() is None
 
@@ -266,5 +265,5 @@ def test_a_broker_that_is_away_for_longer_than_the_session_shuts_no_worker_out_f
                     waiting(one, one.settings.names.delay(delay_ms), f"{number}-{delay_ms}")
                 kafka.kill()
                 kafka.start()
-                wait_until(lambda number=number: len(delivered(one)) == 3 * number + 3, 90, "deliveries")  # type: ignore[misc]
+                wait_until(lambda number=number: len(delivered(one)) == 3 * number + 3, "deliveries")  # type: ignore[misc]
             assert worker.poll() is None

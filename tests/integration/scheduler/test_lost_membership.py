@@ -72,12 +72,12 @@ def test_a_push_consumer_goes_on_with_a_new_one(
     ).subscribe(topic)
     with consumer.register_message_listener(listen):
         here.produce(topic, b"before")
-        wait_until(lambda: seen[b"before", 0], 60, "the first one")
-        wait_until(lambda: here.committed(group, topic) == 1, 60, "it is committed")
+        wait_until(lambda: seen[b"before", 0], "the first one")
+        wait_until(lambda: here.committed(group, topic) == 1, "it is committed")
         lost.set()
-        wait_until(lambda: SAID in caplog.text, 60, "it begins afresh")
+        wait_until(lambda: SAID in caplog.text, "it begins afresh")
         here.produce(topic, b"after", b"fails")
-        wait_until(lambda: seen[b"fails", 1], 60, "what failed has come again")
+        wait_until(lambda: seen[b"fails", 1], "what failed has come again")
         assert consumer.running
     assert dict(seen) == {(b"before", 0): 1, (b"after", 0): 1, (b"fails", 0): 1, (b"fails", 1): 1}
 
@@ -91,5 +91,5 @@ def test_librdkafka_tells_whether_it_is_a_member(here: Installation) -> None:
         conf={"statistics.interval.ms": 100, "stats_cb": told.append},
     ).subscribe(topic)
     with consumer.register_message_listener(lambda _messages, _context: ConsumeConcurrentlyStatus.CONSUME_SUCCESS):
-        wait_until(lambda: any('"join_state":"steady"' in one.replace(" ", "") for one in told), 60, "it is settled")
+        wait_until(lambda: any('"join_state":"steady"' in one.replace(" ", "") for one in told), "it is settled")
     assert any('"state":"up"' in one.replace(" ", "") for one in told)

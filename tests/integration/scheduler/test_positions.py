@@ -45,7 +45,7 @@ def send(here: Installation, *values: bytes) -> str:
 
 
 def arrived(here: Installation, group: str, *values: bytes) -> None:
-    wait_until(lambda: {*values} <= {one.value for one in here.retries(group)}, 60, f"{values} come")
+    wait_until(lambda: {*values} <= {one.value for one in here.retries(group)}, f"{values} come")
 
 
 def committed_and_stored(here: Installation) -> bool:
@@ -61,7 +61,7 @@ def open_transaction(here: Installation) -> Iterator[None]:
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(here.settings.names.positions, b"{}", b"somewhere/0")
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     try:
         yield
     finally:
@@ -87,7 +87,7 @@ def test_workers_begin_at_the_committed_offset_where_a_position_was_reset(
     with scheduler(here.settings):
         group = send(here, b"a", b"b", b"c")
         arrived(here, group, b"a", b"b", b"c")
-        wait_until(lambda: committed_and_stored(here), 30, "the position is stored")
+        wait_until(lambda: committed_and_stored(here), "the position is stored")
         with pytest.raises(IllegalSetting, match=r"has 1 member; stop all scheduler workers first"):
             reset(Here(here.cluster, as_json=True), [f"{lane(here)}-0"], yes=True)
     with pytest.raises(IllegalSetting, match=r"no position of nowhere-1; `reconsume positions list`"):
@@ -105,14 +105,14 @@ def test_workers_begin_at_the_committed_offset_where_a_position_was_reset(
     show(Here(here.cluster, as_json=False))
     assert lane(here) not in capsys.readouterr().out
     with scheduler(here.settings):
-        wait_until(lambda: len(here.retries(group)) >= 8, 30, "all come again")
+        wait_until(lambda: len(here.retries(group)) >= 8, "all come again")
     assert Counter(one.value for one in here.retries(group)) == {b"a": 2, b"b": 2, b"c": 2, b"d": 2}
 
 
 def move_back(here: Installation) -> None:
     """As `kafka-consumer-groups.sh --reset-offsets` does."""
     group = here.settings.topic_prefix + "scheduler"
-    wait_until(lambda: here.members(group) == 0, 30, "the worker has left")
+    wait_until(lambda: here.members(group) == 0, "the worker has left")
     consumer = Consumer(here.settings.client_settings() | {"group.id": group})
     consumer.commit(offsets=[TopicPartition(lane(here), 0, 0)], asynchronous=False)
     consumer.close()
@@ -141,11 +141,11 @@ def test_what_is_no_partition_is_refused_with_what_to_write(here: Installation) 
 def test_a_topic_that_is_missing_is_made(here: Installation) -> None:
     """By the worker: installations of earlier versions have none."""
     names, admin = here.settings.names, AdminClient(here.settings.client_settings())
-    admin.delete_topics([names.positions])[names.positions].result(30)
-    wait_until(lambda: names.positions not in here.admin.topics(), 30, "it is gone")
+    admin.delete_topics([names.positions])[names.positions].result(300)
+    wait_until(lambda: names.positions not in here.admin.topics(), "it is gone")
     with scheduler(here.settings):
         arrived(here, send(here, b"a"), b"a")
-        wait_until(lambda: committed_and_stored(here), 30, "the position is stored")
+        wait_until(lambda: committed_and_stored(here), "the position is stored")
     assert here.admin.settings([names.positions])[names.positions]["cleanup.policy"] == "compact"
 
 
@@ -153,4 +153,4 @@ def test_a_worker_without_transactions_writes_positions_too(here: Installation) 
     at_least_once = here.settings.scheduler.model_copy(update={"delivery": "at_least_once"})
     with scheduler(here.settings.model_copy(update={"scheduler": at_least_once})):
         arrived(here, send(here, b"a"), b"a")
-        wait_until(lambda: committed_and_stored(here), 30, "the position is stored")
+        wait_until(lambda: committed_and_stored(here), "the position is stored")

@@ -43,10 +43,10 @@ def test_what_waits_in_a_partition_that_is_not_read_any_more_is_delivered_all_th
         group, lane = one.name("g"), one.settings.names.delay(1_000)
         headers = [("REAL_TOPIC", f"%RETRY%{group}".encode())]
         one.produce(lane, b"before", headers=headers)
-        wait_until(lambda: len(one.retries(group)) == 1, 60, "the first one")
+        wait_until(lambda: len(one.retries(group)) == 1, "the first one")
         stalls.set()
         one.produce(lane, b"after", headers=headers)
-        wait_until(lambda: len(one.retries(group)) == 2, 120, "the second one")
+        wait_until(lambda: len(one.retries(group)) == 2, "the second one")
         assert [record.value for record in one.retries(group)] == [b"before", b"after"]
     assert given_up
     assert f"{lane}-0" in given_up[0]

@@ -39,7 +39,7 @@ def one_after_the_other(produce: Callable[[TransactionalWriter, Producer, Sequen
     def produce_and_wait(writer: TransactionalWriter, producer: Producer, batch: Sequence[Delivery]) -> None:
         for one in batch:
             produce(writer, producer, [one])
-            producer.flush(10)
+            producer.flush(300)
 
     return produce_and_wait
 

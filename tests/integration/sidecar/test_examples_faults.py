@@ -86,7 +86,7 @@ class World:
             producer = self.here.producer()
             for number in numbers:
                 producer.produce(self.topic(language), VALUES[number], b"%d" % number)
-            assert producer.flush(60) == 0
+            assert producer.flush(300) == 0
             producer.close()
 
     def until(self, condition: Callable[[str], bool], seconds: float, what: str) -> None:
@@ -100,7 +100,7 @@ class World:
             except KafkaNotReachable:  # the one that was killed has to find itself first
                 return False
 
-        wait_until(holds, seconds, what)
+        wait_until(holds, what, deadline=seconds)
 
     def sent_back(self, language: str) -> int:
         return len(self.here.waiting(1_000, group_of(language, self.fault)))

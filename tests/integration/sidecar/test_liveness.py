@@ -39,7 +39,7 @@ def test_a_consumer_that_was_fenced_off_makes_it_red(here: Installation) -> None
     here.produce(topic, b"m0")
     member = {"group.instance.id": "one", "session.timeout.ms": "10000"}
     with app(lambda _one, _before: {}) as one, running_sidecar(pushing(here, group, topic, one.url, **member)) as it:
-        wait_until(lambda: one.times("m0"), 60, "it delivers")
+        wait_until(lambda: one.times("m0"), "it delivers")
         assert it.probe("/livez").status == 200
         # The same strategy as its own, or the group would not take the other one.
         joins = {"group.id": group, "partition.assignment.strategy": "cooperative-sticky"}
@@ -50,7 +50,7 @@ def test_a_consumer_that_was_fenced_off_makes_it_red(here: Installation) -> None
                 other.poll(0.1)
                 return it.probe("/livez").status == 503
 
-            wait_until(is_red, 90, "it is not alive")
+            wait_until(is_red, "it is not alive")
         red = it.probe("/readyz?verbose")
         assert (red.status, "has ended" in red.body["checks"][f"push {group}"]) == (503, True)
         assert call(it.api, "GET", f"/v1/groups/{group}").status == 200, "send-backs are taken until the restart"
@@ -62,7 +62,7 @@ def test_a_consumer_that_cannot_begin_makes_it_red(bootstrap_servers: str) -> No
     here.write_groups(auto_create=False)
     topic = here.topic("unknown")
     with running_sidecar(pushing(here, "nobody", topic, "http://127.0.0.1:9"), ready=False) as it:
-        wait_until(lambda: it.probe("/livez").status == 503, 60, "it is not alive")
+        wait_until(lambda: it.probe("/livez").status == 503, "it is not alive")
         assert "nobody" in it.probe("/readyz?verbose").body["checks"]["push nobody"]
 
 
@@ -78,18 +78,18 @@ def test_what_waits_is_alive() -> None:
         here.produce(topic, b"m0")
         kafka.kill()
         with running_sidecar(pushing(here, group, topic, f"http://127.0.0.1:{port}"), ready=False) as it:
-            wait_until(lambda: it.probe("/readyz?verbose").body["checks"][f"push {group}"], 60, "it tells of it")
+            wait_until(lambda: it.probe("/readyz?verbose").body["checks"][f"push {group}"], "it tells of it")
             assert it.probe("/livez").status == 200
             kafka.start()
-            wait_until(lambda: it.probe("/readyz").status == 200, 90, "it is ready")
+            wait_until(lambda: it.probe("/readyz").status == 200, "it is ready")
             down = f'reconsume_push_app_down_since_timestamp_seconds{{group="{group}"}} 1'
-            wait_until(lambda: down in it.probe("/metrics").body.decode(), 90, "the app is away")
+            wait_until(lambda: down in it.probe("/metrics").body.decode(), "the app is away")
             assert it.probe("/livez").status == 200
             kafka.kill()
-            wait_until(lambda: it.probe("/readyz").status == 503, 90, "Kafka is away")
+            wait_until(lambda: it.probe("/readyz").status == 503, "Kafka is away")
             assert it.probe("/livez").status == 200
             kafka.start()
             with app(lambda _one, _before: {}, port=port) as one:
-                wait_until(lambda: one.times("m0"), 90, "it delivers")
+                wait_until(lambda: one.times("m0"), "it delivers")
             assert it.probe("/livez").status == 200
     assert set(one.times("m0")) == {0}

@@ -63,7 +63,7 @@ def until_done(port: int, group: str, body: Any) -> Answered:
         assert answered is None or answered.status in (200, 503), answered
         return answered if answered is not None and answered.status == 200 else None
 
-    found = wait_until(done, 90, "the send-back is acknowledged")
+    found = wait_until(done, "the send-back is acknowledged")
     assert found is not None
     return found
 
@@ -103,7 +103,7 @@ def test_quiesced_it_is_not_ready_and_still_takes_send_backs(here: Installation)
 def test_missing_topics_make_it_unready_and_say_what_to_do(bootstrap_servers: str) -> None:
     with running_sidecar(sidecar_settings(settings_for(bootstrap_servers)), ready=False) as sidecar:
         found = wait_until(
-            lambda: (one := sidecar.probe("/readyz?verbose")).body["checks"]["kafka"] == "ok" and one, 60, "an answer"
+            lambda: (one := sidecar.probe("/readyz?verbose")).body["checks"]["kafka"] == "ok" and one, "an answer"
         )
         assert isinstance(found, Answered)
         assert found.status == 503
@@ -116,7 +116,7 @@ def test_sigterm_ends_it_in_order_and_the_address_is_free_again(here: Installati
     with sidecar_process(here.settings, port, tmp_path / "log") as process:
         assert until_done(port, group, {"topic": topic, "partition": 0, "offset": 0}).body["outcome"] == "DELAYED"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     log = (tmp_path / "log").read_text()
     assert re.search(rf"API: http://127\.0\.0\.1:{port}, management: http://127\.0\.0\.1:\d+", log)
     assert "the sidecar has stopped" in log
@@ -139,12 +139,12 @@ def test_killed_in_the_middle_nothing_is_lost_and_a_call_that_comes_again_makes_
     calls = threading.Thread(target=client)
     with sidecar_process(here.settings, port, tmp_path / "log"):
         calls.start()
-        wait_until(lambda: len(done) > total // 4, 90, "a part is done")
+        wait_until(lambda: len(done) > total // 4, "a part is done")
     for part in (2, 3):
         with sidecar_process(here.settings, port, tmp_path / "log"):
-            wait_until(lambda part=part: len(done) > part * total // 4, 120, "more is done")  # type: ignore[misc]
+            wait_until(lambda part=part: len(done) > part * total // 4, "more is done")  # type: ignore[misc]
     with sidecar_process(here.settings, port, tmp_path / "log"):
-        calls.join(120)
+        calls.join(300)
     assert not calls.is_alive()
     copies = [record["ORIGIN_MESSAGE_ID"] for record in here.waiting(1_000, group)]
     assert sorted(copies, key=str) == sorted((f"{topic}/0/{number}" for number in range(total)), key=str)
@@ -168,20 +168,20 @@ def test_while_kafka_is_away_it_starts_and_callers_are_told_to_come_again_and_no
             early = sidecar.send_back("g", late)
             assert (early.status, early.kind, early.headers["retry-after"]) == (503, "starting", "5")
             kafka.start()
-            wait_until(lambda: sidecar.probe("/readyz").status == 200, 90, "it is ready")
+            wait_until(lambda: sidecar.probe("/readyz").status == 200, "it is ready")
             # The connections that read and write may be later than those that ask whether Kafka is there.
             for name, call in (("g", late), (group, asked)):
-                wait_until(lambda: sidecar.send_back(name, call).status == 200, 90, "it is sent back")  # noqa: B023
+                wait_until(lambda: sidecar.send_back(name, call).status == 200, "it is sent back")  # noqa: B023
             kafka.kill()
             for _ in range(3):
                 away = sidecar.send_back(group, value)
                 assert (away.status, away.kind, away.headers["retry-after"]) == (503, "kafka-away", "5")
             assert sidecar.send_back(group, asked).status == 503, "it would have to be read again"
             assert sidecar.probe("/livez").status == 200, "Kafka that is away is no reason for a restart"
-            wait_until(lambda: sidecar.probe("/readyz").status == 503, 90, "it is not ready")
+            wait_until(lambda: sidecar.probe("/readyz").status == 503, "it is not ready")
             kafka.start()
-            wait_until(lambda: sidecar.send_back(group, value).status == 200, 90, "it is acknowledged")
-            wait_until(lambda: sidecar.probe("/readyz").status == 200, 90, "it is ready again")
+            wait_until(lambda: sidecar.send_back(group, value).status == 200, "it is acknowledged")
+            wait_until(lambda: sidecar.probe("/readyz").status == 200, "it is ready again")
             assert [record.value for record in here.waiting(1_000, group)] == [b"0", b"1"]
             with scheduler(here.settings):
-                wait_until(lambda: len(here.retries(group)) == 2, 60, "both came back")
+                wait_until(lambda: len(here.retries(group)) == 2, "both came back")

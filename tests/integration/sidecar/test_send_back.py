@@ -47,7 +47,7 @@ def one_record(here: Installation, name: str) -> tuple[str, str]:
 
 
 def retry_of(here: Installation, group: str, number: int = 1) -> Record:
-    records = wait_until(lambda: len(found := here.retries(group)) >= number and found, 60, "the retry has come")
+    records = wait_until(lambda: len(found := here.retries(group)) >= number and found, "the retry has come")
     assert isinstance(records, list)
     return records[-1]
 
@@ -82,7 +82,7 @@ def test_a_retry_is_sent_back_with_its_count_until_it_is_a_dead_letter(here: Ins
     assert (answered.status, answered.body["outcome"]) == (200, "DEAD_LETTERED")
     assert (answered.body["topic"], answered.body["level"]) == (here.settings.names.dead_letter(group), None)
     assert (answered.body["reconsumeTimes"], answered.body["messageId"]) == (2, f"{topic}/0/0")
-    [letter] = wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
+    [letter] = wait_until(lambda: here.dead_letters(group), "the dead letter")
     assert (letter["__dlq.errors.message"], letter["__dlq.errors.exception.class"]) == (
         "no dep_time",
         "java.lang.IllegalStateException",
@@ -103,7 +103,7 @@ def test_a_type_that_is_listed_for_the_group_makes_a_dead_letter_unless_a_level_
     for offset, more in ((1, {"error": error, "delayLevel": 2}), (2, {"error": error | {"type": "Illegal"}})):
         assert sidecar.send_back(group, where(topic, offset, **more)).body["outcome"] == "DELAYED"
     assert sidecar.send_back(here.name("another"), where(topic, error=error)).body["outcome"] == "DELAYED"
-    [letter] = wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
+    [letter] = wait_until(lambda: here.dead_letters(group), "the dead letter")
     assert (letter.value, letter["RECONSUME_TIME"]) == (b"value", "1")
     assert (letter["__dlq.errors.message"], letter["__dlq.errors.exception.class"]) == (
         "no dep_time",
@@ -212,7 +212,7 @@ def test_after_a_restart_what_was_written_before_is_known(here: Installation) ->
             answers.append(running.send_back(group, asked))
     assert answers[2].body == answers[3].body
     assert answers[2].body["outcome"] == "DEAD_LETTERED"
-    wait_until(lambda: here.dead_letters(group), 60, "the dead letter")
+    wait_until(lambda: here.dead_letters(group), "the dead letter")
     assert len(here.waiting(0, group)) == 1
 
 
@@ -226,7 +226,7 @@ def test_a_topic_that_was_made_anew_has_other_records_in_its_places(
         assert running.send_back(group, where(topic)).status == 200
     admin = here.admin._client
     admin.delete_topics([topic])[topic].result()
-    wait_until(lambda: topic not in here.admin.partitions([topic]), 60, "it is gone")
+    wait_until(lambda: topic not in here.admin.partitions([topic]), "it is gone")
     here.admin.create(topic, 1, -1, {})
     here.produce(topic, b"new", key=b"key")
     with running_sidecar(settings) if restarts else nullcontext(sidecar) as running:

@@ -51,9 +51,9 @@ def test_while_no_scheduler_has_published_anything_messages_are_taken(here: Inst
     with producing(here) as producer:
         assert takes(producer, topic)
         with scheduler(here.settings):
-            kept = wait_until(lambda: here.read(here.settings.names.quarantine), 60, "the message in the quarantine")
+            kept = wait_until(lambda: here.read(here.settings.names.quarantine), "the message in the quarantine")
             assert [one["REAL_TOPIC"] for one in kept or []] == [topic]
-            wait_until(lambda: not takes(producer, topic), 60, "the setting of the scheduler holds")
+            wait_until(lambda: not takes(producer, topic), "the setting of the scheduler holds")
 
 
 def test_a_groups_topic_that_was_made_again_gets_the_setting_again(here: Installation) -> None:
@@ -66,7 +66,7 @@ def test_a_groups_topic_that_was_made_again_gets_the_setting_again(here: Install
         one.write_groups()
         one.wait_until_published()
         with producing(here) as producer:
-            wait_until(lambda: not takes(producer, topic), 60, "the setting of the scheduler holds")
+            wait_until(lambda: not takes(producer, topic), "the setting of the scheduler holds")
 
 
 def test_a_setting_that_changes_holds_for_producers_that_run(here: Installation) -> None:
@@ -77,7 +77,7 @@ def test_a_setting_that_changes_holds_for_producers_that_run(here: Installation)
             one = allowing(here, *patterns)
             with scheduler(one.settings):
                 one.wait_until_published()
-                wait_until(lambda expected=expected: takes(producer, topic) is expected, 60, f"{patterns} hold")  # type: ignore[misc]
+                wait_until(lambda expected=expected: takes(producer, topic) is expected, f"{patterns} hold")  # type: ignore[misc]
 
 
 def test_a_scheduler_that_starts_leaves_the_settings_of_people_alone(here: Installation) -> None:
@@ -93,6 +93,6 @@ def test_a_scheduler_that_starts_leaves_the_settings_of_people_alone(here: Insta
         producer.produce(here.settings.names.delay(0), b"dead", headers=[("REAL_TOPIC", b"%DLQ%g")])
         producer.flush()
         producer.close()
-        wait_until(lambda: here.dead_letters("g"), 60, "a dead letter")
+        wait_until(lambda: here.dead_letters("g"), "a dead letter")
     assert keys.count(ALLOWED_TOPICS_KEY.encode()) == 1
     assert [record.key for record in here.read(here.settings.names.groups)] == keys, "it is not written again"

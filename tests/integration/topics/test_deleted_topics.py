@@ -43,15 +43,15 @@ def test_a_target_that_was_deleted_is_made_again(bootstrap_servers: str, kind: s
         topic = names.retry(group) if kind == "RETRY" else names.dead_letter(group)
         for name in (group, other):
             wait_for(one, name, kind, b"before")
-        wait_until(lambda: [record.value for record in one.read(topic)] == [b"before"], 60, "the first one arrives")
+        wait_until(lambda: [record.value for record in one.read(topic)] == [b"before"], "the first one arrives")
         admin.delete_topics([topic])[topic].result()
-        wait_until(lambda: topic not in one.admin.partitions([topic]), 30, "it is gone")
+        wait_until(lambda: topic not in one.admin.partitions([topic]), "it is gone")
         bodies = [b"%d" % number for number in range(count)]
         for name in (group, other):
             wait_for(one, name, kind, *bodies)
         of_other = names.retry(other) if kind == "RETRY" else names.dead_letter(other)
         for where, expected in ((of_other, [b"before", *bodies]), (topic, bodies)):
-            wait_until(lambda where=where, all_of=expected: len(one.read(where)) >= len(all_of), 60, where)  # type: ignore[misc]
+            wait_until(lambda where=where, all_of=expected: len(one.read(where)) >= len(all_of), where)  # type: ignore[misc]
             assert sorted(record.value or b"" for record in one.read(where)) == sorted(expected)
         assert one.read(names.quarantine) == []
         assert one.admin.settings([topic])[topic]["message.timestamp.type"] == "LogAppendTime"
@@ -65,10 +65,10 @@ def test_a_record_alone_whose_target_was_deleted_is_delivered_when_it_is_made_ag
     group, topic = one.name("g"), one.settings.names.retry(one.name("g"))
     with scheduler(one.settings):
         wait_for(one, group, "RETRY", b"before")
-        wait_until(lambda: [record.value for record in one.read(topic)] == [b"before"], 60, "the first one arrives")
+        wait_until(lambda: [record.value for record in one.read(topic)] == [b"before"], "the first one arrives")
         one.delete(topic)
         wait_for(one, group, "RETRY", b"after")
-        wait_until(lambda: one.read(topic) or one.read(one.settings.names.quarantine), 60, "it arrives, or is refused")
+        wait_until(lambda: one.read(topic) or one.read(one.settings.names.quarantine), "it arrives, or is refused")
         assert [record.value for record in one.read(topic)] == [b"after"]
         assert one.read(one.settings.names.quarantine) == []
 
@@ -84,14 +84,14 @@ def test_a_delay_topic_that_people_delete_and_make_again_at_once_loses_no_new_re
     group, lane = one.name("g"), one.settings.names.delay(1_000)
     with scheduler(one.settings):
         wait_for(one, group, "RETRY", *(b"old %d" % number for number in range(COUNT)))
-        wait_until(lambda: len(one.retries(group)) == COUNT, 60, "the old ones arrive")
+        wait_until(lambda: len(one.retries(group)) == COUNT, "the old ones arrive")
         one.delete(lane)
         one.make_topics()
         bodies = {b"new %d" % number for number in range(count)}
         wait_for(one, group, "RETRY", *sorted(bodies))
-        wait_until(lambda: bodies <= {record.value for record in one.retries(group)}, 120, "the new ones arrive")
+        wait_until(lambda: bodies <= {record.value for record in one.retries(group)}, "the new ones arrive")
         workers = one.settings.topic_prefix + "scheduler"
-        wait_until(lambda: one.committed(workers, lane) == count, 60, "they are committed")
+        wait_until(lambda: one.committed(workers, lane) == count, "they are committed")
     assert one.read(one.settings.names.quarantine) == []
 
 
@@ -101,7 +101,7 @@ def exactly_once(one: Installation, group: str, topic: str) -> Callable[[int], N
     writer = ExactlyOnceWriter(base, one.settings.names, lambda: groups, group, f"{group}-writer")
     consumer = Consumer(consumer_settings(base, group) | {"group.id": group})
     consumer.subscribe([topic])
-    wait_until(lambda: consumer.poll(0.1), 60, "the consumer is a member")
+    wait_until(lambda: consumer.poll(0.1), "the consumer is a member")
 
     def send_back(offset: int) -> None:
         consumer.poll(0)
@@ -129,7 +129,7 @@ def plain(one: Installation, group: str, topic: str) -> Callable[[int], None]:
             is_done.set()
 
         writer.send_back(request(group, topic, offset), None, b"%d" % offset, done)
-        assert is_done.wait(120)
+        assert is_done.wait(300)
         assert results == [None]
 
     return send_back
@@ -159,11 +159,11 @@ def test_a_delay_topic_that_was_deleted_is_made_again(
         )
         send_back = way(one, group, topic)
         send_back(0)
-        wait_until(lambda: one.read(retry), 60, "the first one arrives")
+        wait_until(lambda: one.read(retry), "the first one arrives")
         admin.delete_topics([lane])[lane].result()
-        wait_until(lambda: lane not in one.admin.partitions([lane]), 30, "it is gone")
+        wait_until(lambda: lane not in one.admin.partitions([lane]), "it is gone")
         send_back(1)
-        wait_until(lambda: len(one.read(retry)) == 2, 60, "the second one arrives too")
+        wait_until(lambda: len(one.read(retry)) == 2, "the second one arrives too")
         assert [record.value for record in one.read(retry)] == [b"0", b"1"]
         assert one.read(settings.names.quarantine) == []
         assert [record.value for record in one.read(settings.names.send_back)] == [b"1"]

@@ -51,8 +51,8 @@ def consumer_of(here: Installation, group: str, topic: str, listener: Any, **mor
 
 def add_partition(here: Installation, topic: str, total: int) -> None:
     admin = AdminClient(here.settings.client_settings())  # its answers never come once it is forgotten
-    admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
-    wait_until(lambda: here.admin.partitions([topic]).get(topic) == total, what="the partition is there")
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(300)
+    wait_until(lambda: here.admin.partitions([topic]).get(topic) == total, "the partition is there")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_topic_that_is_made_after_the_start_is_read_from_its_beginning(
         here.admin.create(name, 2, -1, {})
         here.produce(name, b"0", partition=0)
         here.produce(name, b"1", partition=1)
-        wait_until(lambda: len(listener.seen) == 2, 60, "both records")
+        wait_until(lambda: len(listener.seen) == 2, "both records")
     assert sorted(listener.seen) == [(b"0", 0), (b"1", 0)]
 
 
@@ -79,10 +79,10 @@ def test_what_comes_to_a_new_topic_while_no_member_runs_is_not_skipped(here: Ins
     listener = Deliveries(succeeds)
     with consumer_of(here, topic, topic, listener):
         here.admin.create(topic, 1, -1, {})
-        wait_until(lambda: here.committed(topic, topic) == 0, what="its start is committed")
+        wait_until(lambda: here.committed(topic, topic) == 0, "its start is committed")
     here.produce(topic, b"between")
     with consumer_of(here, topic, topic, listener):
-        wait_until(lambda: listener.seen, what="what came between the two")
+        wait_until(lambda: listener.seen, "what came between the two")
     assert listener.seen == [(b"between", 0)]
 
 
@@ -99,10 +99,10 @@ def test_a_partition_that_is_added_is_read_from_its_beginning_and_the_others_fro
             here.produce(topic, b"now", partition=0)
             return bool(listener.seen)
 
-        wait_until(has_begun, 60, "the consumer has begun")
+        wait_until(has_begun, "the consumer has begun")
         add_partition(here, topic, 2)
         here.produce(topic, b"new", partition=1)
-        wait_until(lambda: (b"new", 0) in listener.seen, 60, "the record of the new partition")
+        wait_until(lambda: (b"new", 0) in listener.seen, "the record of the new partition")
     assert (b"old", 0) not in listener.seen
 
 
@@ -120,8 +120,8 @@ def test_a_topic_that_is_made_again_while_the_consumer_runs_is_read_from_its_beg
             here.produce(topic, b"old")
             return bool(listener.seen)
 
-        wait_until(has_begun, 60, "the consumer has begun")
-        wait_until(lambda: here.committed(topic, topic), 60, "it has committed")
+        wait_until(has_begun, "the consumer has begun")
+        wait_until(lambda: here.committed(topic, topic), "it has committed")
         here.delete(topic)
 
         def is_given_up() -> bool:
@@ -129,8 +129,8 @@ def test_a_topic_that_is_made_again_while_the_consumer_runs_is_read_from_its_beg
             told = [one for one in caplog.messages if one.startswith(("revoked: ", "lost: ", "assigned: "))]
             return any(topic in one for one in told if one[0] != "a") and told[-1].startswith("assigned: ")
 
-        wait_until(is_given_up, 60, "it is revoked, and the next assignment is there")
+        wait_until(is_given_up, "it is revoked, and the next assignment is there")
         here.admin.create(topic, 1, -1, {})
         here.produce(topic, b"0", b"1", b"2")
-        wait_until(lambda: (b"2", 0) in listener.seen, 60, "the last record of the new topic")
+        wait_until(lambda: (b"2", 0) in listener.seen, "the last record of the new topic")
     assert [body for body, _ in listener.seen if body != b"old"] == [b"0", b"1", b"2"]

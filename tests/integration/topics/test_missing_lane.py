@@ -26,7 +26,7 @@ def test_the_scheduler_makes_it_with_the_clock_of_the_brokers(bootstrap_servers:
     ]
     one.produce(names.send_back, b"v", headers=wish)
     with scheduler(settings):
-        wait_until(lambda: lane in one.admin.topics() and one.read(lane), 60, "it waits on the lane")
+        wait_until(lambda: lane in one.admin.topics() and one.read(lane), "it waits on the lane")
     assert one.admin.settings([lane])[lane]["message.timestamp.type"] == "LogAppendTime"
     assert len(one.read(lane)) == 1
     assert one.read(names.quarantine) == []

@@ -58,7 +58,7 @@ def test_a_retry_of_5_mb_comes_through_a_retry_topic_that_its_consumer_has_made(
             producer.produce(topic, value=FIVE_MB)
             producer.flush()
             producer.close()
-            wait_until(lambda: len(listener.messages) >= 2, 60, "the retry")
+            wait_until(lambda: len(listener.messages) >= 2, "the retry")
     finally:
         consumer.shutdown()
     assert [(len(body or b""), times) for body, times in listener.seen] == [(len(FIVE_MB), 0), (len(FIVE_MB), 1)]

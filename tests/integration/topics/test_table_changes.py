@@ -96,12 +96,12 @@ def test_each_record_keeps_the_delay_that_it_was_promised(
         stack.enter_context(worker(one, "follows"))
         stack.enter_context(worker(one, "has its own", OLD))
         send_back(one, group, OLD)
-        wait_until(lambda: len(on_lanes(one, group, OLD)) == 2 * EACH, 60, "they wait")
+        wait_until(lambda: len(on_lanes(one, group, OLD)) == 2 * EACH, "they wait")
         if lanes_are_made:
             make_lanes(one, new)
         write_system(one.cluster, SystemConfig(message_delay_level=new))
         send_back(one, group, new)
-        wait_until(lambda: len(one.retries(group)) >= 4 * EACH, 90, "all are delivered")
+        wait_until(lambda: len(one.retries(group)) >= 4 * EACH, "all are delivered")
         assert one.read(one.settings.names.quarantine) == []
     lanes = on_lanes(one, group, OLD, new)
     arrived = {record.value: record.timestamp for record in one.retries(group)}

@@ -52,7 +52,7 @@ def test_an_output_that_is_not_read_is_no_finding() -> None:
         assert unread.stdout is not None
         assert unread.stderr is not None
         unread.stdout.close()
-        assert unread.wait(60) == 2
+        assert unread.wait(300) == 2
         assert unread.stderr.read() == b""
 
 

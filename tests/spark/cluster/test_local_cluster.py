@@ -112,10 +112,10 @@ def test_a_replay_whose_executor_dies_stops_and_the_next_run_sends_the_rest(
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=prefix)
     arguments = ("plan", bootstrap_servers, prefix, str(tmp_path), "10", CLUSTER)
     with started("replay/run_replay.py", bootstrap_servers, prefix, *arguments) as run:
-        wait_until(lambda: len(one.read(lane)) >= 20, 300, "the first records are sent")
+        wait_until(lambda: len(one.read(lane)) >= 20, "the first records are sent")
         for executor in executors(run.pid):
             os.kill(executor, signal.SIGKILL)
         # A chunk that was in the middle stops the run; between two chunks new executors take the place of these.
-        wait_until(lambda: run.poll() is not None or len(one.read(lane)) >= 120, 300, "it stops or goes on")
+        wait_until(lambda: run.poll() is not None or len(one.read(lane)) >= 120, "it stops or goes on")
     run_replay(spark, bootstrap_servers, plan, settle_seconds=2)
     assert replayed(one) == {f"flights/0/{number}": 1 for number in range(120)}

@@ -38,7 +38,7 @@ def lived_once(kafka: SecureKafka) -> Installation:
     back = [("REAL_TOPIC", f"%RETRY%{group}".encode()), ("ORIGIN_MESSAGE_ID", b"flights/0/1")]
     with scheduler(one.settings):
         one.produce(one.settings.names.send_back, b"v", headers=back)
-        wait_until(lambda: one.retries(group), 60, "the retry")
+        wait_until(lambda: one.retries(group), "the retry")
     return one
 
 

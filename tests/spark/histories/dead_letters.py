@@ -45,7 +45,7 @@ def with_dead_letters(bootstrap_servers: str, count: int) -> Installation:
             f"key-{number}".encode(),
             headers=cast("Any", dead_letter_headers(number, cause)),
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
     return installation
 

@@ -165,13 +165,13 @@ def _produce(one: Installation, topic: str, groups: Mapping[str, str], flights: 
     for number, row in enumerate(islice(cycle(rows), flights)):
         producer.produce(topic, json.dumps(row | {"number": number}), row["tailnum"])
         if number % 1_000 == 0:
-            producer.flush(60)
+            producer.flush(300)
         for group, column in groups.items():
             times = failures(row[column])
             dead = times > MAX_RECONSUME_TIMES
             expected.update((group, False, attempt) for attempt in range(1, times + 1 - dead))
             expected.update([(group, True, times)] if dead else [])
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     producer.close()
     return expected
 

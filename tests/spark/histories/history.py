@@ -72,7 +72,7 @@ class History:
             self.written.append(Written(*place, key, value, headers, expected))
 
         producer.produce(to, value, key, headers=cast("Any", headers), on_delivery=stored)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         producer.close()
 
     def abort(self, topic: str) -> None:
@@ -82,7 +82,7 @@ class History:
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(topic, b"aborted", b"aborted", headers=cast("Any", headers(RECONSUME_TIME="1")))
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         producer.abort_transaction(30)
         producer.close()
 

@@ -72,10 +72,10 @@ def live(bootstrap_servers: str) -> str:
         one.produce(one.settings.names.send_back, b"0", key=b"broken", headers=[*plain, ("RECONSUME_TIME", b"\xff")])
         for consumer in consumers:
             consumer.start()
-        wait_until(lambda: all(len(one.dead_letters(group)) == MESSAGES // 4 for group in groups), 120, "dead letters")
-        wait_until(lambda: one.read(one.settings.names.quarantine), 60, "the broken record")
+        wait_until(lambda: all(len(one.dead_letters(group)) == MESSAGES // 4 for group in groups), "dead letters")
+        wait_until(lambda: one.read(one.settings.names.quarantine), "the broken record")
         tries = len(groups) * (MESSAGES + MESSAGES // 4 * 5) + 1  # and the one from the inbox
-        wait_until(lambda: len(seen.messages) == tries, 120, "all tries")
+        wait_until(lambda: len(seen.messages) == tries, "all tries")
         for consumer in consumers:
             consumer.shutdown()
         return one.settings.topic_prefix

@@ -52,7 +52,7 @@ def test_what_is_in_open_transactions_waits_until_they_end(spark: SparkSession, 
     told = {("LOST", given_up.attempt[1]), ("ORPHAN", "never/0/1")}
     # What is missing is called lost when no transaction can be open any more that has it.
     later = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=90)
-    wait_until(lambda: set(judged(spark, lived, prefix, later)[1]) == told, 240, "both are told")
+    wait_until(lambda: set(judged(spark, lived, prefix, later)[1]) == told, "both are told")
     outcomes, findings = judged(spark, lived, prefix, later)
     assert sorted(findings) == sorted(told)
     assert {outcomes[one.attempt] for one in (written, behind, behind_that)} == {"moved"}

@@ -122,7 +122,7 @@ def test_a_system_that_runs_gives_no_finding(spark: SparkSession, bootstrap_serv
                 assert told(spark, bootstrap_servers, prefix, committed=committed) == set()
         finally:
             consumer.shutdown()
-        wait_until(lambda: len(one.retries(group)) > 300, 120, "retries of all messages, and of some again")
+        wait_until(lambda: len(one.retries(group)) > 300, "retries of all messages, and of some again")
 
 
 def by_state(ledger: DataFrame) -> dict[tuple[str, str, int], int]:

@@ -79,7 +79,7 @@ class Quarantine:
         assert self.command("quarantine", "show", place)["released"]
 
     def wait_for(self, value: str, copies: int) -> None:
-        wait_until(lambda: len(self.records(value)) == copies, 60, f"{value} is quarantined {copies} times")
+        wait_until(lambda: len(self.records(value)) == copies, f"{value} is quarantined {copies} times")
 
     def arrived(self) -> list[str]:
         groups = (GROUP, SMALL)
@@ -164,7 +164,7 @@ def test_a_released_record_has_one_state_before_and_after_and_in_a_ledger(
         here.take_up_to(1_000_000)
         for value, headers in MENDED.items():
             here.release(value, *headers)
-        wait_until(lambda: sorted(here.arrived()) == sorted(MENDED), 60, "the mended ones arrive")
+        wait_until(lambda: sorted(here.arrived()) == sorted(MENDED), "the mended ones arrive")
     findings, rows = judged(spark, here)
     assert (findings, states(rows)) == ([], {"moved": 5, "quarantined": 1})
     # The first of these reads most records a second time, for they are younger than the overlap of two runs.

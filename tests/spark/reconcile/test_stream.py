@@ -92,7 +92,7 @@ def test_a_stream_goes_on_by_the_clock_though_nothing_comes(
     every = dt.timedelta(milliseconds=100)
     query = reconcile_stream(spark, lived.bootstrap_servers, folder, every=every, topic_prefix=prefix)
     try:
-        wait_until(lambda: (query.lastProgress or {"batchId": -1})["batchId"] >= 1, 120, "a second run")
+        wait_until(lambda: (query.lastProgress or {"batchId": -1})["batchId"] >= 1, "a second run")
     finally:
         query.stop()
     assert len(ledger_runs(spark, folder)) >= 2
@@ -142,7 +142,7 @@ def test_the_command_tells_of_each_run_until_it_is_stopped(lived: Lived, taken: 
             assert follows.stdout is not None
             told = [json.loads(follows.stdout.readline()) for _ in range(2)]
             follows.send_signal(signal.SIGINT)
-            _, errors = follows.communicate(timeout=60)
+            _, errors = follows.communicate(timeout=300)
         finally:
             follows.kill()
     assert follows.returncode == 0, errors

@@ -70,13 +70,13 @@ def test_chosen_dead_letters_come_to_the_listener_once_with_topic_and_headers(
     broken = Broken()
     listener = Deliveries(broken)
     with here.consumer(group, topic, listener, max_reconsume_times=0):
-        wait_until(lambda: len(here.dead_letters(group)) == 20, 60, "all are dead letters")
+        wait_until(lambda: len(here.dead_letters(group)) == 20, "all are dead letters")
         broken.mended = True
         first = {message.body: message for message in listener.messages}
         plan = plan_for(spark, here, tmp_path / "plan", group, where="cause = 'no dep_time' AND tags = 'late'")
         assert plan.counts == {"send": 10}
         assert run_replay(spark, here.settings.bootstrap_servers, plan).sent == 10
-        wait_until(lambda: len(listener.messages) >= 30, 60, "what was replayed is delivered")
+        wait_until(lambda: len(listener.messages) >= 30, "what was replayed is delivered")
         assert run_replay(spark, here.settings.bootstrap_servers, plan).sent == 0
     again = listener.messages[20:]
     assert Counter(message.body for message in again) == {str(number).encode(): 1 for number in range(1, 20, 2)}
@@ -102,11 +102,11 @@ def test_a_replay_of_what_keeps_failing_is_refused_at_the_limit(
     group, topic = here.name("keeps-failing"), here.topic("keeps-failing")
     here.produce(topic, b"1")
     with here.consumer(group, topic, Deliveries(Broken()), max_reconsume_times=0):
-        wait_until(lambda: len(here.dead_letters(group)) == 1, 60, "it is dead")
+        wait_until(lambda: len(here.dead_letters(group)) == 1, "it is dead")
         plan = plan_for(spark, here, tmp_path / "1", group)
         assert plan.counts == {"send": 1}
         run_replay(spark, here.settings.bootstrap_servers, plan)
-        wait_until(lambda: len(here.dead_letters(group)) == 2, 60, "it is dead again")
+        wait_until(lambda: len(here.dead_letters(group)) == 2, "it is dead again")
         assert outcomes(spark, here, plan) == {"dead_again": 1}
         assert plan_for(spark, here, tmp_path / "2", group).counts == {"send": 1, "superseded": 1}
         refused = plan_for(spark, here, tmp_path / "3", group, max_replays=1)
@@ -125,11 +125,11 @@ def test_a_replay_to_the_origin_topic_is_for_all_groups_and_needs_leave(
         here.produce(topic, b"1", key=b"k", headers=HEADERS)
     consumer = here.consumer(group, allowed, Deliveries(Broken()), max_reconsume_times=0).subscribe(other)
     with consumer:
-        wait_until(lambda: len(here.dead_letters(group)) == 2, 60, "both are dead letters")
+        wait_until(lambda: len(here.dead_letters(group)) == 2, "both are dead letters")
     plan = plan_for(spark, here, tmp_path, group, target="origin")
     run_replay(spark, here.settings.bootstrap_servers, plan)
-    wait_until(lambda: len(here.read(allowed)) == 2, 60, "one is on its origin topic again")
-    wait_until(lambda: len(here.read(here.settings.names.quarantine)) == 1, 60, "the other is in the quarantine")
+    wait_until(lambda: len(here.read(allowed)) == 2, "one is on its origin topic again")
+    wait_until(lambda: len(here.read(here.settings.names.quarantine)) == 1, "the other is in the quarantine")
     assert outcomes(spark, here, plan) == {"delivered": 1, "quarantined": 1}
     copy = next(record for record in here.read(allowed) if record["REPLAY_ID"])
     assert (copy.key, copy.value, copy.headers[:4]) == (b"k", b"1", HEADERS)

@@ -131,7 +131,7 @@ def test_a_dead_letter_larger_than_javas_producer_sends_by_default_is_sent(
     one.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "1114124"})
     producer = Producer({"bootstrap.servers": bootstrap_servers, "message.max.bytes": 2_000_000})
     producer.produce(topic, bytes(1_060_000), headers=cast("Any", dead_letter_headers(0)))
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
     why = r"run it again to send the rest: [\s\S]*a record exceeds the max\.message\.bytes"
     with pytest.raises(ReplayInterrupted, match=why):
@@ -193,7 +193,7 @@ def test_a_run_that_was_killed_and_started_again_sends_none_twice(
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(command, env=environment, start_new_session=True) as run:
         try:
-            wait_until(lambda: len(one.read(lane)) >= 30, 300, "the first records are sent")
+            wait_until(lambda: len(one.read(lane)) >= 30, "the first records are sent")
             assert run.poll() is None
         finally:
             os.killpg(run.pid, signal.SIGKILL)

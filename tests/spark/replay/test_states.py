@@ -42,7 +42,7 @@ def forget_lane(one: Installation) -> None:
     wanted = [TopicPartition(*where, end) for where, end in ends.items() if end]
     client = AdminClient({"bootstrap.servers": one.settings.bootstrap_servers})
     for deletion in client.delete_records(wanted).values():
-        deletion.result(60)
+        deletion.result(300)
 
 
 def mark_resent(one: Installation, message_id: str, job: str, partition: int = 0) -> None:
@@ -167,7 +167,7 @@ def test_a_resend_whose_transaction_was_aborted_is_none(
         headers = dead_letter_headers(message, RECONSUME_TIME="0", REPLAY_ID=job, REAL_TOPIC=f"%RETRY%{GROUP}")
         producer.begin_transaction()
         producer.produce(one.settings.names.delay(0), b"copy", headers=cast("Any", headers))
-        producer.flush(30)
+        producer.flush(300)
         ends(30)
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "a"), topic_prefix=prefix)
     assert plan.counts == {"send": 1, "replayed": 1}

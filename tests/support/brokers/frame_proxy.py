@@ -71,7 +71,7 @@ class FrameProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listening.wait(10)
+        assert self._listening.wait(300)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -28,8 +28,7 @@ __all__ = ["KafkaForTests", "PatientKafka", "kafka_bootstrap", "kafka_to_kill", 
 
 _IMAGE: Final = f"apache/kafka:{NEWEST_KAFKA_VERSION}"
 _CONTROLLER_PORT: Final = 29093
-_START_SECONDS: Final = 90.0
-_PATIENT: Final = {"broker.session.timeout.ms": "60000"}
+_PATIENT: Final = {"broker.session.timeout.ms": "3600000"}
 """A broker whose session ends has no partitions for a moment, although it lives: 4.3 then leaves transactions open for
 good (KAFKA-20734), and a client of librdkafka may lose it for good (issue 5301)."""
 _PROMPT: Final = {
@@ -92,7 +91,7 @@ def kafka_bootstrap() -> Iterator[KafkaForTests]:
         container, address_or_reason = _container()
         if container is not None:
             stack.callback(container.stop)
-            wait_until(lambda: _answers(address_or_reason), _START_SECONDS, f"Kafka in {_IMAGE} at {address_or_reason}")
+            wait_until(lambda: _answers(address_or_reason), f"Kafka in {_IMAGE} at {address_or_reason}")
             yield KafkaForTests(address_or_reason, f"{_IMAGE} in Docker")
         else:
             local = stack.enter_context(local_kafka(properties=_PROMPT))
@@ -169,7 +168,7 @@ def _container_environment(port: int, address: str) -> dict[str, str]:
         "KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR": "1",
         "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
         "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS": "1000",
-        **{f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in _PROMPT.items()},
+        **{f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in (_PATIENT | _PROMPT).items()},
     }
 
 

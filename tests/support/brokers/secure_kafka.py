@@ -69,17 +69,17 @@ class SecureKafka(PatientKafka):
             name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode()
         )
         admin = self.operator()
-        admin.alter_user_scram_credentials([upsertion])[name].result(30)
+        admin.alter_user_scram_credentials([upsertion])[name].result(300)
 
         def is_known() -> bool:
             """The controller has answered; the broker hears of it a moment later."""
             try:
                 asked = cast("dict[str, Future[Any]]", admin.describe_user_scram_credentials([name]))
-                return bool(asked[name].result(30))
+                return bool(asked[name].result(300))
             except KafkaException:
                 return False
 
-        wait_until(is_known, what=f"the broker knows user {name}")
+        wait_until(is_known, f"the broker knows user {name}")
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.certificate),
@@ -106,15 +106,15 @@ class SecureKafka(PatientKafka):
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        admin.delete_acls([everything])[everything].result(30)
+        admin.delete_acls([everything])[everything].result(300)
         # One binding may stand for two reasons.
         bindings = list({binding for right in rights for binding in _bindings(user, right)})
         if bindings:
             for future in admin.create_acls(bindings).values():
-                future.result(30)
+                future.result(300)
         wait_until(
-            lambda: set(admin.describe_acls(everything).result(30)) == set(bindings),
-            what=f"the broker knows the rights of {user}",
+            lambda: set(admin.describe_acls(everything).result(300)) == set(bindings),
+            f"the broker knows the rights of {user}",
         )
 
     def _write_settings(self) -> None:

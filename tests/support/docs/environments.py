@@ -78,7 +78,7 @@ class Environment:
         try:
             yield process
             process.terminate()
-            assert process.wait(60) in (0, -15), out.read_text()
+            assert process.wait(300) in (0, -15), out.read_text()
         finally:
             process.kill()
             process.wait()

@@ -61,7 +61,7 @@ def test_a_consumer_of_the_parent_is_shut_down_without_a_wait() -> None:
     consumer.register_message_listener(lambda _messages, _context: None)
     starting = threading.Thread(target=consumer.start)
     starting.start()
-    wait_until(lambda: consumer._follower is not None, what="it starts")
+    wait_until(lambda: consumer._follower is not None, "it starts")
     assert in_a_child(consumer.shutdown) == 0
     consumer.shutdown()
     starting.join()

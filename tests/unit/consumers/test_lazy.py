@@ -18,7 +18,7 @@ class Counted:
     def value(self) -> list[int]:
         """Which one."""
         self.computed += 1
-        assert self.gate.wait(30)
+        assert self.gate.wait(300)
         return [self.computed]
 
 

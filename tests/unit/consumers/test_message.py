@@ -228,7 +228,7 @@ while len(polled) < 20:
 gc.set_threshold(20)
 gc.callbacks.append(lambda phase, info: time.sleep(0.0002))  # another thread may go on during a collection
 def headers_of(message, line):
-    line.wait(60)
+    line.wait(300)
     return message.all_headers
 for one in polled:
     with ThreadPoolExecutor(3) as threads:

@@ -18,9 +18,7 @@ from reconsume.consumers.assembly import LoopBuilder
 from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, ThreadListenerPool
 from reconsume.consumers.push_consumer import PushConsumer
 from reconsume.delay_levels.errors import KafkaRefused
-from tests.support.waiting import wait_until
-
-_SECONDS = 60.0
+from tests.support.waiting import PATIENCE, wait_until
 
 
 class Loop:
@@ -32,9 +30,9 @@ class Loop:
         self.may_begin = threading.Event()
 
     def run(self, stop: threading.Event) -> None:
-        assert self.may_begin.wait(_SECONDS)
+        assert self.may_begin.wait(PATIENCE)
         self.does()
-        assert stop.wait(_SECONDS)
+        assert stop.wait(PATIENCE)
         self.ends()
 
 
@@ -88,7 +86,7 @@ def test_code_of_the_program_may_end_its_own_consumer(
 ) -> None:
     consumer = PushConsumer("departures")
     closed = begun(consumer, where(consumer))
-    wait_until(lambda: not consumer.running, _SECONDS, "the consumer has ended")
+    wait_until(lambda: not consumer.running, "the consumer has ended")
     assert closed.is_set(), "nobody else closes its clients"
     consumer.shutdown()
     assert [one.getMessage() for one in caplog.records] == []
@@ -129,7 +127,7 @@ def test_a_shutdown_waits_until_a_start_in_another_thread_has_given_up(monkeypat
 
         def wait_until_loaded(self, stop: threading.Event) -> bool:
             waiting.set()
-            assert stop.wait(_SECONDS)
+            assert stop.wait(PATIENCE)
             closed.wait(0.2)  # time for a shutdown that does not wait
             steps.append("given up")
             return False
@@ -141,7 +139,7 @@ def test_a_shutdown_waits_until_a_start_in_another_thread_has_given_up(monkeypat
     monkeypatch.setattr(type(consumer._settings), "groups_follower", lambda _: Follower())
     starting = threading.Thread(target=consumer.start)
     starting.start()
-    assert waiting.wait(_SECONDS)
+    assert waiting.wait(PATIENCE)
     consumer.shutdown()
     starting.join()
     assert steps == ["given up", "closed"]

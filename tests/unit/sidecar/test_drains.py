@@ -16,9 +16,7 @@ from reconsume.bridge.http.wsgi_thread import WORKERS
 from reconsume.sidecar.life_cycle import Life
 from reconsume.sidecar.process.management import Management
 from reconsume.sidecar.settings import ProcessSettings
-from tests.support.waiting import wait_until
-
-_SECONDS = 60.0
+from tests.support.waiting import PATIENCE, wait_until
 
 
 @contextmanager
@@ -31,7 +29,7 @@ def serving(life: Life) -> Iterator[str]:
 
 
 def asked(address: str, path: str) -> http.client.HTTPConnection:
-    connection = http.client.HTTPConnection(address, timeout=_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
     connection.request("GET", path)
     return connection
 
@@ -57,11 +55,11 @@ def test_probes_are_answered_while_any_number_of_callers_wait_for_a_drain() -> N
 
     def deliver() -> None:
         with life.delivery():
-            assert ended.wait(_SECONDS)
+            assert ended.wait(PATIENCE)
 
     delivery = threading.Thread(target=deliver)
     delivery.start()
-    wait_until(lambda: life.in_flight, _SECONDS, "a delivery is in flight")
+    wait_until(lambda: life.in_flight, "a delivery is in flight")
     with serving(life) as address, ExitStack() as stack:
         stack.callback(delivery.join)
         stack.callback(ended.set)
@@ -70,7 +68,7 @@ def test_probes_are_answered_while_any_number_of_callers_wait_for_a_drain() -> N
         assert answer(asked(address, "/drain"))[0] == 503
         at_once = 2 * WORKERS - WORKERS // 2
         sockets = [one.sock for one in waiting]
-        wait_until(lambda: len(select.select(sockets, [], [], 0)[0]) == at_once, _SECONDS, "the others are answered")
+        wait_until(lambda: len(select.select(sockets, [], [], 0)[0]) == at_once, "the others are answered")
         ended.set()
         answers = [answer(one) for one in waiting]
     assert sorted(status for status, _ in answers) == [200] * (WORKERS // 2) + [503] * at_once

@@ -49,6 +49,6 @@ def test_draining_waits_for_the_last_delivery_and_no_longer() -> None:
         assert not life.wait_drained(0)
         waiting = threading.Thread(target=lambda: drained.append(life.wait_drained(60)))
         waiting.start()
-    wait_until(lambda: drained, 60, "draining ended")
+    wait_until(lambda: drained, "draining ended")
     waiting.join()
     assert drained == [True]

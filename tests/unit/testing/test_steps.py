@@ -63,7 +63,7 @@ def test_no_thread_is_left_whoever_shuts_down(exactly_once: bool) -> None:
         assert consumer.running
         assert set(threading.enumerate()) - before
     assert not consumer.running
-    wait_until(lambda: set(threading.enumerate()) <= before, what="all threads have ended")
+    wait_until(lambda: set(threading.enumerate()) <= before, "all threads have ended")
 
 
 def test_two_kafkas_have_nothing_in_common() -> None:
@@ -171,8 +171,8 @@ def test_a_poll_loop_in_a_thread_of_its_own_gets_its_messages() -> None:
         thread = threading.Thread(target=loop)
         thread.start()
         kafka.produce("flights", "UA1545")
-        wait_until(lambda: found, what="the message")
+        wait_until(lambda: found, "the message")
         stop.set()
-        thread.join(30)
+        thread.join(300)
         assert not thread.is_alive()
         assert kafka.committed("own-thread", "flights") == 1

@@ -46,7 +46,7 @@ def test_a_failed_message_comes_back_with_all_its_headers(
     listener = Deliveries(lambda messages, _: LATER if messages[0].reconsume_times == 0 else SUCCESS)
     produce(here, topic, raw)
     with caplog.at_level(logging.WARNING), here.consumer(group, topic, listener):
-        wait_until(lambda: len(listener.messages) == 2, what="the retry")
+        wait_until(lambda: len(listener.messages) == 2, "the retry")
     assert [(one.key, one.body, one.headers) for one in listener.messages] == [(b"key", b"value", shown)] * 2
     assert any(f"{topic}-0@0: header names are not UTF-8" in text for text in caplog.messages)
 
@@ -73,5 +73,5 @@ def test_a_scheduler_takes_on_what_a_plain_client_wrote(here: Installation, targ
     own = [(b"REAL_TOPIC", b"%RETRY%" + group.encode()), (b"RETRY_TOPIC", b"flights")]
     produce(here, here.settings.names.send_back, [*RAW, *(own if target == "retry" else [])])
     topic = here.settings.names.retry(group) if target == "retry" else here.settings.names.quarantine
-    record = wait_until(lambda: here.read(topic), what=f"the record on {topic}")[0]
+    record = wait_until(lambda: here.read(topic), f"the record on {topic}")[0]
     assert (record.key, record.value, record.headers[:3]) == (b"key", b"value", ESCAPED)

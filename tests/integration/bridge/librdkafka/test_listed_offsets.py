@@ -111,14 +111,14 @@ def test_a_retry_topic_whose_beginning_is_refused_for_long_does_not_start_at_its
             reading.step()
             return len(consumer.assignment())
 
-        wait_until(lambda: polled() == 2, 60, "the assignment")
+        wait_until(lambda: polled() == 2, "the assignment")
         before = watermarks.failed
 
         def failed_again() -> bool:
             reading.step()
             return watermarks.failed >= before + 3
 
-        wait_until(failed_again, 60, "three more errors")
+        wait_until(failed_again, "three more errors")
         watermarks.fail(None)
         assert [one.value() for one in reading.until(1)] == [b"retry"]
         assert reading.errors == []

@@ -45,9 +45,9 @@ def test_a_push_consumer_reads_them_with_a_new_client(
     listener = Deliveries(lambda _messages, _context: SUCCESS)
     coordinator.refuses = True
     with here.consumer(here.name("g"), topic, listener):
-        wait_until(lambda: REFUSED in caplog.text, 60, "the refused look-up")
+        wait_until(lambda: REFUSED in caplog.text, "the refused look-up")
         coordinator.refuses = False
-        wait_until(lambda: {body for body, _ in listener.seen} == {b"one", b"two"}, 90, "all messages")
+        wait_until(lambda: {body for body, _ in listener.seen} == {b"one", b"two"}, "all messages")
 
 
 def test_a_scheduler_reads_them_with_a_new_client(
@@ -57,6 +57,6 @@ def test_a_scheduler_reads_them_with_a_new_client(
     here.produce(here.settings.names.delay(1_000), b"due", headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
     coordinator.refuses = True
     with scheduler(here.settings):
-        wait_until(lambda: REFUSED in caplog.text, 60, "the refused look-up")
+        wait_until(lambda: REFUSED in caplog.text, "the refused look-up")
         coordinator.refuses = False
-        wait_until(lambda: here.retries(group), 90, "the retry")
+        wait_until(lambda: here.retries(group), "the retry")

@@ -40,10 +40,10 @@ def test_an_export_that_is_ended_by_a_signal_leaves_no_file(
     arguments = [sys.executable, "-c", PROGRAM, *command.split(), "--file", str(file)]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE) as export:
         try:
-            wait_until(file.with_suffix(".begun").exists, 60, "the export has begun")
+            wait_until(file.with_suffix(".begun").exists, "the export has begun")
             assert file.exists()
             export.send_signal(number)
-            _, told = export.communicate(timeout=60)
+            _, told = export.communicate(timeout=300)
         finally:
             export.kill()
     assert (export.returncode, told) == (128 + number, b"")

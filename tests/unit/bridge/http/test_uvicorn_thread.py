@@ -17,14 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from reconsume.bridge.http.open_connections import ConnectionLimits
 from reconsume.bridge.http.uvicorn_thread import UvicornThread, raw_answer
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 REFUSALS = {status: raw_answer(status, "text/plain", b"no") for status in (400, 408, 431)}
 PATIENT = ConnectionLimits(connections=512, idle_seconds=600, head_seconds=600, body_seconds=600, write_seconds=600)
 HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 BODY = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1"
 UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQ\r\n"
-_SECONDS = 60.0
 
 
 class App:
@@ -44,7 +43,7 @@ class App:
             more = message.get("more_body", False)
         if scope["path"] == "/slow":
             self.begun.release()
-            assert await asyncio.to_thread(self.go_on.wait, _SECONDS)
+            assert await asyncio.to_thread(self.go_on.wait, PATIENCE)
         body = str(size).encode() + b"x" * self.large
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
         await send({"type": "http.response.body", "body": body})
@@ -61,7 +60,7 @@ def serving(
     try:
         yield server.address
     finally:
-        server.end(1, _SECONDS)
+        server.end(1, PATIENCE)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -72,7 +71,7 @@ def loop(request: pytest.FixtureRequest) -> str:
 
 def connect(address: str, sent: bytes = b"") -> socket.socket:
     host, _, port = address.rpartition(":")
-    made = socket.create_connection((host, int(port)), _SECONDS)
+    made = socket.create_connection((host, int(port)), PATIENCE)
     made.sendall(sent)
     return made
 
@@ -94,7 +93,7 @@ def test_a_request_is_answered_among_300_clients_that_send_nothing_or_too_little
         before = threading.active_count()
         for _ in range(300):
             stack.enter_context(closing(connect(address, sent)))
-        assert ask(stack.enter_context(closing(http.client.HTTPConnection(address, timeout=_SECONDS)))) == b"0"
+        assert ask(stack.enter_context(closing(http.client.HTTPConnection(address, timeout=PATIENCE)))) == b"0"
         assert threading.active_count() <= before  # fewer: those of an earlier test end
 
 
@@ -105,7 +104,7 @@ def test_the_connection_that_waited_longest_makes_room(
     limits = ConnectionLimits(2, 600, 600, 600, 600)
     with serving(App(), limits, loop) as address, ExitStack() as stack, caplog.at_level(logging.WARNING):
         first, kept, third = (
-            stack.enter_context(closing(http.client.HTTPConnection(address, timeout=_SECONDS))) for _ in range(3)
+            stack.enter_context(closing(http.client.HTTPConnection(address, timeout=PATIENCE))) for _ in range(3)
         )
         assert ask(first) == ask(kept) == b"0"
         first.sock.sendall(sent)
@@ -120,7 +119,7 @@ def test_a_connection_that_is_being_answered_is_never_ended_for_another(loop: st
     limits = ConnectionLimits(1, 600, 600, 600, 600)
     with serving(app, limits, loop) as address:
         slow = connect(address, b"GET /slow HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert app.begun.acquire(timeout=_SECONDS)
+        assert app.begun.acquire(timeout=PATIENCE)
         assert ended(connect(address))
         app.go_on.set()
         assert answer_of(slow).endswith(b"\r\n\r\n0")
@@ -152,7 +151,7 @@ def test_bytes_that_trickle_give_a_head_no_more_time(loop: str) -> None:
                 return False
 
         with closing(connection):
-            wait_until(is_ended, _SECONDS, "the server answers 408")
+            wait_until(is_ended, "the server answers 408")
 
 
 def test_a_client_that_sends_nothing_is_ended_before_and_after_a_request(loop: str) -> None:
@@ -174,16 +173,16 @@ def test_a_client_that_does_not_read_its_answer_is_ended(loop: str) -> None:
             return False
 
         with closing(connection):
-            wait_until(is_reset, _SECONDS, "the server ends the connection")
+            wait_until(is_reset, "the server ends the connection")
 
 
 def test_an_answer_may_take_longer_than_a_request(loop: str) -> None:
     app = App()
     quick = ConnectionLimits(idle_seconds=2, head_seconds=0.2, body_seconds=0.2)
     with serving(app, quick, loop) as address, ExitStack() as stack:
-        slow = http.client.HTTPConnection(address, timeout=_SECONDS)
+        slow = http.client.HTTPConnection(address, timeout=PATIENCE)
         stack.enter_context(closing(slow)).request("GET", "/slow")
-        assert app.begun.acquire(timeout=_SECONDS)
+        assert app.begun.acquire(timeout=PATIENCE)
         assert ended(connect(address)), "its limits have passed"
         app.go_on.set()
         assert slow.getresponse().read() == b"0"
@@ -215,7 +214,7 @@ def test_a_request_that_offers_an_upgrade_keeps_its_body(
         else:
             connection.sendall(head[:40])
             connection.sendall(head[40:])
-            assert app.called.acquire(timeout=_SECONDS)
+            assert app.called.acquire(timeout=PATIENCE)
             connection.sendall(body[:4])
             connection.sendall(body[4:])
         connection.sendall(HEAD + b"connection: close\r\n\r\n")
@@ -248,7 +247,7 @@ def test_a_bad_request_in_a_pipeline_is_not_answered_in_the_place_of_the_one_bef
     app = App()
     with serving(app, replace(PATIENT, head_seconds=0.2), loop) as address:
         connection = connect(address, b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert app.begun.acquire(timeout=_SECONDS)
+        assert app.begun.acquire(timeout=PATIENCE)
         connection.sendall(sent)
         assert ended(connection)
         app.go_on.set()
@@ -268,7 +267,7 @@ def test_a_body_that_turns_bad_after_the_answer_began_gets_no_second_answer(loop
     app = Hasty()
     with serving(app, loop=loop) as address:
         connection = connect(address, b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n")
-        assert app.begun.acquire(timeout=_SECONDS)
+        assert app.begun.acquire(timeout=PATIENCE)
         connection.sendall(b"no number\r\n")
         answered = answer_of(connection)
     assert answered.count(b"HTTP/1.1 ") == 1

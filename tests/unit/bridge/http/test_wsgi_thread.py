@@ -14,10 +14,9 @@ import pytest
 from reconsume.bridge.http.listening import listening_sockets
 from reconsume.bridge.http.open_connections import ConnectionLimits
 from reconsume.bridge.http.wsgi_thread import WORKERS, Refused, Start, WsgiThread, size_of_request
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 PATIENT = ConnectionLimits(idle_seconds=600, head_seconds=600, body_seconds=600, write_seconds=600)
-_SECONDS = 60.0
 
 
 def ok(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
@@ -36,13 +35,13 @@ def serving(application: Callable[..., Iterable[bytes]] = ok, limits: Connection
 
 def connect(address: str, sent: bytes = b"") -> socket.socket:
     host, _, port = address.rpartition(":")
-    made = socket.create_connection((host, int(port)), _SECONDS)
+    made = socket.create_connection((host, int(port)), PATIENCE)
     made.sendall(sent)
     return made
 
 
 def get(address: str, path: str = "/livez") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(address, timeout=_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
     with closing(connection):
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -95,7 +94,7 @@ def test_a_client_that_does_not_read_its_answer_is_ended() -> None:
     with serving(large, ConnectionLimits(write_seconds=0.2)) as address:
         connection = connect(address, b"GET / HTTP/1.0\r\n\r\n")
         with closing(connection):
-            wait_until(lambda: is_reset(connection), _SECONDS, "the server ends the connection")
+            wait_until(lambda: is_reset(connection), "the server ends the connection")
 
 
 def is_reset(connection: socket.socket) -> bool:
@@ -112,13 +111,13 @@ def test_more_requests_than_threads_wait_their_turn() -> None:
 
     def slow(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         begun.release()
-        assert go_on.wait(_SECONDS)
+        assert go_on.wait(PATIENCE)
         return ok(environ, start)
 
     with serving(slow) as address:
         asked = [connect(address, b"GET /%d HTTP/1.0\r\n\r\n" % number) for number in range(WORKERS + 5)]
         for _ in range(WORKERS):
-            assert begun.acquire(timeout=_SECONDS)
+            assert begun.acquire(timeout=PATIENCE)
         go_on.set()
         assert [answer_of(one).rpartition(b"\n")[2] for one in asked] == [b"/%d" % n for n in range(WORKERS + 5)]
 
@@ -128,12 +127,12 @@ def test_an_answer_that_has_begun_is_given_when_the_server_closes() -> None:
 
     def slow(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         begun.set()
-        assert go_on.wait(_SECONDS)
+        assert go_on.wait(PATIENCE)
         return ok(environ, start)
 
     with serving(slow) as address:
         asked = connect(address, b"GET /last HTTP/1.0\r\n\r\n")
-        assert begun.wait(_SECONDS)
+        assert begun.wait(PATIENCE)
         go_on.set()
     assert answer_of(asked).endswith(b"/last")
 

@@ -44,6 +44,6 @@ def test_a_commit_does_not_wait_for_the_session_to_find_a_coordinator(caplog: py
     )
     with closing(consumer):
         committing.start()
-        committing.join(10)
+        committing.join(300)
         assert refused == [POINTS.keys()]
     assert "committing offsets" in caplog.text

@@ -150,7 +150,7 @@ def test_a_client_that_is_stopped_waits_for_no_answer_and_does_not_ask_again(mon
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    wait_until(lambda: silent.asked, what="it asks")
+    wait_until(lambda: silent.asked, "it asks")
     stop.set()
-    asking.join(10)
+    asking.join(300)
     assert (len(met), silent.asked) == (1, 1)

@@ -61,7 +61,7 @@ def _are_lost_by_flush(_number: int) -> bool:
     fail_fatally(reports.producer)
     reports.producer.purge()
     with pytest.raises(SystemError):
-        reports.producer.flush(10)
+        reports.producer.flush(300)
     wait_for_reports(reports.producer, 10)
     reports.producer.close()
     return len(reports.told) < RECORDS
@@ -94,12 +94,12 @@ def test_reports_that_another_thread_takes_end_the_wait() -> None:
     producer, missing = _ServedElsewhere(), list[int]()
     waiting = threading.Thread(target=lambda: missing.append(wait_for_reports(cast("Producer", producer), 60)))
     waiting.start()
-    assert producer.polled.wait(30)
+    assert producer.polled.wait(300)
     producer.left = 0
-    waiting.join(30)
+    waiting.join(300)
     in_time = list(missing)
     producer.never.set()
-    waiting.join(30)
+    waiting.join(300)
     assert in_time == [0]
 
 

@@ -36,7 +36,7 @@ class Lookups:
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         self.asked += topics
-        assert self.answer.wait(30)
+        assert self.answer.wait(300)
         if self.untold in topics:
             raise KafkaNotReachable("no answer for this topic")
         if isinstance(self.found, KafkaNotReachable):
@@ -111,10 +111,10 @@ def send_back(writer: SendBackWriter, times: int = 1) -> list[SendBackFailed | N
 def test_send_back_waits_for_no_lookup_and_what_waits_is_counted(writer: SendBackWriter, lookups: Lookups) -> None:
     outcomes = send_back(writer, 3)  # it would hang here: nothing is answered before the next line but one
     # librdkafka counts an event, such as that no broker answers, until it is told.
-    wait_until(lambda: writer.flush(0) == 3, what="only the three are counted")
+    wait_until(lambda: writer.flush(0) == 3, "only the three are counted")
     assert outcomes == []
     lookups.answer.set()
-    wait_until(lambda: len(outcomes) == 3, what="all failed, the inbox does not exist either")
+    wait_until(lambda: len(outcomes) == 3, "all failed, the inbox does not exist either")
     missing = "topic {} does not exist; create it: reconsume topics apply"
     both = "; then ".join(missing.format(topic) for topic in (NAMES.delay(10_000), NAMES.send_back))
     assert {str(one) for one in outcomes} == {both}
@@ -129,11 +129,11 @@ def test_while_no_broker_answers_a_lookup_nothing_fails(
     lookups.found = KafkaNotReachable("no answer from Kafka")
     lookups.answer.set()
     outcomes = send_back(writer, 2)
-    wait_until(lambda: len(lookups.asked) >= 2, what="it is asked again")
+    wait_until(lambda: len(lookups.asked) >= 2, "it is asked again")
     assert "no answer from Kafka; trying again" in caplog.text
     assert (outcomes, len(writer._waiting[NAMES.delay(10_000)])) == ([], 2)
     lookups.found = {NAMES.delay(10_000): 1}
-    wait_until(lambda: not writer._waiting, what="both are in the producer")
+    wait_until(lambda: not writer._waiting, "both are in the producer")
     assert (outcomes, set(lookups.asked)) == ([], {NAMES.delay(10_000)})
 
 
@@ -145,7 +145,7 @@ def test_a_topic_that_nobody_tells_of_holds_up_no_other(writer: SendBackWriter, 
     later: list[SendBackFailed | None] = []
     writer.send_back(REQUEST._replace(delay_level=4), b"key", b"value", later.append)
     lookups.answer.set()
-    wait_until(lambda: NAMES.delay(30_000) not in writer._waiting, what="the other is in the producer")
+    wait_until(lambda: NAMES.delay(30_000) not in writer._waiting, "the other is in the producer")
     assert lookups.asked[:2] == [hidden, NAMES.delay(30_000)]
     assert (outcomes, list(writer._waiting)) == ([], [hidden])
     lookups.untold = ""
@@ -155,7 +155,7 @@ def test_what_was_found_is_produced_and_known_from_then_on(writer: SendBackWrite
     lookups.found = {NAMES.delay(10_000): 1}
     outcomes = send_back(writer, 2)
     lookups.answer.set()
-    wait_until(lambda: not writer._waiting, what="both are in the producer, which finds no broker")
+    wait_until(lambda: not writer._waiting, "both are in the producer, which finds no broker")
     send_back(writer)
     assert not writer._waiting
     assert writer.flush(0) >= 3, "the producer counts its own errors too"
@@ -171,7 +171,7 @@ def test_what_floods_goes_to_the_bulk_partitions(lookups: Lookups, monkeypatch: 
     lookups.found = {NAMES.delay(10_000): 6}
     lookups.answer.set()
     outcomes = send_back(writer, 3 * BURST)
-    wait_until(lambda: len(outcomes) == 3 * BURST, what="all are acknowledged")
+    wait_until(lambda: len(outcomes) == 3 * BURST, "all are acknowledged")
     writer.close()
     # Two threads write: those that waited for the look-up may come later than others.
     assert set(producer.partitions) <= set(range(6))
@@ -203,7 +203,7 @@ def test_bulk_partitions_that_the_producer_does_not_know_yet_send_nothing_to_the
     lookups.found = {NAMES.delay(10_000): 6, NAMES.send_back: 1}
     lookups.answer.set()
     outcomes = send_back(writer, BURST + 100)
-    wait_until(lambda: len(outcomes) == BURST + 100, what="all are acknowledged")
+    wait_until(lambda: len(outcomes) == BURST + 100, "all are acknowledged")
     writer.close()
     assert set(outcomes) == {None}
     assert producer.topics == {NAMES.delay(10_000)}
@@ -219,11 +219,11 @@ def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch
     lookups.found = {NAMES.delay(10_000): 1}
     lookups.answer.set()
     outcomes = send_back(writer, 2)
-    wait_until(lambda: writer._existing.known(NAMES.delay(10_000)) is not None, what="the topic is known")
+    wait_until(lambda: writer._existing.known(NAMES.delay(10_000)) is not None, "the topic is known")
     send_back(writer)  # it would hang here
     assert (outcomes, writer.flush(0)) == ([], 3)
     full.room = True
-    wait_until(lambda: outcomes == [None] * 2 and writer.flush(0) == 0, what="all are acknowledged")
+    wait_until(lambda: outcomes == [None] * 2 and writer.flush(0) == 0, "all are acknowledged")
     writer.close()
 
 
@@ -231,13 +231,13 @@ def test_a_producer_without_room_makes_nobody_wait(lookups: Lookups, monkeypatch
 def test_what_still_waits_when_it_is_closed_is_told_so_once(lookups: Lookups, found: bool) -> None:
     writer = writer_with(lookups)
     outcomes = send_back(writer, 3)
-    wait_until(lambda: lookups.asked, what="the lookup is under way")
+    wait_until(lambda: lookups.asked, "the lookup is under way")
     writer.close()
     assert [str(one) for one in outcomes] == ["shut down before it was sent back"] * 3
     if found:
         lookups.found = {NAMES.delay(10_000): 1}
     lookups.answer.set()
-    writer._lookups.join(20)
+    writer._lookups.join(300)
     assert len(outcomes) == 3
     assert [str(one) for one in send_back(writer)] == ["shut down before it was sent back"]
 
@@ -276,7 +276,7 @@ def test_an_error_that_nobody_expects_ends_neither_acknowledgements_nor_lookups(
     lookups.found = {NAMES.delay(10_000): 1}
     lookups.answer.set()
     outcomes = send_back(writer, 2)
-    wait_until(lambda: outcomes == [None] * 2, what="both are acknowledged")
+    wait_until(lambda: outcomes == [None] * 2, "both are acknowledged")
     assert (errors, producer.fails) == ([], False)
     writer.close()
 
@@ -301,7 +301,7 @@ def test_a_record_that_confluent_kafka_does_not_take_fails_alone(
     lookups.found = {NAMES.delay(10_000): 1}
     outcomes = send_back(writer, 2)
     lookups.answer.set()
-    wait_until(lambda: len(outcomes) == 2, what="both have an outcome")
+    wait_until(lambda: len(outcomes) == 2, "both have an outcome")
     topic = NAMES.delay(10_000)
     refused = (
         f"sending back to {topic}: TypeError: expected header value to be None, binary, or unicode string, not int"

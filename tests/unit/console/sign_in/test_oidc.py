@@ -215,7 +215,7 @@ def test_a_provider_that_breaks_off_or_speaks_no_http_is_named(answer: bytes) ->
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         with console(address, FakeCluster()) as browser:
             page = browser.get("/sign-in")
-        thread.join(60)
+        thread.join(300)
     assert (page.status, f"{address}/.well-known/openid-configuration gave no usable" in page.seen.words) == (401, True)
 
 

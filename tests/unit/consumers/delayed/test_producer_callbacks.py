@@ -28,7 +28,7 @@ def test_a_callback_that_raises_is_called_again(name: str) -> None:
 
     conf = {"statistics.interval.ms": 50, "reconnect.backoff.max.ms": 100, name: callback}
     with DelayProducer(bootstrap_servers=NOBODY, conf=conf):
-        wait_until(lambda: len(told) > 2, what="it is called again")
+        wait_until(lambda: len(told) > 2, "it is called again")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_callback_that_uses_its_producer_is_told_why_it_cannot(use: Any) -> No
     conf = {"statistics.interval.ms": 50, "stats_cb": callback}
     with DelayProducer(bootstrap_servers=NOBODY, conf=conf) as producer:
         made.append(producer)
-        wait_until(lambda: len(told) > 1, what="it is refused")
+        wait_until(lambda: len(told) > 1, "it is refused")
         made.clear()
     assert "hand the work to another thread" in told[0]
 
@@ -66,7 +66,7 @@ def test_an_error_while_it_serves_ends_nothing(monkeypatch: pytest.MonkeyPatch) 
     with InMemoryKafka() as kafka:
         kafka.produce("flights", b"makes the topic")
         with DelayProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
-            wait_until(failed.is_set, what="it has failed")
+            wait_until(failed.is_set, "it has failed")
             assert producer.send("flights", b"UA1545").topic == "flights"
 
 

@@ -97,4 +97,4 @@ def test_a_consumer_that_is_dropped_without_close_leaves_no_thread_of_ours() -> 
         assert followers() == before + 1
         del consumer
         gc.collect()
-        wait_until(lambda: followers() == before, 30, "its thread has ended")
+        wait_until(lambda: followers() == before, "its thread has ended")

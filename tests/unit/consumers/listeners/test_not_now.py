@@ -309,6 +309,6 @@ def test_an_async_listener_is_closed_in_its_own_loop_after_its_last_call() -> No
 
     pool = AsyncListenerPool(2, consume, at_end)
     pool.submit("a")
-    wait_until(lambda: ended, what="it was called")
+    wait_until(lambda: ended, "it was called")
     assert pool.close(5)
     assert ended == ["called", "closed"]

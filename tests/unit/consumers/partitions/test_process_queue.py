@@ -62,14 +62,14 @@ def test_of_many_threads_that_take_a_chunk_at_once_one_wins() -> None:
     won: list[int] = []
 
     def take_all() -> None:
-        line.wait(10)
+        line.wait(300)
         won.extend(chunk[0].offset for chunk in chunks if queue.take(chunk))
 
     threads = [threading.Thread(target=take_all) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(300)
     assert sorted(won) == list(range(50))
 
 

@@ -65,7 +65,7 @@ class Kafka:
 
     def send_back(self, failed: Sequence[Failed], offsets: Offsets, metadata: Any) -> None:
         self.tried += 1
-        assert self.open.wait(10)
+        assert self.open.wait(300)
         if len(failed) == 1:
             self.alone()
         if len(failed) > self.most:
@@ -181,7 +181,7 @@ def fail(sender: TransactionalSender, queue: ProcessQueue, *offsets: int, body: 
 def test_a_send_back_and_the_offset_after_it_are_one(kafka: Kafka, sender: TransactionalSender) -> None:
     queue = queue_of(1)
     results = fail(sender, queue, 0)
-    wait_until(lambda: results.told, what="it is sent back")
+    wait_until(lambda: results.told, "it is sent back")
     assert results.told == {0: None}
     assert kafka.written == [(["flights/0/0"], {("flights", 0): (1, KeptProgress())}, 1)]
     assert queue.to_commit is None
@@ -190,7 +190,7 @@ def test_a_send_back_and_the_offset_after_it_are_one(kafka: Kafka, sender: Trans
 
 def test_one_behind_an_unfinished_message_is_noted_beside_the_offset(kafka: Kafka, sender: TransactionalSender) -> None:
     results = fail(sender, queue_of(3), 2)
-    wait_until(lambda: results.told, what="it is sent back")
+    wait_until(lambda: results.told, "it is sent back")
     assert kafka.written == [(["flights/0/2"], {("flights", 0): (0, KeptProgress(frozenset({2})))}, 1)]
 
 
@@ -200,11 +200,11 @@ def test_what_fails_while_a_transaction_is_written_goes_into_the_next_all_of_it(
     kafka.open.clear()
     first, second = queue_of(3), queue_of(3, partition=1)
     fail(sender, first, 0)
-    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    wait_until(lambda: kafka.tried == 1, "a transaction is open")
     fail(sender, first, 1, 2)
     results = fail(sender, second, 0, 1)
     kafka.open.set()
-    wait_until(lambda: len(results.told) == 2, what="all are sent back")
+    wait_until(lambda: len(results.told) == 2, "all are sent back")
     assert [origins for origins, _, _ in kafka.written] == [
         ["flights/0/0"],
         ["flights/0/1", "flights/0/2", "flights/1/0", "flights/1/1"],
@@ -216,7 +216,7 @@ def test_what_succeeded_is_committed_in_a_transaction_too(kafka: Kafka, sender: 
     queue = queue_of(2)
     queue.finish(message_at(0))
     sender.commit([queue])
-    wait_until(lambda: kafka.written, what="it is committed")
+    wait_until(lambda: kafka.written, "it is committed")
     assert kafka.written == [([], {("flights", 0): (1, KeptProgress())}, 1)]
     sender.commit([queue])
     assert queue.to_commit is None
@@ -230,9 +230,9 @@ def test_what_may_have_been_written_is_looked_up_before_anything_else_is(
     kafka.answers = [KafkaNotReachable("away"), committed]
     queue = queue_of(2)
     first = fail(sender, queue, 0)
-    wait_until(lambda: kafka.tried == 1, what="it is tried")
+    wait_until(lambda: kafka.tried == 1, "it is tried")
     later = fail(sender, queue, 1)
-    wait_until(lambda: first.told and later.told, what="both are sent back")
+    wait_until(lambda: first.told and later.told, "both are sent back")
     assert (first.told, later.told) == ({0: None}, {1: None})
     assert sorted(kafka.sent) == ["flights/0/0", "flights/0/1"], "each once"
     assert kafka.answers == []
@@ -254,7 +254,7 @@ def test_partitions_that_went_meanwhile_tell_nothing_of_a_transaction(*, committ
     one = sender_of(kafka, kafka.metadata)
     first, second = fail(one, gone, 0), fail(one, kept, 0)
     with polled(one):
-        wait_until(lambda: second.told, what="the one that is still ours is sent back")
+        wait_until(lambda: second.told, "the one that is still ours is sent back")
         one.close()
     assert kafka.asked == [{("flights", 0), ("flights", 1)}, {("flights", 1)}]
     assert kafka.sent == (["flights/0/0", "flights/1/0"] if committed else ["flights/1/0"])
@@ -268,11 +268,11 @@ def test_nothing_is_asked_of_a_transaction_whose_partitions_are_all_gone(
     kafka.open.clear()
     gone = queue_of(1)
     results = fail(sender, gone, 0)
-    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    wait_until(lambda: kafka.tried == 1, "a transaction is open")
     sender.forget([gone])
     kafka.open.set()
     later = fail(sender, queue_of(1, partition=1), 0)
-    wait_until(lambda: later.told, what="another partition goes on")
+    wait_until(lambda: later.told, "another partition goes on")
     assert (kafka.asked, kafka.sent, results.told) == ([], ["flights/1/0"], {})
 
 
@@ -281,13 +281,13 @@ def test_an_offset_that_stands_there_already_is_not_committed_again(kafka: Kafka
     kafka.open.clear()
     queue, other = queue_of(2), queue_of(1, partition=1)
     first = fail(sender, queue, 0)
-    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    wait_until(lambda: kafka.tried == 1, "a transaction is open")
     sender.commit([queue])
     results = fail(sender, other, 0)
     queue.finish(message_at(0))
     sender.commit([queue])
     kafka.open.set()
-    wait_until(lambda: first.told and results.told, what="both are sent back")
+    wait_until(lambda: first.told and results.told, "both are sent back")
     assert [set(positions) for _, positions, _ in kafka.written] == [{("flights", 0)}, {("flights", 1)}]
 
 
@@ -296,7 +296,7 @@ def test_at_a_shutdown_what_is_not_known_is_left(kafka: Kafka, sender: Transacti
     kafka.answers = [KafkaNotReachable("away")] * 1_000
     queue = queue_of(1)
     results = fail(sender, queue, 0)
-    wait_until(lambda: kafka.tried == 1, what="it is tried")
+    wait_until(lambda: kafka.tried == 1, "it is tried")
     assert not sender.settle([queue], 0.2)
     sender.leave([queue], 0.01)
     assert (results.told, kafka.sent, kafka.tried) == ({}, [], 1)
@@ -306,7 +306,7 @@ def test_at_a_shutdown_what_is_not_known_is_left(kafka: Kafka, sender: Transacti
 def test_what_was_not_written_is_tried_again(error: ReconsumeError, kafka: Kafka, sender: TransactionalSender) -> None:
     kafka.errors = [error]
     results = fail(sender, queue_of(2), 0, 1)
-    wait_until(lambda: len(results.told) == 2, what="both are sent back")
+    wait_until(lambda: len(results.told) == 2, "both are sent back")
     assert sorted(kafka.sent) == ["flights/0/0", "flights/0/1"]
     assert results.told == {0: None, 1: None}
 
@@ -321,7 +321,7 @@ def test_a_transaction_that_cannot_be_written_in_time_is_followed_by_smaller_one
     one = sender_of(kafka, kafka.metadata)
     results = fail(one, queue_of(8), *range(8))
     with polled(one):
-        wait_until(lambda: len(results.told) == 8, what="all are sent back")
+        wait_until(lambda: len(results.told) == 8, "all are sent back")
         one.close()
     assert sorted(kafka.sent) == [f"flights/0/{offset}" for offset in range(8)], "each once"
     assert set(results.told.values()) == {None}
@@ -333,10 +333,10 @@ def test_after_quick_transactions_they_are_large_again(kafka: Kafka) -> None:
     one = sender_of(kafka, kafka.metadata)
     first = fail(one, queue_of(8), *range(8))
     with polled(one):
-        wait_until(lambda: len(first.told) == 8, what="all are sent back")
+        wait_until(lambda: len(first.told) == 8, "all are sent back")
         kafka.most, later = 500, queue_of(1_500, partition=1)
         second = fail(one, later, *range(1_500))
-        wait_until(lambda: len(second.told) == 1_500, what="all are sent back")
+        wait_until(lambda: len(second.told) == 1_500, "all are sent back")
         one.close()
     assert max(len(origins) for origins, _, _ in kafka.written) > 250
 
@@ -346,7 +346,7 @@ def test_large_messages_go_a_few_at_a_time_and_one_larger_than_the_limit_alone(k
     fail(one, queue_of(8), *range(8), body=b"x" * 1_500_000)
     fail(one, queue_of(1, partition=1), 0, body=b"x" * 5_000_000)
     with polled(one):
-        wait_until(lambda: len(kafka.sent) == 9, what="all are sent back")
+        wait_until(lambda: len(kafka.sent) == 9, "all are sent back")
         one.close()
     assert [len(origins) for origins, _, _ in kafka.written] == [2, 2, 2, 2, 1]
 
@@ -357,7 +357,7 @@ def test_one_that_is_refused_is_told_and_the_others_do_not_suffer(kafka: Kafka, 
     queue = queue_of(4)
     results = fail(sender, queue, 0, 1, 2)
     kafka.open.set()
-    wait_until(lambda: len(results.told) == 3, what="all are told")
+    wait_until(lambda: len(results.told) == 3, "all are told")
     assert {offset: error is None for offset, error in results.told.items()} == {0: True, 1: False, 2: True}
     assert sorted(kafka.sent) == ["flights/0/0", "flights/0/2"]
     assert queue.commit_point() == (1, kafka_note(queue)), "the refused one is not done"
@@ -367,7 +367,7 @@ def fail_together(kafka: Kafka, sender: TransactionalSender, count: int, retries
     """Let messages fail during another transaction, so that they are one batch; the last ones again."""
     kafka.open.clear()
     fail(sender, queue_of(1, partition=1), 0, body=b"before")
-    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    wait_until(lambda: kafka.tried == 1, "a transaction is open")
     results = fail(sender, queue_of(count), *range(count))
     for one in sender._pending[count - retries :]:
         one.request = one.request._replace(stored=one.request.stored._replace(reconsume_times=1))
@@ -386,7 +386,7 @@ def test_an_outage_after_a_refusal_is_met_once_and_not_by_each_message(
 
     kafka.refused, kafka.alone = {b"0"}, alone
     results = fail_together(kafka, sender, 100)
-    wait_until(lambda: len(results.told) == 100, what="all are told")
+    wait_until(lambda: len(results.told) == 100, "all are told")
     assert kafka.tried == 6, "before, all, 0, 1, 2 which meets the outage, and all others"
     assert sorted(kafka.sent) == sorted(["flights/1/0", *(f"flights/0/{one}" for one in range(1, 100))]), "each once"
     assert [offset for offset, told in results.told.items() if told is not None] == [0]
@@ -395,7 +395,7 @@ def test_an_outage_after_a_refusal_is_met_once_and_not_by_each_message(
 def test_a_shutdown_waits_for_one_message_of_a_refused_batch(kafka: Kafka, sender: TransactionalSender) -> None:
     kafka.refused, kafka.alone = {b"0"}, lambda: time.sleep(0.2)
     results = fail_together(kafka, sender, 100)
-    wait_until(lambda: results.told, what="they are sent one by one")
+    wait_until(lambda: results.told, "they are sent one by one")
     tried = kafka.tried
     sender.close()
     assert kafka.tried - tried <= 2, "one may begin before it is told to end"
@@ -417,7 +417,7 @@ def test_a_rebalance_waits_no_longer_than_it_said_for_a_refused_batch(kafka: Kaf
 def test_retries_of_a_full_group_stay_one_transaction(kafka: Kafka, sender: TransactionalSender) -> None:
     """They make room, and one first failure among them must not slow them down."""
     results = fail_together(kafka, sender, 100, retries=99)
-    wait_until(lambda: len(results.told) == 100, what="all are told")
+    wait_until(lambda: len(results.told) == 100, "all are told")
     assert isinstance(results.told[0], GroupIsFull)
     assert kafka.written[-1][0] == [f"flights/0/{one}" for one in range(1, 100)]
     assert kafka.tried == 4, "before, all, the retries, the first failure"
@@ -434,7 +434,7 @@ def test_a_partition_that_leaves_is_settled_before_it_goes(kafka: Kafka, sender:
     queue, other = queue_of(3), queue_of(1, partition=1)
     kafka.open.clear()
     fail(sender, other, 0)
-    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    wait_until(lambda: kafka.tried == 1, "a transaction is open")
     results = fail(sender, queue, 0)
     queue.finish(message_at(1))
     queue.drop()
@@ -453,10 +453,10 @@ def test_what_cannot_be_settled_in_time_is_given_up(
     queue.drop()
     sender.leave([queue], 0.2)
     told = "1 failed messages were not sent back before their partitions moved"
-    wait_until(lambda: told in caplog.text, what="the warning")
+    wait_until(lambda: told in caplog.text, "the warning")
     kafka.errors = []
     fail_later = fail(sender, queue_of(1, partition=1), 0)
-    wait_until(lambda: fail_later.told, what="another partition goes on")
+    wait_until(lambda: fail_later.told, "another partition goes on")
     assert (kafka.sent, results.told) == (["flights/1/0"], {})
 
 
@@ -467,12 +467,12 @@ def test_what_is_in_a_transaction_when_it_is_given_up_is_told_too(
     kafka.errors = [KafkaNotReachable("away")]
     queue = queue_of(1)
     fail(sender, queue, 0)
-    wait_until(lambda: kafka.tried == 1, what="its transaction is open")
+    wait_until(lambda: kafka.tried == 1, "its transaction is open")
     queue.drop()
     sender.leave([queue], 0.01)
     kafka.open.set()
     told = "1 failed messages were not sent back before their partitions moved"
-    wait_until(lambda: told in caplog.text, what="the warning")
+    wait_until(lambda: told in caplog.text, "the warning")
     assert kafka.sent == []
 
 
@@ -480,13 +480,13 @@ def test_nothing_is_sent_for_a_partition_that_is_lost(kafka: Kafka, sender: Tran
     kafka.open.clear()
     first, lost = queue_of(1, partition=1), queue_of(2)
     fail(sender, first, 0)
-    wait_until(lambda: kafka.tried == 1, what="a transaction is open")
+    wait_until(lambda: kafka.tried == 1, "a transaction is open")
     fail(sender, lost, 0)
     sender.forget([lost])
     results = fail(sender, lost, 1)
     kafka.open.set()
     fail_later = fail(sender, queue_of(1, partition=2), 0)
-    wait_until(lambda: fail_later.told, what="a later one is sent back")
+    wait_until(lambda: fail_later.told, "a later one is sent back")
     assert sorted(kafka.sent) == ["flights/1/0", "flights/2/0"]
     assert results.told == {}
 
@@ -506,7 +506,7 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
     with polled(one):
         fail(one, queue, 0)
         later = fail(one, queue_of(1, partition=1), 0)
-        wait_until(lambda: later.told, what="the other is sent back")
+        wait_until(lambda: later.told, "the other is sent back")
     one.close()
     assert kafka.sent == ["flights/1/0"]
 
@@ -514,6 +514,6 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
 def test_an_unexpected_end_is_told_to_the_poll_loop(kafka: Kafka, sender: TransactionalSender) -> None:
     kafka.errors = [RuntimeError("a bug")]
     fail(sender, queue_of(1), 0)
-    sender._thread.join(10)
+    sender._thread.join(300)
     with pytest.raises(RuntimeError, match="a bug"):
         sender.commit([])

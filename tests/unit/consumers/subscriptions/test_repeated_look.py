@@ -43,7 +43,7 @@ def test_a_cluster_that_is_away_is_waited_for_and_new_answers_are_found() -> Non
     found.start(threading.Event())
     try:
         assert found.latest in ("one", "two")
-        wait_until(lambda: found.latest == "two", what="the new answer")
+        wait_until(lambda: found.latest == "two", "the new answer")
     finally:
         found.close()
 
@@ -58,7 +58,7 @@ def test_a_first_question_that_is_refused_is_raised() -> None:
 def test_what_was_known_holds_while_the_cluster_refuses(caplog: pytest.LogCaptureFixture) -> None:
     found = RepeatedLook(saying("one", KafkaRefused("no right")), "topics", threading.Event())
     found.start(threading.Event())
-    wait_until(lambda: "topics: no right; using earlier values" in caplog.text, what="the refusal")
+    wait_until(lambda: "topics: no right; using earlier values" in caplog.text, "the refusal")
     assert found.latest == "one"
     found.close()
 
@@ -76,13 +76,13 @@ def test_its_end_does_not_wait_for_kafka(caplog: pytest.LogCaptureFixture) -> No
 
     def look() -> str:
         asked.set()
-        assert stop.wait(60)
+        assert stop.wait(300)
         raise KafkaNotReachable("stopped")
 
     found = RepeatedLook(look, "x", stop)
     starting = threading.Thread(target=found.start, args=(ended,))
     starting.start()
-    assert asked.wait(60)
+    assert asked.wait(300)
     found.close()
     ended.set()
     starting.join()

@@ -183,7 +183,7 @@ def test_a_call_that_waits_when_the_sidecar_ends_is_to_be_made_again(
     server.start()
     with closing(http.client.HTTPConnection(server.address, timeout=60)) as client:
         client.request("POST", PATH, b"x" * sent, {"content-length": "2"})
-        assert begun.wait(60)
+        assert begun.wait(300)
         server.end(1, 30)
         answer = client.getresponse()
         problem = json.loads(answer.read())

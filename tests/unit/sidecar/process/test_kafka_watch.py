@@ -40,13 +40,13 @@ def test_a_watch_goes_on_after_any_error_and_tells_it(monkeypatch: pytest.Monkey
     watch = watch_on(partitions, clock)
     watch.start()
     try:
-        wait_until(lambda: watch.checks() == {"kafka": None, "topics": None}, 60)
+        wait_until(lambda: watch.checks() == {"kafka": None, "topics": None})
         fails.set()
-        wait_until(lambda: error.args[0] in watch._error, 60)
+        wait_until(lambda: error.args[0] in watch._error)
         clock.now = 60_000
         assert error.args[0] in str(watch.checks()["kafka"])
         fails.clear()
-        wait_until(lambda: watch.checks()["kafka"] is None, 60)
+        wait_until(lambda: watch.checks()["kafka"] is None)
     finally:
         watch.close()
 

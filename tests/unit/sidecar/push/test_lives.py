@@ -72,10 +72,10 @@ def test_each_life_of_the_consumer_is_alive_and_probes_the_app() -> None:
         loop = delivery.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
-        wait_until(lambda life=life: client.probes == life, 60, "it probes")  # type: ignore[misc]
+        wait_until(lambda life=life: client.probes == life, "it probes")  # type: ignore[misc]
         assert delivery.is_alive(60)
-        asyncio.run_coroutine_threadsafe(delivery.aclose(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(delivery.aclose(), loop).result(300)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(300)
         loop.close()
         assert delivery.is_alive(60), "the next life has not begun"

@@ -30,16 +30,16 @@ def test_a_run_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
         child = psutil.Process(int(run.stdout.readline()))
-        wait_until(lambda: (tmp_path / "one.log").read_text() == "runs\n", 30, "it runs")
+        wait_until(lambda: (tmp_path / "one.log").read_text() == "runs\n", "it runs")
         run.kill()
-    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 30, "it is gone")
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "it is gone")
 
 
 def test_it_is_the_program_itself_that_is_killed_and_its_log_that_stays(tmp_path: Path) -> None:
     one = UnderTest("one", [sys.executable, "-c", "import os; print(os.getpid(), flush=True); input()"], tmp_path)
     one.start()
     try:
-        wait_until(lambda: one.log.exists() and one.has_ended, 30, "it has ended")
+        wait_until(lambda: one.log.exists() and one.has_ended, "it has ended")
         assert one.log.read_text().startswith(f"{one.pid}\n")
     finally:
         one.kill()
@@ -54,6 +54,6 @@ def test_a_process_does_not_read_the_settings_of_the_users_installation(
     program = "import os; print(*sorted(name for name in os.environ if name.startswith('RECONSUME_')))"
     one = UnderTest("one", [sys.executable, "-c", program], tmp_path)
     one.start()
-    wait_until(lambda: one.has_ended, 30, "the process has ended")
+    wait_until(lambda: one.has_ended, "the process has ended")
     one.kill()
     assert one.log.read_text() == "RECONSUME_CACHE_DIR\n"
