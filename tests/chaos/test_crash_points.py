@@ -18,7 +18,7 @@ from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, Record, settings_for
 from tests.support.waiting import PATIENCE, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
 
 AT_ONCE = 4
 EACH = 3

@@ -12,7 +12,7 @@ from reconsume.cli.chaos.run import ChaosOptions, run_chaos
 from tests.chaos.as_user import run_as_user
 from tests.chaos.schedule import say
 
-pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
 
 SEED = 6
 

@@ -19,7 +19,7 @@ from tests.chaos.schedule import say, schedule
 from tests.integration.installation import Installation, installation
 from tests.support.brokers.kafka import local_kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(600), pytest.mark.early(5)]
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.early(5)]
 
 _BROKER = {
     "group.consumer.min.session.timeout.ms": "1000",

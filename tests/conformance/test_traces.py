@@ -28,7 +28,7 @@ from tests.conformance.scenarios import PLAYED
 from tests.conformance.trace import TracedMessage, read_trace
 from tests.integration.installation import Record
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.kafka
 
 TRACE: Final = read_trace()
 LEVELS: Final = DelayLevels.parse(TRACE.levels)

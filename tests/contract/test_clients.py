@@ -23,8 +23,6 @@ from reconsume.bridge.kafka.clients import make_consumer, make_producer
 from reconsume.bridge.librdkafka.listed_offsets import EARLIEST, LATEST
 from tests.contract.worlds import World
 
-pytestmark = pytest.mark.timeout(120)
-
 SECONDS = 20.0
 
 

@@ -13,8 +13,6 @@ from reconsume.delay_levels.errors import IllegalSetting
 from tests.contract.worlds import World
 from tests.integration.installation import SUCCESS, Deliveries, Record
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class NoDepartureTime(ValueError):
     """What a flight without its time raises."""

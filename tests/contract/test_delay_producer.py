@@ -14,8 +14,6 @@ from reconsume.delay_levels.errors import IllegalSetting, TopicNotAllowed
 from reconsume.delay_levels.wire.properties import Header, is_ours
 from tests.contract.worlds import World
 
-pytestmark = pytest.mark.timeout(120)
-
 HEADERS: list[Header] = [("b", b"1"), ("a", None), ("b", b"\xff\x00"), ("b", b"1")]
 
 

@@ -18,8 +18,6 @@ from reconsume.delay_levels.wire.properties import Header
 from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.contract.worlds import World
 
-pytestmark = pytest.mark.timeout(120)
-
 HEADERS: list[Header] = [("trace", b"1"), ("TAGS", b"late"), ("trace", b"2"), ("none", None), ("binary", b"\xff\x00")]
 
 

@@ -9,8 +9,6 @@ import pytest
 from reconsume.consumers import ConsumeOrderlyContext, ConsumeOrderlyStatus, Message
 from tests.contract.worlds import World
 
-pytestmark = pytest.mark.timeout(120)
-
 OK = ConsumeOrderlyStatus.SUCCESS
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 

@@ -12,8 +12,6 @@ from reconsume.delay_levels.wire.properties import Header
 from tests.contract.worlds import World
 from tests.integration.installation import LATER, SUCCESS, Deliveries
 
-pytestmark = pytest.mark.timeout(120)
-
 HEADERS: list[Header] = [
     ("trace", b"1"),
     ("TAGS", b"late"),

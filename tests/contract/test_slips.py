@@ -15,8 +15,6 @@ from tests.contract.worlds import InMemoryWorld, World
 from tests.integration.installation import SUCCESS
 from tests.support.slips import IN_ANY_WAY, IN_BOTH_WAYS, IN_ORDER, RAISED, Slip
 
-pytestmark = pytest.mark.timeout(120)
-
 HEALTHY = b"healthy"
 
 

@@ -11,8 +11,6 @@ import pytest
 from reconsume.consumers import ConsumeOrderlyStatus, Message
 from tests.contract.worlds import World
 
-pytestmark = pytest.mark.timeout(120)
-
 LOGGER = "reconsume.consumers.sending.send_back_log"
 
 

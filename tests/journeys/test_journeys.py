@@ -39,7 +39,7 @@ from tests.support.docs.environments import Environment, build_wheel, make_envir
 from tests.support.docs.pages import blocks, named_extras, programs_alone, pytest_files, python_blocks
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1_200), pytest.mark.early(12)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(12)]
 
 FIRST_FOUR: Final = 4
 """Records of the topic `flights` that docs/sidecar.md sends back by their offsets."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-pytestmark = [pytest.mark.more, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.more
 
 ROOT: Final = Path(__file__).parents[2]
 ELSEWHERE: Final = re.compile(

@@ -32,8 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_HERE):
             for warning in _PY4J_LEAVES_SOCKETS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(900))  # a Spark job takes seconds on a busy machine
 
 
 @pytest.fixture(scope="session", autouse=True)

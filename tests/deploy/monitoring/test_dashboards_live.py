@@ -14,7 +14,7 @@ from tests.deploy.monitoring.live import Prometheus, busy_installation
 from tests.deploy.tools import NotBrought, ToolMissing, prometheus
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 NOTHING_FAILS_SO: Final = {"Send-backs that failed"}
 """Panels that are empty until Kafka refuses something."""

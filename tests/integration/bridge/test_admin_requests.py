@@ -16,7 +16,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 ROUNDS = 50
 

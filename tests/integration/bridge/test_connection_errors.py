@@ -26,7 +26,7 @@ from reconsume.sidecar.process.kafka_watch import KafkaWatch
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.kafka
 
 FOR_EVER = 1_000.0
 """So long waits only who does not see that waiting does not help."""

@@ -159,7 +159,6 @@ def test_a_topic_that_is_made_meanwhile_is_seen(one: Installation) -> None:
     wait_until(comes, "it comes")
 
 
-@pytest.mark.timeout(420)
 def test_topics_of_many_new_groups_are_made_together(bootstrap_servers: str, calls: Calls) -> None:
     """One after the other they took 68 ms each."""
     one = Installation(settings_for(bootstrap_servers))

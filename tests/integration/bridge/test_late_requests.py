@@ -24,7 +24,7 @@ from tests.support.brokers.frame_proxy import proxied_cluster
 from tests.support.brokers.late_requests import END_TXN, TXN_OFFSET_COMMIT, LateRequests
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

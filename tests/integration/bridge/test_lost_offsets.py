@@ -17,7 +17,7 @@ from tests.integration.installation import SUCCESS, Deliveries, Installation, sc
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240), pytest.mark.early(3), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 PATIENCE_MS = 3_000.0
 

@@ -14,7 +14,7 @@ from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture

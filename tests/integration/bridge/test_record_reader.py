@@ -18,7 +18,7 @@ from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

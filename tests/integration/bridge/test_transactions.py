@@ -20,7 +20,7 @@ from reconsume.delay_levels.progress.metadata import MAX_METADATA_BYTES
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.kafka
 
 TRANSACTION_MS = 10_000
 IMPATIENT_SECONDS: Final = 2.0

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 WAIT_SECONDS: Final = 3.0
 _WRITER: Final = """

@@ -119,7 +119,6 @@ def test_a_wrong_setting_is_told_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_the_demo_takes_rows_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv.gz"
     lines = ["id,state", *(f"{number},{'fine' if number % 10 else 'broken'}" for number in range(200))]

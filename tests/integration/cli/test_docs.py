@@ -20,7 +20,7 @@ from tests.support.brokers.kafka import local_kafka
 from tests.support.docs.pages import Snippet, python_blocks
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.more, pytest.mark.early(2)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(2)]
 
 PROGRAMS = list({ast.dump(ast.parse(one.text)): one for one in reversed(python_blocks(complete=True))}.values())
 """Each once: a translated page has the same programs with other comments."""

@@ -36,7 +36,7 @@ from tests.support.consoles import console_settings, running_console
 from tests.support.resends import planned, resend
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240), pytest.mark.early(4)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(4)]
 
 COUNT = 3
 

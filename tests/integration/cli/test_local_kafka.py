@@ -29,7 +29,7 @@ from reconsume.cli.broker.ports import free_ports
 from tests.support.brokers.kafka import local_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.early(6), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(6), pytest.mark.more]
 
 SOON_BACK = {"broker.session.timeout.ms": "6000"}
 """For a broker that starts again: it waits for the end of its last session if it was ended by force."""

@@ -18,7 +18,7 @@ from tests.integration.installation import SUCCESS, Deliveries, Installation, in
 from tests.support.brokers.kafka_tools import console_produce
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.kafka
 
 PARTITIONS = 4
 

@@ -18,7 +18,7 @@ from tests.support.brokers.kafka import local_kafka
 from tests.support.brokers.kafka_tools import run_kafka_tool
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.more, pytest.mark.early(1)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(1)]
 
 LOG_APPEND_TIME: Final = {"message.timestamp.type": "LogAppendTime"}
 LEFT_OUT: Final = ("POSITIONS", "WITHDRAWN")

@@ -17,7 +17,7 @@ from tests.support.chromium import ChromiumPage, axe_source, chromium_page
 from tests.support.consoles import Browser, console_settings, running_console
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.timeout(600), pytest.mark.early(2)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(2)]
 
 LETTERS = 60
 XSS = '"><img src=x onerror="document.title=1"><script>document.title=2</script>'

@@ -20,7 +20,7 @@ from tests.integration.installation import Installation, installation, settings_
 from tests.support.consoles import Browser, basic, console_settings, running_console
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 XSS = "<script>alert(1)</script>"
 TOKEN = "0123456789abcdef0123456789abcdef"

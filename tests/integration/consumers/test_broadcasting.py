@@ -34,7 +34,7 @@ from reconsume.delay_levels.progress.metadata import encode_progress
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 PROTOCOLS: list[dict[str, Any]] = [{}, {"group.protocol": "consumer"}]
 each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS, ids=["classic", "consumer"])

@@ -19,7 +19,7 @@ from reconsume.consumers import (
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 RECORDS = 3_000
 """More than one partition may have unfinished."""

@@ -33,7 +33,7 @@ from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 TRACE_PARENT: Header = ("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 PRODUCED_BY = (0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7)

@@ -15,7 +15,7 @@ from tests.integration.installation import LATER, SUCCESS, Deliveries, Installat
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 TOTAL = 600
 

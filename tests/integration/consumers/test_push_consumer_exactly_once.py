@@ -18,7 +18,7 @@ from reconsume.consumers import (
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 PROTOCOLS: list[dict[str, Any]] = [{"session.timeout.ms": 6_000}, {"group.protocol": "consumer"}]
 

@@ -24,7 +24,7 @@ from tests.integration.installation import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.kafka
 
 CUSTOMIZED = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [60_000, 60_000, 300, 700]}}
 EXPONENTIAL = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 200, "max": 500, "multiplier": 2}}

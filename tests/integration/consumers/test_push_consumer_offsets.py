@@ -18,7 +18,7 @@ from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyS
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

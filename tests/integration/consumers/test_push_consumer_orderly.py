@@ -19,7 +19,7 @@ from reconsume.consumers import ConsumeOrderlyContext, ConsumeOrderlyStatus, Mes
 from tests.integration.installation import Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.early(3)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
 SUCCESS = ConsumeOrderlyStatus.SUCCESS
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

@@ -13,7 +13,7 @@ from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyS
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 PROTOCOLS: list[dict[str, Any]] = [{"session.timeout.ms": 6_000}, {"group.protocol": "consumer"}]
 

@@ -25,7 +25,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.early(3), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 each_protocol = pytest.mark.parametrize(
     "protocol", [{}, {"group.protocol": "consumer"}], ids=["classic", "group-protocol-consumer"]

@@ -14,7 +14,7 @@ from reconsume.consumers import AIOConsumer, polled_from, reconsume_times
 from tests.integration.installation import Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

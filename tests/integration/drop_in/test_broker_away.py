@@ -14,7 +14,7 @@ from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(150), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 
 @pytest.mark.rule("SB-13")

@@ -18,7 +18,7 @@ from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90), pytest.mark.early(3)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
 HEADERS: list[Header] = [("trace", b"1"), ("TAGS", b"late"), ("trace", b"2"), ("none", None), ("binary", b"\xff\x00")]
 

@@ -28,7 +28,7 @@ from tests.integration.installation import LEVELS, Installation, installation, s
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240), pytest.mark.early(3)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
 MANUAL = {"enable.auto.commit": False}
 PROTOCOLS: list[dict[str, Any]] = [

@@ -18,7 +18,7 @@ from reconsume.bridge.writing.exactly_once import ExactlyOnceWriter, OutcomeUnkn
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 CRASHING = """
 import os, signal, sys, threading

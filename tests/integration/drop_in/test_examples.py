@@ -69,7 +69,6 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("name", [*EXAMPLES, "docs"])
 def test_it_works_and_what_failed_comes_again(here: Installation, tmp_path: Path, name: str) -> None:
     group, topic = here.unique(f"{name}-group"), here.unique(name)

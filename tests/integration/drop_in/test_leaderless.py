@@ -16,7 +16,7 @@ from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import Installation, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 
 def two_brokers() -> ChaosCluster:

@@ -9,7 +9,7 @@ from reconsume.delay_levels.errors import SendBackFailed
 from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import installation
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90), pytest.mark.early(3)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
 TOO_LARGE = b"x" * 3_000_000
 

@@ -16,7 +16,7 @@ from tests.integration.drop_in.poll_loop import drop_in
 from tests.integration.installation import installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.kafka
 
 CONF = {
     "auto.offset.reset": "latest",

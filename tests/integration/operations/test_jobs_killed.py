@@ -27,7 +27,7 @@ from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.brokers.kafka_tools import limit_producer
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.timeout(900), pytest.mark.early(2)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(2)]
 
 LETTERS = int(os.environ.get("RECONSUME_TEST_JOB_LETTERS", "3000"))
 KILLS = 3

@@ -14,7 +14,7 @@ from reconsume.operations.lives.message_life import read_life
 from tests.integration.installation import LATER, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

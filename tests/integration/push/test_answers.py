@@ -15,7 +15,7 @@ from tests.integration.installation import Installation, Record, installation
 from tests.integration.push.push_app import App, Delivered, app, pushing
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 ACK, RETRY, DLQ, HOLD, HOLD_THEN_DLQ = "ack", "retry", "dlq", "hold", "hold, then dlq"
 SLOW = 60

@@ -19,7 +19,7 @@ from tests.integration.installation import Installation, installation
 from tests.integration.push.push_app import App, Delivered, app, pushing
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.more, pytest.mark.early(5)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(5)]
 
 BODIES = [f"m{number}" for number in range(30)]
 

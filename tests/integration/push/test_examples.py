@@ -17,7 +17,7 @@ from tests.integration.installation import Installation, installation
 from tests.integration.push.push_app import pushing
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 ROOT = Path(__file__).parents[3]
 FLIGHTS: list[dict[str, Any]] = [

@@ -25,7 +25,7 @@ from tests.integration.supervised import Supervised, supervised
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early(3), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 FAULTS = ["app hangs", "app answers garbage", "sidecar killed", "broker killed"]
 BODIES = [

@@ -16,7 +16,7 @@ from tests.integration.push.push_app import pushing
 from tests.integration.supervised import Supervised, supervised
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.timeout(120),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
 ]
 

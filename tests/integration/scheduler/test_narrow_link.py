@@ -11,7 +11,7 @@ from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka_tools import limit_producer
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.early(2)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
 RECORDS = 4_000
 BYTES = 1_000

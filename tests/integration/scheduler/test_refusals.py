@@ -21,7 +21,7 @@ from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka import local_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240), pytest.mark.early(1)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
 DELAY_MS = 1_000
 ALONE = 400

@@ -25,7 +25,7 @@ from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.docs.other_languages import example_command
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800), pytest.mark.early(7), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(7), pytest.mark.more]
 
 LANGUAGES = ["java", "go", "node", "python"]
 FAULTS = ["the consumer is killed", "the sidecar is killed", "the broker is killed"]

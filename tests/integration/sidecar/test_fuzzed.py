@@ -11,7 +11,7 @@ import pytest
 from tests.integration.installation import installation
 from tests.integration.sidecars import running_sidecar, sidecar_settings
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(280), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 # A document cannot say that a moment may be at most 40 days ahead.
 _SETTINGS = """

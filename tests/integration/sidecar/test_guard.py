@@ -28,7 +28,7 @@ from tests.integration.installation import Installation, installation
 from tests.integration.sidecars import Answered, Running, b64, call, running_sidecar, sidecar_settings
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 LIMITS = {"body_mib": 0.01, "header_kib": 2}

@@ -17,7 +17,7 @@ from tests.integration.sidecars import call, running_sidecar, sidecar_settings
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

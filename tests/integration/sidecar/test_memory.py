@@ -16,7 +16,7 @@ from tests.integration.sidecar.test_process import send_back, sidecar_process, u
 from tests.integration.sidecars import Answered, b64, call
 from tests.support.brokers.kafka import kafka_to_kill
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.early(1)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
 LARGE = b64(b"x" * 1_000_000)
 CALLS = 400

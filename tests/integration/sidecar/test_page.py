@@ -15,7 +15,7 @@ from tests.integration.installation import Installation, installation, settings_
 from tests.integration.sidecars import Running, running_sidecar, sidecar_settings
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 PAGE = Path(__file__).parents[3] / "docs" / "sidecar.md"
 BLOCKS = [

@@ -23,7 +23,7 @@ from tests.integration.sidecars import Answered, call, running_sidecar, sidecar_
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240), pytest.mark.early(3), pytest.mark.more]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
 
 @pytest.fixture(scope="module")

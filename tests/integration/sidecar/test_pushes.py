@@ -18,7 +18,7 @@ from tests.integration.push.push_app import app
 from tests.integration.sidecars import call
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.integration.installation import Installation, Record, installation
 from tests.integration.sidecars import Running, b64, call, running_sidecar, sidecar_settings
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 HEADERS: list[Header] = [("trace", b"1"), ("trace", b"2"), ("none", None), ("raw", b"\xff\xfe")]
 

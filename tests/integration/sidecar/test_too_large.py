@@ -12,7 +12,7 @@ from reconsume.bridge.process.settings import TopicSettings
 from tests.integration.installation import Installation, settings_for
 from tests.integration.sidecars import Answered, Running, b64, call, running_sidecar, sidecar_settings
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 LIMIT = 65_536
 LARGE = b"x" * 100_000

@@ -15,7 +15,7 @@ from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from reconsume.consumers.subscriptions import repeated_look
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300), pytest.mark.early(1)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
 each_protocol = pytest.mark.parametrize(
     "protocol", [{}, {"group.protocol": "consumer"}], ids=["classic", "group-protocol-consumer"]

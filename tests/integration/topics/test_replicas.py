@@ -26,7 +26,7 @@ from tests.support.brokers.kafka_tools import run_kafka_tool
 from tests.support.docs.pages import blocks
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.spark.few_records import FEW_RECORDS
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.more, pytest.mark.early(4)]
+pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4)]
 
 SECRET = "open-sesame-2208"
 

@@ -17,7 +17,7 @@ from tests.integration.cli.test_cli import reconsume
 from tests.spark.histories.copies import Copy, commit_to_end, write
 from tests.spark.histories.lived import Lived
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.kafka
 
 
 def run(lived: Lived, prefix: str, *arguments: str) -> subprocess.CompletedProcess[str]:

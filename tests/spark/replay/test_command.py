@@ -33,7 +33,7 @@ from reconsume.spark_connectors.replay.submit import submit
 from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, interrupt, replayed, with_dead_letters
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.early(3)]
+pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
 
 def invoke(one: Installation, *arguments: str) -> Result:

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.bridge.librdkafka import closes
 from tests.integration.installation import Installation, installation
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 AT_RISK = "received op TERMINATE in state up (join-state wait-assign-call)"
 """What librdkafka says of a close that may hang."""

@@ -20,7 +20,7 @@ from tests.support.brokers.failed_watermarks import FailedWatermarks
 from tests.support.brokers.frame_proxy import proxied_cluster
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 SECONDS = 15.0
 

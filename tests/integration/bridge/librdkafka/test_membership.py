@@ -12,7 +12,7 @@ from tests.support.brokers.frame_proxy import proxied_cluster
 from tests.support.brokers.refused_offsets import RefusedOffsets
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kafka
 
 REFUSED = "Failed to fetch committed offset"
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from reconsume.consumers.consume_loop import ConsumeLoop
 from tests.unit.consumers.doubles import loop_on
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.early(1)]
+pytestmark = [pytest.mark.early(1)]
 
 SOON = 30.0
 LONGER_THAN_A_REBALANCE = 8.0

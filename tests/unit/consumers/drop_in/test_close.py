@@ -54,7 +54,6 @@ def test_a_message_that_nobody_got_is_not_committed_by_the_end(by_user: bool) ->
             assert polled.value() == b"UA1545"
 
 
-@pytest.mark.timeout(60)
 def test_an_asyncio_drop_in_is_made_while_a_broker_refuses_connections() -> None:
     """Its error callback needs the event loop in which it is made."""
 

@@ -11,8 +11,6 @@ from reconsume.bridge.librdkafka import connections
 from reconsume.consumers import AIOConsumer, Consumer
 from reconsume.delay_levels.errors import KafkaNotReachable
 
-pytestmark = pytest.mark.timeout(60)
-
 SAYS = r"no broker any more \(librdkafka has looked for no broker for \d+ s\); close it and make another one$"
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 CALLS: list[Callable[[Consumer], object]] = [lambda one: one.poll(1), lambda one: one.consume(10, 1)]
