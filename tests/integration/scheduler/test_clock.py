@@ -90,6 +90,26 @@ def test_a_brokers_clock_that_is_set_back_while_a_worker_is_idle_makes_nothing_e
             assert DELAY_MS <= delivered.timestamp - stored.timestamp < DELAY_MS + 30_000
 
 
+@pytest.mark.parametrize("keyless", [0, 1], ids=["all taken", "one refused"])
+def test_a_clock_that_is_hours_ahead_of_the_brokers_delivers_to_topics_that_keep_timestamps(
+    tmp_path: Path, keyless: int
+) -> None:
+    """Kafka 4 refuses records that are created an hour ahead of its clock."""
+    with (
+        kafka_with_clock(tmp_path, -7_200) as (kafka, _),
+        installation(kafka.bootstrap_servers, allowed=["flights"]) as one,
+    ):
+        names, topic = one.settings.names, "flights"
+        one.admin.create(topic, 1, 1, {"cleanup.policy": "compact"})
+        headers = [("REAL_TOPIC", topic.encode())]
+        one.produce(names.delay(DELAY_MS), *[b"no key"] * keyless, headers=headers)
+        one.produce(names.delay(DELAY_MS), b"1", b"2", b"3", key=b"UA1545", headers=headers)
+        wait_until(lambda: len(one.read(topic)) + len(one.read(names.quarantine)) == 3 + keyless, "all have left")
+        reasons = [record["QUARANTINE_REASON"] for record in one.read(names.quarantine)]
+        assert len(reasons) == keyless, reasons
+        assert [record.value for record in one.read(topic)] == [b"1", b"2", b"3"]
+
+
 def test_a_topic_that_takes_its_producers_timestamps_makes_nothing_early_and_holds_nothing_up(
     bootstrap_servers: str,
 ) -> None:

@@ -45,11 +45,12 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 
 
 @contextmanager
-def kafka_with_clock(folder: Path) -> Iterator[tuple[LocalKafka, Path]]:
+def kafka_with_clock(folder: Path, ahead: float = 0) -> Iterator[tuple[LocalKafka, Path]]:
     """A broker, and the file by which `set_ahead` sets its clock, in whole seconds.
 
     Args:
         folder: for the library and the file.
+        ahead: of this machine's clock at first, in whole seconds; after a step back a broker's own requests may wait.
     """
     compiler = shutil.which("cc")
     if compiler is None:
@@ -57,7 +58,7 @@ def kafka_with_clock(folder: Path) -> Iterator[tuple[LocalKafka, Path]]:
     library, clock = folder / "shifted.so", folder / "clock"
     compiling = [compiler, "-shared", "-fPIC", "-o", str(library), "-x", "c", "-", "-ldl"]
     subprocess.run(compiling, input=_SHIFTED, text=True, check=True)
-    set_ahead(clock, 0)
+    set_ahead(clock, ahead)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LD_PRELOAD", str(library))
         patch.setenv("CLOCK_OF_BROKER", str(clock))

@@ -16,7 +16,7 @@ __all__ = ["Environment", "build_wheel", "make_environment"]
 
 _ROOT: Final = Path(__file__).parents[3]
 _PIN: Final = re.compile(r"^[\w.\[\]-]+==[^\s\\]+(?: ;[^\\]*)?", re.MULTILINE)
-_DEADLINE_SECONDS: Final = 900.0
+_DEADLINE_SECONDS: Final = 400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from reconsume.bridge.kafka.clients import discard_producer, make_producer
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.connections import Connections
-from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms
+from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms, created_ms
 from reconsume.bridge.process.polled_records import offset_of
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
@@ -180,12 +180,13 @@ class AtLeastOnceWriter:
 
     def _produce_one(self, one: Delivery, note: Callable[[KafkaError | None, Message], None]) -> None:
         record, headers = (one.topic, one.value, one.key, one.partition), cast("Any", one.headers)
+        now = created_ms(self._time)
         try:
-            self._producer.produce(*record, on_delivery=note, headers=headers)
+            self._producer.produce(*record, on_delivery=note, timestamp=now, headers=headers)
         except BufferError:
             self._producer.flush(PATIENCE_SECONDS)
             try:
-                self._producer.produce(*record, on_delivery=note, headers=headers)
+                self._producer.produce(*record, on_delivery=note, timestamp=now, headers=headers)
             except BufferError:
                 raise BatchAborted(_no_answer("the producer's queue is full"), passing=True) from None
 

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.bridge.kafka.errors import is_missing, is_refusal, translate
+from reconsume.bridge.process.brokers_clock import BrokersClock, created_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.orphaned_transactions import end_transactions
 from reconsume.bridge.scheduler.targets.routing import Delivery
@@ -31,10 +32,12 @@ class Trials:
 
     Args:
         settings: librdkafka settings of a transactional producer, whose id ends with `OF_TRIALS`.
+        time: the brokers' clock.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], time: BrokersClock | None = None) -> None:
         self._settings = settings
+        self._time = time
         self._transactions: Transactions | None = None
 
     def start(self) -> None:
@@ -59,8 +62,7 @@ class Trials:
             causes.append(f"{error.name()}: {error.str()}")
         raise KafkaNotReachable(f"{_TRYING}: {causes[-1]}")
 
-    @staticmethod
-    def _cause(transactions: Transactions, one: Delivery) -> KafkaError | None:
+    def _cause(self, transactions: Transactions, one: Delivery) -> KafkaError | None:
         """Return the error of the record's delivery report, or the reason for its absence."""
         reports: list[KafkaError | None] = []
 
@@ -68,8 +70,8 @@ class Trials:
             def report(error: KafkaError | None, _message: Message) -> None:
                 reports.append(error)
 
-            headers = cast("Any", one.headers)
-            producer.produce(one.topic, one.value, one.key, one.partition, headers=headers, on_delivery=report)
+            record, headers = (one.topic, one.value, one.key, one.partition), cast("Any", one.headers)
+            producer.produce(*record, on_delivery=report, timestamp=created_ms(self._time), headers=headers)
 
         try:
             transactions.try_out(produce)

@@ -13,7 +13,7 @@ from reconsume.bridge.kafka.client_settings import transactional_settings
 from reconsume.bridge.kafka.clients import produce_patiently
 from reconsume.bridge.kafka.errors import is_refusal, is_refusal_of_some, refusing_topic, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
-from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms, monotonic_ms
+from reconsume.bridge.process.brokers_clock import BrokersClock, boot_ms, created_ms, monotonic_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
 from reconsume.bridge.scheduler.delivery.positions import ONLY_PARTITION, PositionLog, PositionRecord
@@ -160,7 +160,7 @@ class TransactionalWriter:
         settings = transactional_settings(base, transactional_id, transaction_timeout_ms)
         self._transactions = Transactions(settings)
         of_trials = transactional_settings(base, transactional_id + OF_TRIALS, transaction_timeout_ms)
-        self._trials = Trials(of_trials | {"linger.ms": 0})
+        self._trials = Trials(of_trials | {"linger.ms": 0}, time)
         self._sets = MessageSets()
         self._topics = TopicsSeen()
         self.limit_of = limit_of
@@ -300,8 +300,9 @@ class TransactionalWriter:
     def _produce(self, producer: Producer, records: Iterable[Delivery]) -> None:
         """Produce the records, with a callback only for the first: the commit reports any record that fails."""
         produce, sets = producer.produce, self._sets or None
+        now = created_ms(self._time)
         self._sets.begin()
-        on_delivery: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
+        told: Callable[[KafkaError | None, Message], None] | None = self._on_stored()
         for one in records:
             topic, partition, key, value, headers, outcome, _ = one
             if outcome in UNWRITTEN:
@@ -309,13 +310,13 @@ class TransactionalWriter:
             if sets is not None and not sets.has_room(one):
                 producer.flush(PATIENCE_SECONDS)
             try:
-                produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)  # type: ignore[arg-type]
+                produce(topic, value, key, partition, on_delivery=told, timestamp=now, headers=headers)  # type: ignore[arg-type]
             except BufferError:
-                produce_patiently(producer, topic, value, key, partition, on_delivery, headers=headers)
+                produce_patiently(producer, topic, value, key, partition, told, timestamp=now, headers=headers)
             except KafkaException as error:
                 self._first_refusal = error.args[0] if is_refusal(error.args[0]) else None
                 raise
-            on_delivery = None
+            told = None
 
     def _explain(self, error: KafkaError, doing: str) -> ReconsumeError:
         if error.code() in SHUT_OUT:

@@ -12,6 +12,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.librdkafka import connections
+from reconsume.bridge.process.brokers_clock import BrokersClock
 from reconsume.bridge.scheduler.delivery import at_least_once_writer
 from reconsume.bridge.scheduler.delivery.at_least_once_writer import AtLeastOnceWriter
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
@@ -50,16 +51,26 @@ class Producer:
         self.waited = 0.0
         self.refused: dict[bytes, KafkaError] = {}
         self.stored: list[bytes] = []
+        self.timestamps: list[int] = []
         self._sent: list[tuple[bytes, str, Callable[[KafkaError | None, Message], None]]] = []
 
     def produce(
-        self, topic: str, value: bytes, _key: object, _partition: int, on_delivery: Callable[..., None], **_: Any
+        self,
+        topic: str,
+        value: bytes,
+        _key: object,
+        _partition: int,
+        on_delivery: Callable[..., None],
+        *,
+        timestamp: int = 0,
+        **_: Any,
     ) -> None:
         if len(self._sent) >= self.room:
             raise BufferError
         if value in self.unknown:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         self._sent.append((value, topic, on_delivery))
+        self.timestamps.append(timestamp)
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -172,6 +183,14 @@ def test_what_is_stored_is_not_written_again_while_the_worker_has_its_partition(
     assert write(writer, batch_of(queue), member) is None
     assert Counter(producer.stored) == Counter([b"a", b"b", b"c"])
     assert member.committed == {(TOPIC, 0): Commit(3, "")}
+
+
+def test_its_records_are_created_by_the_brokers_clock(producer: Producer) -> None:
+    """Brokers refuse what is created an hour ahead of their clock."""
+    brokers = BrokersClock(lambda: 7_200_000.0, lambda: 500.0)
+    brokers.heard(1_000, 500.0)
+    assert write(AtLeastOnceWriter({}, "w", brokers), batch_of(queue_of(b"a")), Member()) is None
+    assert producer.timestamps == [1_000]
 
 
 @pytest.mark.parametrize("room", [1_000, 2])
