@@ -180,6 +180,8 @@ class AssignedPartitions:
         if reading := [queue for queue in full if not queue.paused]:
             self._let_drain(reading)
         self.pause(queue for queue in full if self._is_full(queue))
+        for queue in full:
+            self.service.tell_stalled(queue)
 
     def _let_drain(self, full: Sequence[ProcessQueue]) -> None:
         """Wait for room while messages are finished, or their send-backs acknowledged.

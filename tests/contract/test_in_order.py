@@ -58,6 +58,30 @@ def test_an_exhausted_message_leaves_and_those_behind_it_go_on(world: World) -> 
     assert world.read(world.names.retry(group)) == []
 
 
+@pytest.mark.parametrize("per_key", [False, True])
+def test_reading_that_waits_for_a_commit_of_the_listener_is_told_once(
+    world: World, per_key: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No listener is called any more that could return COMMIT."""
+    group, topic = world.name(f"full-{per_key}"), world.topic(f"full-{per_key}")
+    bodies: list[bytes | None] = []
+
+    def keeps_open(messages: Sequence[Message], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
+        context.auto_commit = False
+        bodies.extend(message.body for message in messages)
+        return OK
+
+    def told() -> list[str]:
+        return [text for text in caplog.messages if "COMMIT" in text]
+
+    for number in range(5):
+        world.produce(topic, b"%d" % number, key=b"%d" % number)
+    with world.consumer(group, topic, keeps_open, orderly=True, per_key=per_key, pull_threshold_for_queue=2):
+        world.until(told, "the warning")
+    (text,) = told()
+    assert text.startswith(f"{topic}-0 is not read: all {len(bodies)} messages that may be open succeeded with ")
+
+
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_with_an_order_of_keys_only_the_key_waits_and_a_restart_goes_on_there(world: World, exactly_once: bool) -> None:
     group, topic = world.name(f"keys-{exactly_once}"), world.topic(f"keys-{exactly_once}")

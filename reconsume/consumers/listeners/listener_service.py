@@ -71,6 +71,9 @@ class ListenerService(ABC, Generic[T]):
     def end(self) -> None:
         """Note that the consumer ends."""
 
+    def tell_stalled(self, queue: ProcessQueue) -> None:
+        """Say so if a full partition waits for the listener, which is not called any more."""
+
     @abstractmethod
     def next_due_ms(self) -> float | None:
         """Return the earliest moment at which `tick` has something to do; None if nothing waits."""
