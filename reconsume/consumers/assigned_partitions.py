@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakSet
 
 from reconsume.bridge.kafka.admin import Commit, Partition
 from reconsume.bridge.kafka.group_consumer import Answer, GroupConsumer, names_of
@@ -69,6 +70,7 @@ class AssignedPartitions:
             self.consumer, retry_topic, consume_from, self._ask_committed, self.known.topic_ids
         )
         self._starts: dict[Partition, tuple[int, float]] = {}
+        self._stalled: WeakSet[ProcessQueue] = WeakSet()
         self._seen: Any = None
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
@@ -180,8 +182,20 @@ class AssignedPartitions:
         if reading := [queue for queue in full if not queue.paused]:
             self._let_drain(reading)
         self.pause(queue for queue in full if self._is_full(queue))
-        for queue in full:
-            self.service.tell_stalled(queue)
+        for queue in full.difference(self._stalled):
+            self._tell_if_stalled(queue)
+
+    def _tell_if_stalled(self, queue: ProcessQueue) -> None:
+        """Say once that a partition is full of messages for which no listener is called any more."""
+        # In this order: it may have got room before the first question, and nothing is read between the two.
+        if self.service.waits_for_commit(queue) and self._is_full(queue):
+            self._stalled.add(queue)
+            logger.warning(
+                "%s-%d is not read: all %d messages that may be open succeeded with auto_commit=False and no COMMIT; "
+                "return COMMIT earlier, or raise pull_threshold_for_queue",
+                *queue.where,
+                queue.size,
+            )
 
     def _let_drain(self, full: Sequence[ProcessQueue]) -> None:
         """Wait for room while messages are finished, or their send-backs acknowledged.

@@ -71,8 +71,10 @@ class ListenerService(ABC, Generic[T]):
     def end(self) -> None:
         """Note that the consumer ends."""
 
-    def tell_stalled(self, queue: ProcessQueue) -> None:
-        """Say so if a full partition waits for the listener, which is not called any more."""
+    def waits_for_commit(self, queue: ProcessQueue) -> bool:
+        """Return whether all unfinished messages of the partition wait for the listener to commit them."""
+        del queue
+        return False
 
     @abstractmethod
     def next_due_ms(self) -> float | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Final
-from weakref import WeakSet
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -84,7 +83,6 @@ class OrderlyService(ListenerService[Lane]):
         self._lanes: dict[LaneKey, Lane] = {}
         self._suspended: dict[LaneKey, Lane] = {}
         self._outlived: dict[LaneKey, Lane] = {}
-        self._stalled: WeakSet[ProcessQueue] = WeakSet()
         self._keeps_open = False
         self._changed = threading.Condition()
 
@@ -121,20 +119,13 @@ class OrderlyService(ListenerService[Lane]):
         """Return whether the partition's one lane is suspended; in key order other lanes continue."""
         return not self.per_key and (queue.topic, queue.partition, None) in self._suspended
 
-    def tell_stalled(self, queue: ProcessQueue) -> None:
-        """Say once that all messages of a full partition wait for COMMIT."""
-        if not self._keeps_open or queue in self._stalled:
-            return
+    def waits_for_commit(self, queue: ProcessQueue) -> bool:
+        """Return whether all unfinished messages of the partition wait for COMMIT."""
+        if not self._keeps_open:
+            return False
         with self._changed:
             kept = sum(len(lane.consumed) for lane in self._lanes.values() if lane.queue is queue)
-        if kept and kept == queue.size:
-            self._stalled.add(queue)
-            logger.warning(
-                "%s-%d is not read: all %d messages that may be open succeeded with auto_commit=False and no COMMIT; "
-                "return COMMIT earlier, or raise pull_threshold_for_queue",
-                *queue.where,
-                kept,
-            )
+        return 0 < kept == queue.size
 
     def leave(self, queues: Iterable[ProcessQueue], seconds_left: Callable[[], float]) -> bool:
         """Wait until no listener works on these, so that the next owner is alone (RocketMQ: OR-14)."""

@@ -161,13 +161,14 @@ class AtLeastOnceWriter:
         self._require_answers(sources)
 
     def _produce(self, batch: DueBatch) -> None:
+        now = created_ms(self._time)
         # There may be fewer deliveries than sources: a batch ends before a record that needs a lookup.
         for index, (one, (queue, offset)) in enumerate(zip(batch.all(), batch.sources(), strict=False)):
             is_in_hand = offset in self._stored.get(queue, ()) or offset in self._unanswered.get(queue, ())
             if one.outcome not in UNWRITTEN and not is_in_hand:
                 self._refused.pop((queue, offset), None)
                 try:
-                    self._produce_one(one, partial(self._note, queue, offset, boot_ms()))
+                    self._produce_one(one, now, partial(self._note, queue, offset, boot_ms()))
                 except KafkaException as error:
                     if not is_refusal(error.args[0]):
                         raise
@@ -178,9 +179,8 @@ class AtLeastOnceWriter:
             if index % _SERVE_EVERY == 0:
                 self._producer.poll(0)
 
-    def _produce_one(self, one: Delivery, note: Callable[[KafkaError | None, Message], None]) -> None:
+    def _produce_one(self, one: Delivery, now: int, note: Callable[[KafkaError | None, Message], None]) -> None:
         record, headers = (one.topic, one.value, one.key, one.partition), cast("Any", one.headers)
-        now = created_ms(self._time)
         try:
             self._producer.produce(*record, on_delivery=note, timestamp=now, headers=headers)
         except BufferError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from reconsume.consumers.consume_settings import Limits
 from reconsume.consumers.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus
 from reconsume.consumers.listeners.dead_letter_on import ExceptionClasses
 from reconsume.consumers.listeners.orderly import Lane, OrderlyService
@@ -16,7 +17,7 @@ from reconsume.consumers.partitions.process_queue import ProcessQueue
 from reconsume.consumers.sending.send_back_log import UNLIMITED
 from reconsume.delay_levels.errors import SendBackFailed
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
-from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, message_at, parts_of, safe_offset
+from tests.unit.consumers.doubles import Clock, RecordingWriter, RunsNothing, loop_of, message_at, parts_of, safe_offset
 
 SUCCESS = ConsumeOrderlyStatus.SUCCESS
 COMMIT = ConsumeOrderlyStatus.COMMIT
@@ -24,6 +25,14 @@ ROLLBACK = ConsumeOrderlyStatus.ROLLBACK
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 Answer = Callable[[list[int], ConsumeOrderlyContext], object]
+
+
+class Pauses:
+    """A Kafka consumer that may be paused."""
+
+    def pause(self, partitions: object) -> None: ...
+
+    def resume(self, partitions: object) -> None: ...
 
 
 @dataclass
@@ -265,6 +274,30 @@ def test_without_auto_commit_a_rollback_gives_all_again_that_was_not_committed()
     assert world.calls[3:] == [[0], [1], [2]]
     assert world.counts[3:] == [[0], [0], [0]], "a rollback is no failure"
     assert safe_offset(world.queue) == 3
+
+
+@pytest.mark.parametrize("last", [SUCCESS, COMMIT])
+def test_a_full_partition_that_waits_for_commit_is_told_unless_it_gets_room(
+    last: ConsumeOrderlyStatus, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a COMMIT leaves open does not stop the reading."""
+
+    class Drains(World):
+        def wait_while(self, is_full: Callable[[], bool], seconds: float) -> None:
+            del is_full, seconds
+            self.answer = always(last, auto_commit=False)
+            self.run()
+
+    world = Drains(always(SUCCESS, auto_commit=False), per_key=True)
+    world.read(*flights(0, 1, key=lambda offset: b"%d" % offset))
+    world.service.consume(world.lanes.pop(0))
+    limits = Limits(queue_records=2, queue_bytes=1_000, max_span=2_000, timeout_ms=1_000, await_termination_seconds=0)
+    partitions = loop_of(Pauses(), world.service, world.service.sender, limits=limits).partitions
+    partitions.queues[world.queue.where] = world.queue
+    for _ in range(2):
+        partitions.pause_and_resume()
+    told = [text for text in caplog.messages if "COMMIT" in text]
+    assert len(told) == (1 if last is SUCCESS else 0), told
 
 
 @pytest.mark.rule("OR-11")
