@@ -247,7 +247,7 @@ class Group:
         finally:
             stop.set()
             thread.join()
-            assert self._producer.flush(300) == 0
+            assert self._producer.flush(PATIENCE) == 0
 
     def _produce(self, stop: threading.Event) -> None:
         chance, number = random.Random(self._seed), 0

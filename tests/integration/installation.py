@@ -27,7 +27,7 @@ from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyS
 from reconsume.delay_levels.errors import ReconsumeError
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
 from reconsume.delay_levels.wire.properties import Header
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = [
     "LATER",
@@ -146,7 +146,7 @@ class Installation:
         """Delete a topic, once it is there, and wait until it is gone."""
         wait_until(lambda: self.admin.partitions([topic]), f"{topic} is there")
         client = AdminClient(self.settings.client_settings())  # its answers never come once it is forgotten
-        client.delete_topics([topic])[topic].result(300)
+        client.delete_topics([topic])[topic].result(PATIENCE)
         wait_until(lambda: not self.admin.partitions([topic]), f"{topic} is gone")
 
     def producer(self) -> Producer:
@@ -165,7 +165,7 @@ class Installation:
         producer = self.producer()
         for value in values:
             producer.produce(topic, value=value, key=key, headers=cast("Any", list(headers)), partition=partition)
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
 
     def consumer(
@@ -315,7 +315,7 @@ def scheduler(settings: Settings) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(300)
+        thread.join(PATIENCE)
         _at_work.discard(identity)
     if failures:
         raise failures[0]

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE
+
 __all__ = ["Supervised", "supervised"]
 
 
@@ -40,7 +42,7 @@ class Supervised:
         """As `kill -9`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(300)
+            self._process.wait(PATIENCE)
 
 
 @contextmanager

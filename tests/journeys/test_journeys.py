@@ -37,7 +37,7 @@ from tests.spark.few_records import FEW_RECORDS
 from tests.support.brokers.kafka import local_kafka
 from tests.support.docs.environments import Environment, build_wheel, make_environment
 from tests.support.docs.pages import blocks, named_extras, programs_alone, pytest_files, python_blocks
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(12)]
 
@@ -105,7 +105,7 @@ def produce(bootstrap_servers: str, *values: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for value in values:
         producer.produce("flights", value.encode(), b"UA1545")
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 @pytest.fixture(scope="module")

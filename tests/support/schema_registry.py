@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.waiting import PATIENCE
+
 __all__ = ["Registry", "running_registry"]
 
 
@@ -75,4 +77,4 @@ def running_registry() -> Iterator[Registry]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(300)
+        thread.join(PATIENCE)

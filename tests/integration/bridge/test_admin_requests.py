@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -62,10 +62,10 @@ def test_every_question_is_answered_though_clients_come_and_go(bootstrap_servers
 
     replacing, asking = in_a_thread(replace), [in_a_thread(ask) for _ in range(2)]
     try:
-        assert min(one.result(300) for one in asking) >= ROUNDS
+        assert min(one.result(PATIENCE) for one in asking) >= ROUNDS
     finally:
         stop.set()
-    assert replacing.result(300) == ROUNDS
+    assert replacing.result(PATIENCE) == ROUNDS
 
 
 def test_offsets_are_told_as_soon_as_a_restarted_broker_answers_others() -> None:

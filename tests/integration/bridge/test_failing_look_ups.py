@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from reconsume.bridge.kafka.admin import KafkaAdmin, WantedTopic
 from reconsume.bridge.process.settings import TopicSettings
 from tests.integration.installation import Installation, Record, scheduler, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def flood(one: Installation, groups: list[str], number: int) -> None:
     for count in range(number):
         headers = [("REAL_TOPIC", f"%RETRY%{groups[count % len(groups)]}".encode())]
         producer.produce(one.settings.names.delay(2_000), value=b"%d" % count, headers=list(headers))
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
 
 

@@ -15,7 +15,7 @@ from reconsume.bridge.reading.known_offsets import KnownOffsets
 from reconsume.cli.broker.kafka import LocalKafka
 from tests.integration.installation import SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
@@ -51,7 +51,7 @@ def lose_offsets(one: Installation, group: str, topics: Iterable[str]) -> None:
     for partition in range(one.admin.partitions(["__consumer_offsets"])["__consumer_offsets"]):
         for topic in topics:
             producer.produce("__consumer_offsets", key=commit_key(group, topic, 0), value=None, partition=partition)
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
 
 

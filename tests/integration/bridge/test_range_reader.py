@@ -18,7 +18,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.resend import DeadLetterInfo
 from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -91,7 +91,7 @@ def test_an_open_transaction_ends_the_time_and_what_is_unread_is_told(
     here.produce(topic, b"before", partition=0)
     here.produce(topic, *(b"%d" % number for number in range(10)), partition=1)
     open_transaction.produce(topic, b"within", partition=0)
-    assert open_transaction.flush(300) == 0
+    assert open_transaction.flush(PATIENCE) == 0
     read = wait_until(lambda: values(reader.read({(topic, 0): (0, 2)}, within_seconds=1)), "a first record")
     assert read == [b"before"]
     assert reader.unread == {(topic, 0): 2}

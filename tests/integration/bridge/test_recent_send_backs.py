@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from reconsume.bridge.reading.recent_send_backs import Attempt, RecentSendBack, recent_send_backs, windows
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -78,14 +78,14 @@ def test_what_a_transaction_has_aborted_was_not_written_and_one_that_is_open_is_
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"", headers=cast("Any", copy("g", 1, 1)))
-    producer.flush(300)
+    producer.flush(PATIENCE)
     here.produce(topic, b"", headers=copy("g", 2, 1))
     answers: list[dict[Attempt, RecentSendBack]] = []
     reading = threading.Thread(target=lambda: answers.append(found(here)))
     reading.start()
     wait_until(reading.is_alive, "it reads")
     producer.abort_transaction(30)
-    reading.join(300)
+    reading.join(PATIENCE)
     assert [attempt.origin_message_id for attempt in answers[0]] == ["flights/0/2"]
 
 

@@ -16,7 +16,7 @@ from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError, Rec
 from reconsume.delay_levels.wire.send_back_copy import Position
 from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -86,7 +86,7 @@ def test_of_transactions_only_committed_records_are_there_and_their_markers_are_
     for value, end in ((b"committed", producer.commit_transaction), (b"aborted", producer.abort_transaction)):
         producer.begin_transaction()
         producer.produce(topic, value)
-        producer.flush(300)
+        producer.flush(PATIENCE)
         end(30)
     here.wait_for_marks(topic)
     here.produce(topic, b"last")
@@ -110,6 +110,6 @@ def test_a_partition_that_does_not_answer_holds_up_no_other_and_closing_answers_
         closing = threading.Thread(target=patient.close)
         patient.read(Position(topic, 0, 0), lambda result: answers.append(type(result)))
         closing.start()
-        closing.join(300)
+        closing.join(PATIENCE)
         assert answers == [KafkaNotReachable]
         hasty.close()

@@ -18,7 +18,7 @@ from reconsume.bridge.writing import transactions as transactions_module
 from reconsume.bridge.writing.transactions import SHUT_OUT, InDoubt, ShutOut, Transactions, Undone
 from reconsume.delay_levels.progress.metadata import MAX_METADATA_BYTES
 from tests.integration.installation import Installation, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -53,7 +53,7 @@ class Hanging(Producer):
         cls.hangs_in = None
         if cls.acts_first:
             act()
-        assert cls.go_on.wait(300)
+        assert cls.go_on.wait(PATIENCE)
         if not cls.acts_first:
             act()
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.integration.installation import Installation, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
@@ -158,7 +158,7 @@ def test_a_demo_that_ends_early_leaves_no_process_behind(number: signal.Signals)
 
         left = wait_until(begun, "a scheduler runs")
         demo.send_signal(number)
-        demo.wait(300)
+        demo.wait(PATIENCE)
     wait_until(lambda: not any(one.is_running() for one in left), "Kafka and the scheduler are gone")
 
 

@@ -18,7 +18,7 @@ from reconsume.bridge.process.settings import ManagementSettings, SchedulerSetti
 from tests.integration.installation import Installation, scheduler
 from tests.support.brokers.kafka import local_kafka
 from tests.support.docs.pages import Snippet, python_blocks
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(2)]
 
@@ -89,7 +89,7 @@ def test_a_program_of_the_pages_does_what_it_says(here: Installation, program: S
             if topics:
                 assert run.poll() is None, f"it ended early: {(tmp_path / 'errors').read_text()}"
                 run.send_signal(signal.SIGTERM)
-            run.wait(300)
+            run.wait(PATIENCE)
         finally:
             run.kill()
     assert run.returncode == 0, (tmp_path / "errors").read_text()

@@ -34,7 +34,7 @@ from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.consoles import console_settings, running_console
 from tests.support.resends import planned, resend
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(4)]
 
@@ -173,9 +173,9 @@ def test_a_resend_goes_on_when_kafka_is_back(here: Installation, accident: Accid
     accident.step, accident.hangs = step, hangs
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(resend, here.cluster, group, places)
-        assert accident.happened.wait(300)
+        assert accident.happened.wait(PATIENCE)
         accident.undo()
-        assert sent.result(300)[1] == ["sent"] * COUNT
+        assert sent.result(PATIENCE)[1] == ["sent"] * COUNT
     assert_each_was_sent_once(here)
     assert planned(here.cluster, group, places) == ["replayed"] * COUNT
 

@@ -27,7 +27,7 @@ from reconsume.cli.broker.java import find_java
 from reconsume.cli.broker.kafka import BrokerFailed, LocalKafka
 from reconsume.cli.broker.ports import free_ports
 from tests.support.brokers.kafka import local_kafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(6), pytest.mark.more]
 
@@ -44,7 +44,7 @@ def broker() -> Iterator[LocalKafka]:
 def produce(bootstrap_servers: str, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     producer.produce(topic, value)
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def read_one(bootstrap_servers: str, topic: str, group: str = "reader") -> bytes | None:
@@ -195,7 +195,7 @@ def test_the_broker_dies_with_its_parent(tmp_path: Path) -> None:
         assert parent.stdout.readline() == b"up\n"
         assert processes_that_mention(f"{tmp_path}/server.properties")
         parent.kill()
-        parent.wait(300)
+        parent.wait(PATIENCE)
         wait_until(lambda: not processes_that_mention(f"{tmp_path}/server.properties"), "broker and guard are gone")
 
 
@@ -207,7 +207,7 @@ def test_the_command_prints_its_address_and_stops_in_order() -> None:
         assert name == "bootstrap.servers"
         assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).brokers
         command.send_signal(signal.SIGINT)
-        assert command.wait(300) == 0
+        assert command.wait(PATIENCE) == 0
     host, _, port = address.partition(":")
     with socket.socket() as client:
         assert client.connect_ex((host, int(port))) != 0, "the broker is gone"
@@ -277,6 +277,6 @@ def test_the_command_says_as_json_where_kafka_is() -> None:
             produce(said["bootstrap.servers"], "said", b"a record")
         finally:
             process.send_signal(signal.SIGTERM)
-        rest, told = process.communicate(timeout=300)
+        rest, told = process.communicate(timeout=PATIENCE)
     assert (process.returncode, rest) == (0, "")
     assert f"log: {said['log']}; stop with Ctrl-C" in told

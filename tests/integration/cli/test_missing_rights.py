@@ -27,7 +27,7 @@ from tests.integration.consumers.test_delay_producer import allowing, orders
 from tests.integration.installation import Installation, scheduler, settings_for, wait_for_coordinator
 from tests.support.batches import batch_of
 from tests.support.brokers.kafka import local_kafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -69,7 +69,9 @@ def deny(one: Installation, topic: str, operation: AclOperation) -> None:
         AclPermissionType.ANY,
     )
     # The controller has answered; the broker hears of it a moment later.
-    wait_until(lambda: binding in admin.describe_acls(any_rule).result(300), f"the broker knows the rule for {topic}")
+    wait_until(
+        lambda: binding in admin.describe_acls(any_rule).result(PATIENCE), f"the broker knows the rule for {topic}"
+    )
 
 
 def test_a_retry_topic_that_may_not_be_written_costs_only_its_own_records(guarded: Installation) -> None:

@@ -44,7 +44,7 @@ from reconsume.operations.status import collect_status
 from tests.integration.installation import LATER, SUCCESS, Installation, scheduler, settings_for
 from tests.integration.sidecars import running_sidecar, sidecar_settings
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(6), pytest.mark.more]
 
@@ -63,7 +63,7 @@ def installed(kafka: SecureKafka, prefix: str) -> Installation:
     one = Installation(settings_for(kafka.bootstrap_servers, prefix))
     one.make_topics()
     one.write_groups()
-    kafka.operator().delete_topics([one.settings.names.delay(2_000)])[one.settings.names.delay(2_000)].result(300)
+    kafka.operator().delete_topics([one.settings.names.delay(2_000)])[one.settings.names.delay(2_000)].result(PATIENCE)
     return one
 
 
@@ -162,7 +162,7 @@ def as_scheduler(case: Case) -> bool:
         case.runs(done)
     finally:
         stop.set()
-        thread.join(300)
+        thread.join(PATIENCE)
     return not case.complaints.said and done()
 
 

@@ -11,7 +11,7 @@ import pytest
 from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.operations.doctor.inspection import Inspector
 from tests.integration.installation import Installation, scheduler, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -28,7 +28,7 @@ def load(one: Installation, topic: str, group: str) -> Iterator[list[bytes]]:
             value = b"%d" % len(sent)
             producer.produce(topic, value=value, key=value, headers=list(headers))
             sent.append(value)
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
 
     thread = threading.Thread(target=produce)
@@ -37,7 +37,7 @@ def load(one: Installation, topic: str, group: str) -> Iterator[list[bytes]]:
         yield sent
     finally:
         stop.set()
-        thread.join(300)
+        thread.join(PATIENCE)
 
 
 def test_workers_are_replaced_one_after_the_other(bootstrap_servers: str) -> None:

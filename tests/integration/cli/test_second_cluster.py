@@ -16,7 +16,7 @@ from reconsume.consumers import ConsumeConcurrentlyStatus, Message
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.brokers.kafka import local_kafka
 from tests.support.brokers.kafka_tools import run_kafka_tool
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(1)]
 
@@ -55,7 +55,7 @@ def copy(first: Installation, second: Installation) -> dict[Partition, list[int]
                 topic, record.value, record.key, record.partition, headers=cast("Any", list(record.headers))
             )
             copied.setdefault((topic, record.partition), []).append(record.offset)
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
     return copied
 

@@ -17,7 +17,7 @@ from reconsume.bridge.process.settings import Settings
 from reconsume.operations.rights import Role, rights_of
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
@@ -99,8 +99,8 @@ def test_no_log_metric_or_process_list_of_a_worker_holds_it(
         assert SECRET not in Path(f"/proc/{worker.pid}/cmdline").read_text()
     finally:
         worker.terminate()
-        worker.wait(300)
-        reading.join(300)
+        worker.wait(PATIENCE)
+        reading.join(PATIENCE)
         worker.stderr.close()
     assert any("sasl.password" in line or "SASL" in line for line in lines)
     assert SECRET not in "".join(lines)

@@ -18,7 +18,7 @@ from reconsume.delay_levels.wire.properties import Header
 from tests.integration.cli.test_cli import reconsume
 from tests.integration.installation import Installation, installation, settings_for
 from tests.support.consoles import Browser, basic, console_settings, running_console
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -255,7 +255,7 @@ def command(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
             yield process, Browser(found[1], found[2]), said
         finally:
             process.send_signal(signal.SIGTERM)
-            ended = process.wait(300)
+            ended = process.wait(PATIENCE)
             said.append(process.stderr.read())
     assert ended == 0
     assert "the console has stopped" in said[-1]

@@ -32,7 +32,7 @@ from reconsume.consumers.subscriptions import repeated_look
 from reconsume.delay_levels.errors import OffsetStoreUnusable
 from reconsume.delay_levels.progress.metadata import encode_progress
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
@@ -113,7 +113,7 @@ def test_a_member_goes_on_where_its_file_says_and_what_was_done_ahead_is_not_rep
     go = threading.Event()
 
     def stuck(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
-        assert messages[0].body != b"2" or go.wait(300)
+        assert messages[0].body != b"2" or go.wait(PATIENCE)
         return SUCCESS
 
     first = Deliveries(stuck)
@@ -279,7 +279,7 @@ def test_new_partitions_and_topics_of_a_pattern_are_read_and_deleted_ones_left(
     consumer.subscribe("^" + here.name("grows") + "-.*")
     with consumer:
         admin = AdminClient(here.settings.client_settings())
-        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(300)
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(PATIENCE)
         wait_until(lambda: here.admin.partitions([topic]) == {topic: 2}, "the partition is there")
         with Producer(here.settings.client_settings()) as producer:
             producer.produce(topic, b"new partition", partition=1)
@@ -287,7 +287,7 @@ def test_new_partitions_and_topics_of_a_pattern_are_read_and_deleted_ones_left(
         here.produce(other, b"new topic")
         wait_until(lambda: offsets(store, other) == [1], "the new topic is read")
         wait_until(lambda: offsets(store, topic) == [1, 1], "the new partition is read")
-        admin.delete_topics([other])[other].result(300)
+        admin.delete_topics([other])[other].result(PATIENCE)
         wait_until(lambda: not saved(store, other), "the deleted topic is forgotten")
         here.produce(topic, b"later")
         wait_until(lambda: len(listener.seen) == 3, "the others are read on")
@@ -321,7 +321,7 @@ def test_a_topic_that_is_made_again_while_a_member_runs_is_read_from_its_beginni
     with member(here, "again", store, listener):
         wait_until(lambda: offsets(store, topic) == [3], "the old topic is read")
         admin = AdminClient(here.settings.client_settings())
-        admin.delete_topics([topic])[topic].result(300)
+        admin.delete_topics([topic])[topic].result(PATIENCE)
         wait_until(lambda: not here.admin.partitions([topic]), "the topic is gone")
         here.admin.create(topic, 1, -1, {})
         here.produce(topic, *[b"%d" % number for number in range(5)])

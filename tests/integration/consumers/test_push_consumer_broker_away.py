@@ -13,7 +13,7 @@ import pytest
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, scheduler, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
@@ -50,7 +50,7 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_is_lost(caplog: pytest.
             wait_until(lambda: "waiting for Kafka" in caplog.text, "the log says what it waits for")
         assert starting.is_alive(), "start() waits"
         kafka.start()
-        starting.join(300)
+        starting.join(PATIENCE)
         assert consumer.running
         with scheduler(here.settings):
             here.produce(topic, *bodies[: TOTAL // 2])

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -39,7 +39,7 @@ class Stuck(Deliveries):
         late_result = self._late_results.get(messages[0].body or b"")
         if late_result is None or messages[0].reconsume_times:
             return SUCCESS
-        assert self.go.wait(300)
+        assert self.go.wait(PATIENCE)
         return late_result
 
 
@@ -188,20 +188,20 @@ def test_a_shutdown_waits_for_running_listeners_and_takes_their_results(here: In
     entered, go = threading.Barrier(3), threading.Event()
 
     def waits(messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
-        entered.wait(300)
-        assert go.wait(300)
+        entered.wait(PATIENCE)
+        assert go.wait(PATIENCE)
         return SUCCESS if messages[0].body == b"succeeds" else LATER
 
     listener = Deliveries(waits)
     consumer = here.consumer(group, topic, listener, await_termination_when_shutdown=timedelta(seconds=30))
     consumer.start()
-    entered.wait(300)
+    entered.wait(PATIENCE)
     closer = threading.Thread(target=consumer.shutdown)
     closer.start()
     wait_until(consumer._stop.is_set, "the shutdown began")
     assert consumer.running, "it waits"
     go.set()
-    closer.join(300)
+    closer.join(PATIENCE)
     assert here.committed(group, topic) == 2
     assert [record.value for record in here.waiting(1_000, group)] == [b"fails"]
     again = Deliveries(lambda _messages, _context: SUCCESS)

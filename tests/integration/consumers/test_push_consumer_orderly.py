@@ -17,7 +17,7 @@ import pytest
 
 from reconsume.consumers import ConsumeOrderlyContext, ConsumeOrderlyStatus, Message, PushConsumer
 from tests.integration.installation import Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
@@ -66,7 +66,7 @@ def test_a_poison_message_blocks_its_partition_alone_and_ends_as_a_dead_letter(h
 
     def holding(messages: Sequence[Message], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
         """The last call for it lasts until the other partition is consumed."""
-        assert (messages[0].body, messages[0].reconsume_times) != (b"poison", 3) or go.wait(300)
+        assert (messages[0].body, messages[0].reconsume_times) != (b"poison", 3) or go.wait(PATIENCE)
         return listener(messages, context)
 
     with orderly(here, group, topic, holding, max_reconsume_times=3):
@@ -127,7 +127,7 @@ class Working:
             [message] = messages
             events = self.events[message.kafka.partition]
             events.append(("begin", who, message.body or b""))
-            assert self.go.wait(300)
+            assert self.go.wait(PATIENCE)
             events.append(("end", who, message.body or b""))
             return SUCCESS
 
@@ -257,7 +257,7 @@ def test_a_rebalance_during_a_shutdown_repeats_nothing_that_finishes(
 
     def held(messages: Sequence[Message], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
         first.extend(message.body for message in messages)
-        assert go.wait(300)
+        assert go.wait(PATIENCE)
         return SUCCESS
 
     def seen(messages: Sequence[Message], _context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
@@ -278,7 +278,7 @@ def test_a_rebalance_during_a_shutdown_repeats_nothing_that_finishes(
         with orderly(here, group, topic, seen, **more):
             wait_until(lambda: here.members(group) == 2, "the second has come")
             go.set()
-            shutdown.join(300)
+            shutdown.join(PATIENCE)
             assert not shutdown.is_alive()
             here.produce(topic, b"last", partition=0)
             wait_until(lambda: b"last" in second, "the second has what the first had")

@@ -11,7 +11,7 @@ import pytest
 
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -35,7 +35,7 @@ def test_a_partition_that_went_while_it_was_paused_is_read_when_it_comes_back(
     go = threading.Event()
 
     def wait(_messages: Sequence[Message], _context: ConsumeConcurrentlyContext) -> ConsumeConcurrentlyStatus:
-        assert go.wait(300)
+        assert go.wait(PATIENCE)
         return SUCCESS
 
     first, second = Deliveries(wait), Deliveries(wait)

@@ -23,7 +23,7 @@ from reconsume.consumers import (
 from reconsume.consumers.subscriptions import repeated_look
 from reconsume.delay_levels.errors import KafkaNotReachable, ReconsumeError
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
@@ -133,7 +133,7 @@ def test_two_members_share_a_topic_that_comes_later_and_go_on_when_one_is_delete
         second = here.topic(f"{name}-second", 2)
         produce(second)
         wait_until(all_are_read, "the second topic is read")
-        admin.delete_topics([first])[first].result(300)
+        admin.delete_topics([first])[first].result(PATIENCE)
         wait_until(lambda: caplog.text.count(f"unsubscribed from {first}") == 2, "both have noticed")
         produce(second)
         wait_until(all_are_read, "the second topic goes on")

@@ -12,7 +12,7 @@ from reconsume.delay_levels.errors import SendBackFailed
 from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
@@ -46,7 +46,7 @@ def test_subscribe_does_not_wait_and_a_send_back_waits_for_the_brokers_until_the
             wait([waiting], 2)
             assert not waiting.done(), "it waits"
             kafka.start()
-            waiting.result(300)
+            waiting.result(PATIENCE)
             with scheduler(here.settings):
                 again = reading.until(2)
             assert sorted(message.value() or b"" for message in again) == [b"one", b"two"]

@@ -26,7 +26,7 @@ from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest
 from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import LEVELS, Installation, installation, scheduler, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
@@ -96,7 +96,7 @@ def test_retries_that_are_still_kept_are_read_though_the_committed_one_is_delete
         offsets.commit(offsets=[TopicPartition(retry, 0, 1)], asynchronous=False)
     client = AdminClient(here.settings.client_settings())
     for deletion in client.delete_records([TopicPartition(retry, 0, 3)]).values():
-        deletion.result(300)
+        deletion.result(PATIENCE)
     with exactly_once(here, group, conf) as consumer:
         consumer.subscribe([topic])
         assert [one.value() for one in Reading(consumer).until(3)] == [b"3", b"4", b"5"]
@@ -238,7 +238,7 @@ def test_what_is_refused_both_ways_is_not_committed(
 
         def and_wait(producer: Producer, *args: Any, **more: Any) -> None:
             produce_patiently(producer, *args, **more)
-            producer.flush(300)
+            producer.flush(PATIENCE)
 
         monkeypatch.setattr(transactions, "produce_patiently", and_wait)
     here.produce(topic, b"one")
@@ -351,7 +351,7 @@ def test_under_rebalances_and_a_killed_broker_no_send_back_is_doubled() -> None:
             finally:
                 stop.set()
                 for one in members:
-                    one.join(300)
+                    one.join(PATIENCE)
         sent_back = Counter(record["ORIGIN_MESSAGE_ID"] for record in here.waiting(1_000, group))
     assert len(sent_back) == total
     assert set(sent_back.values()) == {1}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.installation import Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.more
 
@@ -63,7 +63,7 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(300)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
 

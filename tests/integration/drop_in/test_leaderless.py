@@ -14,7 +14,7 @@ from reconsume.consumers.drop_in import retry_start
 from reconsume.delay_levels.errors import KafkaNotReachable
 from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import Installation, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
@@ -51,7 +51,7 @@ def test_it_holds_up_no_other_partition_and_its_retries_come_when_the_broker_is_
         producer = Producer(here.settings.client_settings())
         for partition in range(2):
             producer.produce(retry, f"retry-{partition}", partition=partition)
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
         lost, away = leaders(admin, retry).index(2), two.brokers[1].kafka
         away.shut_down()

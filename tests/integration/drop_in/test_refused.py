@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from reconsume.delay_levels.errors import SendBackFailed
 from tests.integration.drop_in.poll_loop import Reading, drop_in
 from tests.integration.installation import installation
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
@@ -24,7 +25,7 @@ def test_the_error_has_the_indexes_in_the_list_that_the_program_gave(
         producer = Producer(here.settings.client_settings() | {"message.max.bytes": 4_000_000})
         for value in (b"a", TOO_LARGE, b"c", TOO_LARGE):
             producer.produce(topic, value)
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
         with drop_in(here, group, conf={"enable.auto.commit": False}, exactly_once=exactly_once) as consumer:
             consumer.subscribe([topic])

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from reconsume.bridge.kafka.clients import DerivedConsumer
 from tests.integration.drop_in.poll_loop import drop_in
 from tests.integration.installation import installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -54,12 +54,12 @@ def test_messages_of_partitions_that_did_not_move_are_returned(
                 wait_until(step, "the first message")
                 is_refused = True
                 admin = AdminClient(here.settings.client_settings())
-                admin.create_partitions([NewPartitions(retry, 2)])[retry].result(300)
+                admin.create_partitions([NewPartitions(retry, 2)])[retry].result(PATIENCE)
                 with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
                     wait_until(lambda: step() is None, "the refusal")
             finally:
                 done.set()
-            last = producing.result(300)
+            last = producing.result(PATIENCE)
             wait_until(lambda: step()[-1] == last, "messages after the refusal")
             assert read == [*range(read[0], last + 1)]
             assert {one.partition for one in consumer.assignment() if one.topic == retry} == {0, 1}
@@ -72,7 +72,7 @@ def produce(settings: dict[str, Any], topic: str, done: threading.Event) -> int:
         producer.produce(topic, b"%d" % number)
         producer.poll(0.001)
         if done.is_set():
-            assert producer.flush(300) == 0
+            assert producer.flush(PATIENCE) == 0
             producer.close()
             return number
     raise AssertionError

@@ -26,7 +26,7 @@ from tests.integration.installation import Installation, installation
 from tests.integration.operations.test_dlq import headers_of, with_dead_letters
 from tests.support.consoles import console_settings, running_console
 from tests.support.resends import resend
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.operations.dead_letter_index.test_store import damage
 
 pytestmark = pytest.mark.kafka
@@ -76,7 +76,7 @@ def test_a_file_that_is_damaged_inside_is_filled_again(here: Installation, tmp_p
             wait_until(lambda: index.is_complete, "the index is complete")
         finally:
             stop.set()
-            thread.join(300)
+            thread.join(PATIENCE)
         assert store.count(LetterFilter(group=group)) == 1_000
 
 
@@ -97,7 +97,7 @@ def test_a_dead_letter_is_open_until_it_is_sent_again_resolved_or_deleted(
     topic = here.settings.names.dead_letter(group)
     admin = AdminClient(here.settings.client_settings())
     [deleted] = admin.delete_records([TopicPartition(topic, 0, FOURTH.offset)]).values()
-    deleted.result(300)
+    deleted.result(PATIENCE)
     wait_for_open(index, group, (2, at[FOURTH]))
 
     # A message dies again, after it was sent again.
@@ -219,7 +219,7 @@ def test_a_page_comes_from_a_consoles_index_while_that_has_everything(
         lane = TopicPartition(here.settings.names.dead_letter(group), 0, 1)
         admin = AdminClient(here.settings.client_settings())
         [deleted] = admin.delete_records([lane]).values()
-        deleted.result(300)
+        deleted.result(PATIENCE)
         wait_until(lambda: shown() == (everything[:2], False), "the deleted one is not shown")
         index.look()
         assert shown() == (everything[:2], True)

@@ -23,7 +23,7 @@ from reconsume.operations.resolve import reopen, resolve
 from tests.integration.installation import Installation, installation
 from tests.integration.operations.test_dlq import with_dead_letters
 from tests.support.resends import planned, resend
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -49,7 +49,7 @@ def forget_what_was_sent(here: Installation) -> None:
     wanted = [TopicPartition(*where, end) for where, end in ends.items()]
     client = AdminClient(here.settings.client_settings())  # its answers never come once it is forgotten
     for deletion in client.delete_records(wanted).values():
-        deletion.result(300)
+        deletion.result(PATIENCE)
     wait_until(lambda: here.admin.end_offsets(partitions, earliest=True) == ends, "the records are gone")
 
 

@@ -17,7 +17,7 @@ from reconsume.operations.lives.delayed_messages import deliver_now
 from reconsume.operations.waiting import list_waiting
 from tests.integration.consumers.test_delay_producer import allowing, orders
 from tests.integration.installation import Installation, scheduler
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(1)]
 
@@ -95,7 +95,7 @@ def at_once(one: Installation, place: str) -> list[str]:
     start = threading.Barrier(2)
 
     def run() -> None:
-        start.wait(300)
+        start.wait(PATIENCE)
         try:
             deliver_now(Installation(one.settings).cluster, [place])
             told.append("delivered")
@@ -106,7 +106,7 @@ def at_once(one: Installation, place: str) -> list[str]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(PATIENCE)
     return told
 
 

@@ -30,7 +30,7 @@ from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.resolve import resolve
 from tests.integration.installation import LATER, SUCCESS, Deliveries, Installation, installation
 from tests.support.resends import planned, resend
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -68,7 +68,7 @@ def with_dead_letters(here: Installation, count: int, partitions: int = 1) -> st
             number % partitions,
             headers=headers_of(group, number),  # type: ignore[arg-type]
         )
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
     return group
 
@@ -220,7 +220,7 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
         with pytest.raises(TimeoutError):
             first.result(3)
         producer.abort_transaction()
-        assert first.result(300)[1] == ["sent"]
+        assert first.result(PATIENCE)[1] == ["sent"]
         producer.begin_transaction()
         producer.produce(lane, b"not yet", partition=0)
         producer.flush()
@@ -229,7 +229,7 @@ def test_what_was_sent_behind_an_open_transaction_is_not_sent_again(here: Instal
         with pytest.raises(TimeoutError):
             second.result(3)
         producer.abort_transaction()
-        assert second.result(300)[1] == ["sent"]
+        assert second.result(PATIENCE)[1] == ["sent"]
     close_producer(producer)
     wait_until(lambda: len(here.retries(group)) == 2, "both come")
 

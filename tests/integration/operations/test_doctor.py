@@ -39,7 +39,7 @@ from tests.support.brokers.kafka import local_kafka
 from tests.support.brokers.kafka_tools import run_kafka_tool
 from tests.support.brokers.secure_kafka import SecureKafka, secure_kafka
 from tests.support.docs.pages import blocks
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(4), pytest.mark.more]
 
@@ -70,10 +70,10 @@ class Ward:
     def configure(self, topic: str, name: str, value: str) -> None:
         change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
-        self.kafka.operator().incremental_alter_configs([resource])[resource].result(300)
+        self.kafka.operator().incremental_alter_configs([resource])[resource].result(PATIENCE)
 
     def delete(self, topic: str) -> None:
-        self.kafka.operator().delete_topics([topic])[topic].result(300)
+        self.kafka.operator().delete_topics([topic])[topic].result(PATIENCE)
 
     def connect(self, bootstrap_servers: str, **conf: str) -> None:
         secrets = Settings(kafka={key.replace("_", "."): value for key, value in conf.items()}).kafka

@@ -43,7 +43,7 @@ from reconsume.operations.resolve import resolve
 from tests.integration.installation import LEVELS, Installation, installation
 from tests.integration.operations.test_dlq import headers_of, with_dead_letters
 from tests.support.resends import resend
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -167,7 +167,7 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(here: Installation) -> None:
             pause(here.cluster, job.name, by="bob")
     finally:
         stop.set()
-        runner.join(300)
+        runner.join(PATIENCE)
     handled = show(here.cluster, job.name).handled
     assert sent(here, group) == once(handled)
     rest = create(here.cluster, JobDraft("resend", group), by="alice")
@@ -215,7 +215,7 @@ def test_of_two_runners_at_once_and_a_person_between_them_none_sends_twice(
     finally:
         stop.set()
         for one in runners:
-            one.join(300)
+            one.join(PATIENCE)
     counts = [show(here.cluster, one.name).progress.counts for one in jobs]
     # On a slow machine the last one was sent before the person came, and stays as it is.
     resolved = {"resolved": 1} if last.is_changed else {}
@@ -289,7 +289,7 @@ def test_letters_that_expired_meanwhile_are_counted(here: Installation, picked: 
     job = create(here.cluster, draft, by="alice", count=10)
     client = AdminClient(here.settings.client_settings())
     for deletion in client.delete_records([TopicPartition(here.settings.names.dead_letter(group), 0, 4)]).values():
-        deletion.result(300)
+        deletion.result(PATIENCE)
     assert done(here, job).progress.counts == {"expired": 4, "sent": 6}
     assert sent(here, group) == once(10, 4)
 
@@ -329,7 +329,7 @@ def test_a_letter_that_kafka_refuses_is_left_out_and_the_others_are_sent(bootstr
         client = AdminClient(here.settings.client_settings())
         limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, lane, incremental_configs=[limit])
-        client.incremental_alter_configs([resource])[resource].result(300)
+        client.incremental_alter_configs([resource])[resource].result(PATIENCE)
         ended = done(here, create(here.cluster, JobDraft("resend", group), by="alice")).progress
         assert (ended.ended, ended.counts) == ("DONE", {"sent": 6, "too_large": 1})
         assert ended.reasons["too_large"][0].startswith("0/3: ")
@@ -390,4 +390,4 @@ def test_a_command_runs_its_job_itself_beside_a_console_and_tells_each_outcome(
         assert [(one["record"], one["status"]) for one in said["records"]] == [("0/1", "resolved"), ("0/2", "send")]
     finally:
         stop.set()
-        console.join(300)
+        console.join(PATIENCE)

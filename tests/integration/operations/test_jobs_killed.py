@@ -25,7 +25,7 @@ from tests.integration.installation import Installation, installation, settings_
 from tests.integration.operations.test_dlq import headers_of, with_dead_letters
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.brokers.kafka_tools import limit_producer
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(2)]
 
@@ -92,7 +92,7 @@ def test_a_resend_whose_process_is_killed_three_times_sends_each_once(bootstrap_
             wait_until(lambda: show(here.cluster, job.name).handled >= share, "a share is sent")  # noqa: B023
         finally:
             process.send_signal(signal.SIGKILL)
-            kills += process.wait(300) == -signal.SIGKILL
+            kills += process.wait(PATIENCE) == -signal.SIGKILL
     # Settings refuse what they do not know.
     environment = {name: text for name, text in os.environ.items() if not name.startswith("RECONSUME_")} | {
         "RECONSUME_BOOTSTRAP_SERVERS": here.settings.bootstrap_servers,
@@ -135,11 +135,11 @@ def test_a_job_waits_for_kafka_and_goes_on(kafka: LocalKafka) -> None:
         kafka.kill()
         assert not stop.wait(3)
         kafka.start()
-        thread.join(300)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     finally:
         stop.set()
-        thread.join(300)
+        thread.join(PATIENCE)
     assert show(here.cluster, job.name).progress.counts == {"sent": 600}
     assert_each_was_sent_once(here, group, job.name, 600)
 
@@ -152,7 +152,7 @@ def with_large_letters(here: Installation) -> str:
     for number in range(LARGE_LETTERS):
         # Compression would make the link wide again.
         producer.produce(topic, os.urandom(LARGE_BYTES), headers=dict(headers_of(group, number)))
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
     return group
 

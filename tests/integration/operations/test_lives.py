@@ -12,7 +12,7 @@ from reconsume.operations.lives.group_hours import HOURS, count_retry_hours
 from reconsume.operations.lives.group_waits import count_group_waits
 from reconsume.operations.lives.message_life import read_life
 from tests.integration.installation import LATER, Deliveries, Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -75,7 +75,7 @@ def test_retries_are_counted_by_hour_and_estimated_where_they_are_many(
     producer = here.producer()
     for number, age in enumerate((100, 50, 50, 2, 0, 0)):
         producer.produce(topic, b"v", partition=number % 2, timestamp=now_ms - age * hour_ms)
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
     for most, is_exact in ((20_000, True), (0, False)):
         monkeypatch.setattr(group_hours, "_READ_UP_TO", most)

@@ -23,7 +23,7 @@ from reconsume.delay_levels.wire.withdrawals import RANDOM_BYTES, PositionInCanc
 from tests.integration.consumers.test_delay_producer import allowing, orders, producing
 from tests.integration.installation import Installation, scheduler
 from tests.integration.scheduler.test_faults import worker_process
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
@@ -69,7 +69,7 @@ def test_a_worker_that_was_killed_knows_what_it_had_read_and_what_came_later(boo
         worker.wait()
     # From here on CANCEL alone does not tell of the first one.
     gone, admin = TopicPartition(names.cancel, 0, 1), AdminClient(here.settings.client_settings())
-    admin.delete_records([gone])[gone].result(300)
+    admin.delete_records([gone])[gone].result(PATIENCE)
     for key in ("before", "after", "nobody's"):
         produce(here, names.send_back, key.encode(), REAL_TOPIC=topic, TIMER_DELAY_MS="1000", UNIQ_KEY=key)
     with worker_process(here.settings, here.name("b"), allowed):
@@ -130,7 +130,7 @@ def test_without_its_topic_workers_read_all_of_cancel(bootstrap_servers: str) ->
     here = allowing(bootstrap_servers)
     topic, names = orders(here, "without"), here.settings.names
     admin = AdminClient(here.settings.client_settings())
-    admin.delete_topics([names.withdrawn])[names.withdrawn].result(300)
+    admin.delete_topics([names.withdrawn])[names.withdrawn].result(PATIENCE)
     with producing(here) as producer:
         producer.cancel(send_in(producer, topic, b"gone", 3))
         send_in(producer, topic, b"stays", 3)
@@ -150,7 +150,7 @@ def test_a_cancel_topic_that_is_made_again_is_read_from_its_start(bootstrap_serv
             producer.cancel(send_in(producer, topic, b"gone", 3_600))
         with scheduler(here.settings):
             wait_until(lambda: position(here) == 3, "the position")
-        admin.delete_topics([names.cancel])[names.cancel].result(300)
+        admin.delete_topics([names.cancel])[names.cancel].result(PATIENCE)
         wait_until(lambda: _made_again(here, names.cancel), "the topic to be made again")
         for number in range(5):
             producer.cancel(send_in(producer, topic, b"gone %d" % number, 5))

@@ -23,7 +23,7 @@ from reconsume.sidecar.push.app_gate import AppGate
 from reconsume.sidecar.push.settings import PushSettings
 from reconsume.sidecar.push.subscription import PushSubscription
 from tests.integration.installation import Installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = ["App", "Delivered", "Push", "app", "pushing"]
 
@@ -70,13 +70,13 @@ class App:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
-        assert started.wait(300)
+        assert started.wait(PATIENCE)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(300)
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(300)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
     @property

@@ -17,7 +17,7 @@ from reconsume.sidecar.push import delivery
 from reconsume.sidecar.push.app_gate import Entry
 from tests.integration.installation import Installation, installation
 from tests.integration.push.push_app import App, Delivered, app, pushing
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(5)]
 
@@ -113,7 +113,7 @@ def test_what_fails_while_the_process_quiesces_is_no_outcome(here: Installation,
     go = threading.Event()
 
     def fails(one: Delivered, _before: int) -> Mapping[str, Any]:
-        assert go.wait(300)
+        assert go.wait(PATIENCE)
         return {"status": {"m0": 500, "m1": 400, "m2": 200}.get(one.value, 500)}
 
     with app(fails) as one, pushing(here, group, topic, one.url, order=order, max_in_flight=3) as push:

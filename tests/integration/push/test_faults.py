@@ -23,7 +23,7 @@ from tests.integration.push.push_app import App, Delivered
 from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
@@ -191,7 +191,7 @@ def garbage(port: int) -> Iterator[list[bytes]]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(300)
+        thread.join(PATIENCE)
 
 
 def test_nothing_is_lost_and_no_attempt_is_written_twice(world: World) -> None:

@@ -16,7 +16,7 @@ from reconsume.bridge.process.settings import SchedulerSettings
 from reconsume.cli.chaos.cluster.worker import set_ahead
 from tests.integration.installation import Installation, installation, scheduler, settings_for
 from tests.support.brokers.set_clock import kafka_with_clock
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
@@ -127,7 +127,7 @@ def test_a_topic_that_takes_its_producers_timestamps_makes_nothing_early_and_hol
         producer = one.producer()
         for value, created in ((b"old", began - half_an_hour), (b"of tomorrow", began + half_an_hour)):
             producer.produce(lane, value, headers=[*headers], timestamp=int(created))
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
         wait_until(lambda: len(one.retries(group)) == 3, "their deliveries")
         delivered = one.retries(group)

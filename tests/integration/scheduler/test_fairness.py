@@ -17,7 +17,7 @@ from reconsume.delay_levels.rules.lane_budgets import BURST
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.send_back_copy import SendBackRequest, Stored
 from tests.integration.installation import LEVELS, Installation, scheduler, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(2)]
 
@@ -56,7 +56,7 @@ def _send_back(one: Installation, groups: list[tuple[str, int]]) -> None:
     for group, count in groups:
         for number in range(count):
             writer.send_back(_request(group, number), b"%d" % number, b"%d" % number, failures.append)
-        assert writer.flush(300) == 0
+        assert writer.flush(PATIENCE) == 0
     writer.close()
     assert set(failures) == {None}
 
@@ -69,7 +69,7 @@ def _through_the_inbox(one: Installation, groups: list[tuple[str, int]]) -> None
             headers = inbox_copy(_request(group, number), names).headers
             producer.produce(names.send_back, b"%d" % number, b"%d" % number, headers=list(headers))
             producer.poll(0)
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
 
 

@@ -21,7 +21,7 @@ from reconsume.bridge.scheduler.service import SchedulerService
 from reconsume.delay_levels.errors import WorkerFenced
 from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 
@@ -56,7 +56,7 @@ def produce_waiting(one: Installation, group: str, delay_ms: int, count: int) ->
         )
         if number % 1_000 == 0:
             producer.poll(0)
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
 
 
@@ -140,12 +140,12 @@ def test_two_workers_with_one_instance_id_do_not_fight_for_ever(bootstrap_server
     feeding = threading.Thread(target=_feed_until, args=(one, ended))
     feeding.start()
     try:
-        assert ended.wait(300), "one of the two should give up"
+        assert ended.wait(PATIENCE), "one of the two should give up"
     finally:
         ended.set()
         stop.set()
         for thread in (*threads, feeding):
-            thread.join(300)
+            thread.join(PATIENCE)
     assert isinstance(failures[0], WorkerFenced), "".join(traceback.format_exception(failures[0]))
     assert "--instance-id" in str(failures[0])
 

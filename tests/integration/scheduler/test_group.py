@@ -26,7 +26,7 @@ from reconsume.delay_levels.errors import KafkaRefused
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.integration.supervised import Supervised, supervised
 from tests.support.brokers.kafka import kafka_to_kill, local_kafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
@@ -66,7 +66,7 @@ def waiting(one: Installation, topic: str, name: str, partition: int = -1) -> No
     headers = [("REAL_TOPIC", f"%RETRY%{one.name('g')}".encode()), ("ORIGIN_MESSAGE_ID", f"o/0/{name}".encode())]
     producer = Producer(one.settings.client_settings())
     producer.produce(topic, name.encode(), partition=partition, headers=headers)  # type: ignore[arg-type]
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
 
 
@@ -156,7 +156,7 @@ def test_workers_without_an_instance_id_start_side_by_side(
     finally:
         stop.set()
         for thread in threads:
-            thread.join(300)
+            thread.join(PATIENCE)
 
 
 def test_the_readmes_command_starts_a_worker_beside_another_and_beside_a_sidecar_and_a_console(
@@ -222,7 +222,7 @@ def test_a_dead_workers_transaction_is_ended_by_the_worker_that_gets_its_partiti
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(names.retry(one.name("g")), b"never committed")
-        producer.flush(300)
+        producer.flush(PATIENCE)
         if not of_kind:
             offsets = [TopicPartition(each.topic, each.partition, 0) for each in owned]
             producer.send_offsets_to_transaction(offsets, dead.consumer_group_metadata(), 30)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconsume.bridge.process.settings import SchedulerSettings, Settings
 from reconsume.bridge.scheduler.service import SchedulerService
 from tests.integration.installation import LEVELS, Installation, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -30,11 +30,11 @@ def running(settings: Settings) -> Iterator[str]:
     thread = threading.Thread(target=SchedulerService(settings, on_start).run, args=(stop,))
     thread.start()
     try:
-        assert started.wait(300)
+        assert started.wait(PATIENCE)
         yield f"http://{addresses[0]}/metrics"
     finally:
         stop.set()
-        thread.join(300)
+        thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka_tools import limit_producer
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(2)]
 
@@ -33,7 +33,7 @@ def test_a_batch_that_cannot_be_written_in_time_is_followed_by_smaller_ones(boot
     for _ in range(RECORDS):
         # Compression would make the link wide again.
         producer.produce(names.delay(0), os.urandom(BYTES), headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
     retry = names.retry(group), 0
     with scheduler(one.settings):

@@ -19,7 +19,7 @@ from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.delay_levels.wire.positions import StoredPosition, encode_position, position_key
 from reconsume.operations.position_list import list_positions, parse_partition, reset_positions
 from tests.integration.installation import Installation, scheduler, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -61,7 +61,7 @@ def open_transaction(here: Installation) -> Iterator[None]:
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(here.settings.names.positions, b"{}", b"somewhere/0")
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     try:
         yield
     finally:
@@ -141,7 +141,7 @@ def test_what_is_no_partition_is_refused_with_what_to_write(here: Installation) 
 def test_a_topic_that_is_missing_is_made(here: Installation) -> None:
     """By the worker: installations of earlier versions have none."""
     names, admin = here.settings.names, AdminClient(here.settings.client_settings())
-    admin.delete_topics([names.positions])[names.positions].result(300)
+    admin.delete_topics([names.positions])[names.positions].result(PATIENCE)
     wait_until(lambda: names.positions not in here.admin.topics(), "it is gone")
     with scheduler(here.settings):
         arrived(here, send(here, b"a"), b"a")

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from tests.integration.installation import Installation, scheduler, settings_for
 from tests.support.brokers.kafka import local_kafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
@@ -72,7 +72,7 @@ class Busy:
             producer.produce(self.lane, value, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
             while producer.poll(0) or time.monotonic() - began < seconds * number / total:
                 producer.poll(0.001)
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
 
     def wait(self, healthy: int, bad: int) -> None:

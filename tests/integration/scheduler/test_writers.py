@@ -15,6 +15,7 @@ from reconsume.bridge.scheduler.delivery.writers import BatchAborted, Transactio
 from reconsume.bridge.scheduler.targets.routing import Delivery
 from tests.integration.installation import Installation, settings_for, wait_for_coordinator
 from tests.support.batches import batch_of
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.kafka
 
@@ -39,7 +40,7 @@ def one_after_the_other(produce: Callable[[TransactionalWriter, Producer, Sequen
     def produce_and_wait(writer: TransactionalWriter, producer: Producer, batch: Sequence[Delivery]) -> None:
         for one in batch:
             produce(writer, producer, [one])
-            producer.flush(300)
+            producer.flush(PATIENCE)
 
     return produce_and_wait
 

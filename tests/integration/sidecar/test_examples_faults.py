@@ -23,7 +23,7 @@ from tests.integration.reconciled import assert_reconcile_finds_nothing
 from tests.integration.supervised import Supervised, supervised
 from tests.support.brokers.kafka import kafka_to_kill
 from tests.support.docs.other_languages import example_command
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(7), pytest.mark.more]
 
@@ -86,7 +86,7 @@ class World:
             producer = self.here.producer()
             for number in numbers:
                 producer.produce(self.topic(language), VALUES[number], b"%d" % number)
-            assert producer.flush(300) == 0
+            assert producer.flush(PATIENCE) == 0
             producer.close()
 
     def until(self, condition: Callable[[str], bool], seconds: float, what: str) -> None:

@@ -21,7 +21,7 @@ from reconsume.cli.broker.ports import free_port
 from tests.integration.installation import Installation, installation, scheduler, settings_for
 from tests.integration.sidecars import Answered, call, running_sidecar, sidecar_settings
 from tests.support.brokers.kafka import kafka_to_kill
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3), pytest.mark.more]
 
@@ -116,7 +116,7 @@ def test_sigterm_ends_it_in_order_and_the_address_is_free_again(here: Installati
     with sidecar_process(here.settings, port, tmp_path / "log") as process:
         assert until_done(port, group, {"topic": topic, "partition": 0, "offset": 0}).body["outcome"] == "DELAYED"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(300) == 0
+        assert process.wait(PATIENCE) == 0
     log = (tmp_path / "log").read_text()
     assert re.search(rf"API: http://127\.0\.0\.1:{port}, management: http://127\.0\.0\.1:\d+", log)
     assert "the sidecar has stopped" in log
@@ -144,7 +144,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_a_call_that_comes_again_makes_
         with sidecar_process(here.settings, port, tmp_path / "log"):
             wait_until(lambda part=part: len(done) > part * total // 4, "more is done")  # type: ignore[misc]
     with sidecar_process(here.settings, port, tmp_path / "log"):
-        calls.join(300)
+        calls.join(PATIENCE)
     assert not calls.is_alive()
     copies = [record["ORIGIN_MESSAGE_ID"] for record in here.waiting(1_000, group)]
     assert sorted(copies, key=str) == sorted((f"{topic}/0/{number}" for number in range(total)), key=str)

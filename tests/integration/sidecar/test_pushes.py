@@ -16,7 +16,7 @@ import yaml
 from tests.integration.installation import Installation, installation
 from tests.integration.push.push_app import app
 from tests.integration.sidecars import call
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -64,7 +64,7 @@ def test_a_settings_file_has_a_sidecar_push_and_retry(here: Installation, tmp_pa
                 assert call(served[2], "PUT", "/loglevel", b"loud").status == 400
                 assert call(served[2], "PUT", "/livez").status == 405
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(300) == 0, log.read_text()
+                assert process.wait(PATIENCE) == 0, log.read_text()
             finally:
                 process.kill()
     assert here.committed(group, topic) == 2

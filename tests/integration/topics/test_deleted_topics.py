@@ -18,7 +18,7 @@ from reconsume.bridge.writing.send_back import SendBackWriter
 from reconsume.delay_levels.errors import KafkaNotReachable
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
 from tests.integration.installation import LEVELS, Installation, installation, scheduler, settings_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(4)]
 
@@ -129,7 +129,7 @@ def plain(one: Installation, group: str, topic: str) -> Callable[[int], None]:
             is_done.set()
 
         writer.send_back(request(group, topic, offset), None, b"%d" % offset, done)
-        assert is_done.wait(300)
+        assert is_done.wait(PATIENCE)
         assert results == [None]
 
     return send_back

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from reconsume.consumers import ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, Message, PushConsumer
 from reconsume.consumers.subscriptions import repeated_look
 from tests.integration.installation import SUCCESS, Deliveries, Installation, installation
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(1)]
 
@@ -51,7 +51,7 @@ def consumer_of(here: Installation, group: str, topic: str, listener: Any, **mor
 
 def add_partition(here: Installation, topic: str, total: int) -> None:
     admin = AdminClient(here.settings.client_settings())  # its answers never come once it is forgotten
-    admin.create_partitions([NewPartitions(topic, total)])[topic].result(300)
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(PATIENCE)
     wait_until(lambda: here.admin.partitions([topic]).get(topic) == total, "the partition is there")
 
 

@@ -24,7 +24,7 @@ from reconsume.operations.doctor.report import Report
 from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.kafka_tools import run_kafka_tool
 from tests.support.docs.pages import blocks
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more]
 
@@ -82,7 +82,7 @@ def configure(here: Installation, topic: str, name: str, value: str) -> None:
     change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
     client = AdminClient(here.settings.client_settings())
-    client.incremental_alter_configs([resource])[resource].result(300)
+    client.incremental_alter_configs([resource])[resource].result(PATIENCE)
 
 
 def test_a_topic_has_three_replicas_or_as_many_as_can_be_and_plan_and_doctor_say_so(three: ChaosCluster) -> None:

@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 ROOT: Final = Path(__file__).parents[3]
 MAIN: Final = "from reconsume.cli.entry import main; main()"
 IMAGE: Final = f"""
@@ -52,7 +54,7 @@ def test_an_output_that_is_not_read_is_no_finding() -> None:
         assert unread.stdout is not None
         assert unread.stderr is not None
         unread.stdout.close()
-        assert unread.wait(300) == 2
+        assert unread.wait(PATIENCE) == 2
         assert unread.stderr.read() == b""
 
 

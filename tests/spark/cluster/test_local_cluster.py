@@ -22,7 +22,7 @@ from tests.spark.cluster.executors import CLUSTER, TESTS, environment
 from tests.spark.histories.copies import Copy, write
 from tests.spark.histories.dead_letters import replayed, with_dead_letters
 from tests.spark.histories.lived import Lived
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.more, pytest.mark.early(5)]
 
@@ -95,7 +95,7 @@ def test_reconcile_finds_all_once_though_a_process_dies_in_the_middle(
         if dies == "executor":
             print("go on", file=run.stdin, flush=True)
             told: dict[str, Any] = json.loads(run.stdout.read().splitlines()[-1])
-            assert (told["findings"], run.wait(300)) == ({}, 0)
+            assert (told["findings"], run.wait(PATIENCE)) == ({}, 0)
     if dies == "driver":
         again = reconcile(spark, lived.bootstrap_servers, topic_prefix=prefix, ledger=folder)
         assert again.findings.count() == 0

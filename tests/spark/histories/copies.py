@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from reconsume.delay_levels.wire.properties import Header
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = ["Copied", "Copy", "add", "commit_to_end", "in_transaction", "take", "write"]
 
@@ -145,10 +145,10 @@ def write(bootstrap_servers: str, copy: Copy) -> str:
         half = len(records) // 2
         _produce(producer, prefix, records[:half])
         if topic in copy.aborts:
-            assert producer.flush(300) == 0
+            assert producer.flush(PATIENCE) == 0
             _transactions(bootstrap_servers, prefix, records[half])
         _produce(producer, prefix, records[half:])
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
     return prefix
 
@@ -157,7 +157,7 @@ def add(bootstrap_servers: str, prefix: str, records: list[Copied]) -> None:
     """More records for topics that `write` has made, of just now."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
     _produce(producer, prefix, _of_now(records))
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
 
 
@@ -180,7 +180,7 @@ def in_transaction(bootstrap_servers: str, prefix: str, records: list[Copied]) -
     producer.init_transactions(30)
     producer.begin_transaction()
     _produce(producer, prefix, _of_now(records))
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     try:
         yield producer
     finally:
@@ -213,7 +213,7 @@ def _transactions(bootstrap_servers: str, prefix: str, record: Copied) -> None:
     producer.init_transactions(30)
     producer.begin_transaction()
     _produce(producer, prefix, [record.changed(ORIGIN_MESSAGE_ID=b"aborted/0/1")])
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.abort_transaction(30)
     producer.begin_transaction()
     producer.produce(prefix + "GROUPS", b"{}", b"%SYS%-no-group-of-anybody")

@@ -10,6 +10,7 @@ from typing import Any, cast
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
 from tests.spark.histories.history import headers
+from tests.support.waiting import PATIENCE
 
 __all__ = ["GROUP", "dead_letter_headers", "interrupt", "replayed", "with_dead_letters"]
 
@@ -45,7 +46,7 @@ def with_dead_letters(bootstrap_servers: str, count: int) -> Installation:
             f"key-{number}".encode(),
             headers=cast("Any", dead_letter_headers(number, cause)),
         )
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
     return installation
 

@@ -27,6 +27,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import LATER, SUCCESS, Installation, settings_for
 from tests.integration.scheduler.test_faults import worker_process
+from tests.support.waiting import PATIENCE
 
 __all__ = ["Count", "Flown", "fly"]
 
@@ -165,13 +166,13 @@ def _produce(one: Installation, topic: str, groups: Mapping[str, str], flights: 
     for number, row in enumerate(islice(cycle(rows), flights)):
         producer.produce(topic, json.dumps(row | {"number": number}), row["tailnum"])
         if number % 1_000 == 0:
-            producer.flush(300)
+            producer.flush(PATIENCE)
         for group, column in groups.items():
             times = failures(row[column])
             dead = times > MAX_RECONSUME_TIMES
             expected.update((group, False, attempt) for attempt in range(1, times + 1 - dead))
             expected.update([(group, True, times)] if dead else [])
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     producer.close()
     return expected
 

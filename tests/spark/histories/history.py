@@ -12,6 +12,7 @@ from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.topics.topics import TopicMaker
 from reconsume.delay_levels.wire.properties import Header
 from tests.integration.installation import Installation, settings_for
+from tests.support.waiting import PATIENCE
 
 __all__ = ["GROUP", "History", "Written", "headers", "write_history"]
 
@@ -72,7 +73,7 @@ class History:
             self.written.append(Written(*place, key, value, headers, expected))
 
         producer.produce(to, value, key, headers=cast("Any", headers), on_delivery=stored)
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.close()
 
     def abort(self, topic: str) -> None:
@@ -82,7 +83,7 @@ class History:
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(topic, b"aborted", b"aborted", headers=cast("Any", headers(RECONSUME_TIME="1")))
-        assert producer.flush(300) == 0
+        assert producer.flush(PATIENCE) == 0
         producer.abort_transaction(30)
         producer.close()
 

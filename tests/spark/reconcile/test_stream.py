@@ -22,7 +22,7 @@ from reconsume.spark_connectors.failures import explained
 from reconsume.spark_connectors.reconcile import Tolerances, ledger_runs, read_ledger, reconcile_stream
 from tests.spark.histories.copies import Copied, Copy, add, write
 from tests.spark.histories.lived import Lived
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(2), pytest.mark.more]
 
@@ -142,7 +142,7 @@ def test_the_command_tells_of_each_run_until_it_is_stopped(lived: Lived, taken: 
             assert follows.stdout is not None
             told = [json.loads(follows.stdout.readline()) for _ in range(2)]
             follows.send_signal(signal.SIGINT)
-            _, errors = follows.communicate(timeout=300)
+            _, errors = follows.communicate(timeout=PATIENCE)
         finally:
             follows.kill()
     assert follows.returncode == 0, errors

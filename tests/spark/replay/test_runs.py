@@ -36,7 +36,7 @@ from reconsume.spark_connectors.replay.plan import records, write_in_order
 from reconsume.spark_connectors.source import TopicSource
 from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, replayed, with_dead_letters
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(8), pytest.mark.more]
 PROGRAM = Path(__file__).with_name("run_replay.py")
@@ -131,7 +131,7 @@ def test_a_dead_letter_larger_than_javas_producer_sends_by_default_is_sent(
     one.admin.create(topic, 1, -1, {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "1114124"})
     producer = Producer({"bootstrap.servers": bootstrap_servers, "message.max.bytes": 2_000_000})
     producer.produce(topic, bytes(1_060_000), headers=cast("Any", dead_letter_headers(0)))
-    assert producer.flush(300) == 0
+    assert producer.flush(PATIENCE) == 0
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path), topic_prefix=one.settings.topic_prefix)
     why = r"run it again to send the rest: [\s\S]*a record exceeds the max\.message\.bytes"
     with pytest.raises(ReplayInterrupted, match=why):

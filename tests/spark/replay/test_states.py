@@ -25,6 +25,7 @@ from reconsume.spark_connectors.replay.states import read_states
 from reconsume.spark_connectors.source import TopicSource
 from tests.integration.installation import Installation
 from tests.spark.histories.dead_letters import GROUP, dead_letter_headers, interrupt, replayed, with_dead_letters
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.early(3)]
 DAY_MS = 86_400_000
@@ -42,7 +43,7 @@ def forget_lane(one: Installation) -> None:
     wanted = [TopicPartition(*where, end) for where, end in ends.items() if end]
     client = AdminClient({"bootstrap.servers": one.settings.bootstrap_servers})
     for deletion in client.delete_records(wanted).values():
-        deletion.result(300)
+        deletion.result(PATIENCE)
 
 
 def mark_resent(one: Installation, message_id: str, job: str, partition: int = 0) -> None:
@@ -167,7 +168,7 @@ def test_a_resend_whose_transaction_was_aborted_is_none(
         headers = dead_letter_headers(message, RECONSUME_TIME="0", REPLAY_ID=job, REAL_TOPIC=f"%RETRY%{GROUP}")
         producer.begin_transaction()
         producer.produce(one.settings.names.delay(0), b"copy", headers=cast("Any", headers))
-        producer.flush(300)
+        producer.flush(PATIENCE)
         ends(30)
     plan = plan_replay(spark, bootstrap_servers, str(tmp_path / "a"), topic_prefix=prefix)
     assert plan.counts == {"send": 1, "replayed": 1}

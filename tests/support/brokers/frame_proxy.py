@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeVar
 
 from reconsume.cli.broker.jars import NEWEST_KAFKA_VERSION
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
+from tests.support.waiting import PATIENCE
 
 __all__ = ["Connection", "FrameProxy", "api_and_correlation", "correlation", "proxied_cluster"]
 
@@ -71,7 +72,7 @@ class FrameProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listening.wait(300)
+        assert self._listening.wait(PATIENCE)
         return self
 
     def __exit__(self, *_: object) -> None:

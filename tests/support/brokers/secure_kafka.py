@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 from reconsume.cli.broker.ports import free_port
 from reconsume.operations.rights import Right
 from tests.support.brokers.kafka import PatientKafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 __all__ = ["SecureKafka", "secure_kafka"]
 
@@ -69,13 +69,13 @@ class SecureKafka(PatientKafka):
             name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode()
         )
         admin = self.operator()
-        admin.alter_user_scram_credentials([upsertion])[name].result(300)
+        admin.alter_user_scram_credentials([upsertion])[name].result(PATIENCE)
 
         def is_known() -> bool:
             """The controller has answered; the broker hears of it a moment later."""
             try:
                 asked = cast("dict[str, Future[Any]]", admin.describe_user_scram_credentials([name]))
-                return bool(asked[name].result(300))
+                return bool(asked[name].result(PATIENCE))
             except KafkaException:
                 return False
 
@@ -106,14 +106,14 @@ class SecureKafka(PatientKafka):
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        admin.delete_acls([everything])[everything].result(300)
+        admin.delete_acls([everything])[everything].result(PATIENCE)
         # One binding may stand for two reasons.
         bindings = list({binding for right in rights for binding in _bindings(user, right)})
         if bindings:
             for future in admin.create_acls(bindings).values():
-                future.result(300)
+                future.result(PATIENCE)
         wait_until(
-            lambda: set(admin.describe_acls(everything).result(300)) == set(bindings),
+            lambda: set(admin.describe_acls(everything).result(PATIENCE)) == set(bindings),
             f"the broker knows the rights of {user}",
         )
 

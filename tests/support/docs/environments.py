@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.support.waiting import PATIENCE
+
 __all__ = ["Environment", "build_wheel", "make_environment"]
 
 _ROOT: Final = Path(__file__).parents[3]
@@ -78,7 +80,7 @@ class Environment:
         try:
             yield process
             process.terminate()
-            assert process.wait(300) in (0, -15), out.read_text()
+            assert process.wait(PATIENCE) in (0, -15), out.read_text()
         finally:
             process.kill()
             process.wait()

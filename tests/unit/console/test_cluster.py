@@ -32,7 +32,7 @@ from reconsume.operations.jobs.selection import JobDraft
 from reconsume.operations.record_address import RecordAddress
 from reconsume.operations.status import Status
 from tests.support.consoles import console_settings
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.console.fake_cluster import letter
 from tests.unit.console.pages.test_index import indexed
 
@@ -42,7 +42,7 @@ def test_a_change_that_waits_for_another_one_for_too_long_is_refused(monkeypatch
 
     def resolve(*_: object, **__: object) -> list[object]:
         begun.set()
-        assert go_on.wait(300)
+        assert go_on.wait(PATIENCE)
         return []
 
     monkeypatch.setattr(cluster, "resolve", resolve)
@@ -50,11 +50,11 @@ def test_a_change_that_waits_for_another_one_for_too_long_is_refused(monkeypatch
     console, place = ConsoleCluster(Settings(bootstrap_servers="127.0.0.1:9")), [RecordAddress(0, 1)]
     first = threading.Thread(target=console.resolve, args=("departures", place, "alice", "x"))
     first.start()
-    assert begun.wait(300)
+    assert begun.wait(PATIENCE)
     with pytest.raises(KafkaNotReachable, match="another change by this console"):
         console.reopen("arrivals", place)
     go_on.set()
-    first.join(300)
+    first.join(PATIENCE)
     assert console.resolve("arrivals", place, "bob", "x") == []
 
 
@@ -103,7 +103,7 @@ def test_an_index_that_fails_leaves_the_last_reading_and_is_tried_again() -> Non
     finally:
         stop.set()
         snapshots.wake()
-        thread.join(300)
+        thread.join(PATIENCE)
 
 
 def test_a_list_from_kafka_shows_the_same_causes_as_one_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_a_dry_run_without_the_index_reads_the_newest_letters_alone_and_no_other
 
         def letters(self) -> list[DeadLetterRecord]:
             begun.set()
-            assert go_on.wait(300)
+            assert go_on.wait(PATIENCE)
             return [letter(1), letter(2)]
 
     spec = JobSpec("resolve", "departures", 1, "", "", topic, "id", {0: (7, 1_000_000), 1: (0, 30)})
@@ -178,7 +178,7 @@ def test_a_dry_run_without_the_index_reads_the_newest_letters_alone_and_no_other
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(console.plan_job, draft)
         try:
-            assert begun.wait(300)
+            assert begun.wait(PATIENCE)
             with pytest.raises(ReconsumeError, match="reads Kafka for another dry run; try again") as refused:
                 console.plan_job(draft)
         finally:

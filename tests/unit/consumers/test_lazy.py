@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from reconsume.consumers.message import lazy
+from tests.support.waiting import PATIENCE
 
 
 class Counted:
@@ -18,7 +19,7 @@ class Counted:
     def value(self) -> list[int]:
         """Which one."""
         self.computed += 1
-        assert self.gate.wait(300)
+        assert self.gate.wait(PATIENCE)
         return [self.computed]
 
 

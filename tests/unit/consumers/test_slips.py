@@ -25,7 +25,7 @@ from reconsume.consumers.listeners.waiting_room import WaitingRoom
 from reconsume.consumers.partitions.batch import PolledBatch, Reading
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue
 from tests.support.slips import IN_ANY_WAY, IN_BOTH_WAYS, IN_ORDER, RAISED, Mute, Slip, setting
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.consumers import doubles
 from tests.unit.consumers.doubles import RETRY_TOPIC, Clock, RecordingWriter, chunk_of, message_at, safe_offset
 from tests.unit.consumers.hooked import Pool, Recording, World
@@ -268,7 +268,7 @@ def test_no_thread_of_a_pool_dies_whatever_it_runs(closing: list[Any], caplog: p
     pool.submit_all(iter([SystemExit(1), KeyboardInterrupt(), ValueError("x"), Mute(), MemoryError()]))
     wait_until(lambda: caplog.text.count("error in a listener thread") == 5, "all have raised")
     pool.submit(None)
-    assert done.wait(300)
+    assert done.wait(PATIENCE)
     assert all(thread.is_alive() for thread in pool._threads)
 
 
@@ -307,7 +307,7 @@ def test_an_event_loop_goes_on_and_the_message_is_sent_back(slip: Any, closing: 
     closing.append(pool)
     for message in queue.begin([message_at(0), message_at(1)]):
         pool.submit(Chunk(queue, (message,)))
-    assert healthy.wait(300)
+    assert healthy.wait(PATIENCE)
     wait_until(lambda: safe_offset(queue) == 2, "both are done")
     assert writer.origins == ["flights/0/0"]
     assert pool._thread.is_alive()

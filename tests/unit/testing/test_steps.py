@@ -22,7 +22,7 @@ from reconsume.consumers import (
 )
 from reconsume.delay_levels.errors import IllegalSetting
 from reconsume.testing import InMemoryKafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -173,6 +173,6 @@ def test_a_poll_loop_in_a_thread_of_its_own_gets_its_messages() -> None:
         kafka.produce("flights", "UA1545")
         wait_until(lambda: found, "the message")
         stop.set()
-        thread.join(300)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         assert kafka.committed("own-thread", "flights") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 HANGS = 'echo $$ > "{here}/hangs"; exec sleep 600'
 VERSION = "echo 'openjdk version \"21.0.8\"' >&2"
@@ -49,7 +49,7 @@ def test_a_signal_before_kafka_is_up_ends_what_is_done_and_leaves_nothing(
         wait_until(lambda: marker.exists() and marker.read_text().endswith("\n"), f"it {while_it}")
         child = psutil.Process(int(marker.read_text()))
         broker.send_signal(number)
-        _, told = broker.communicate(timeout=300)  # it waits for the child too, which holds the pipe
+        _, told = broker.communicate(timeout=PATIENCE)  # it waits for the child too, which holds the pipe
     assert broker.returncode == 128 + number
     assert b"Traceback" not in told
     wait_until(lambda: is_gone(child), "its child is gone")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 PROGRAM = """
 import signal, sys, time
@@ -43,7 +43,7 @@ def test_an_export_that_is_ended_by_a_signal_leaves_no_file(
             wait_until(file.with_suffix(".begun").exists, "the export has begun")
             assert file.exists()
             export.send_signal(number)
-            _, told = export.communicate(timeout=300)
+            _, told = export.communicate(timeout=PATIENCE)
         finally:
             export.kill()
     assert (export.returncode, told) == (128 + number, b"")

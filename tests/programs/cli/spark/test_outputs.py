@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 _WAITS = """
 import sys, time
@@ -37,5 +37,5 @@ def test_a_signal_leaves_no_folder(command: str, tmp_path: Path) -> None:
         folder = Path(running.stdout.readline().decode().strip())
         assert folder.is_dir()
         running.send_signal(signal.SIGTERM)
-        assert running.wait(300) == 128 + signal.SIGTERM
+        assert running.wait(PATIENCE) == 128 + signal.SIGTERM
     wait_until(lambda: not list(tmp_path.iterdir()), "the folder is gone")

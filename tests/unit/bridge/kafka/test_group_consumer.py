@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from reconsume.bridge.kafka.admin import Commit
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
+from tests.support.waiting import PATIENCE
 
 POINTS = {("flights", 0): Commit(7, ""), ("trains", 0): Commit(8, "")}
 
@@ -44,6 +45,6 @@ def test_a_commit_does_not_wait_for_the_session_to_find_a_coordinator(caplog: py
     )
     with closing(consumer):
         committing.start()
-        committing.join(300)
+        committing.join(PATIENCE)
         assert refused == [POINTS.keys()]
     assert "committing offsets" in caplog.text

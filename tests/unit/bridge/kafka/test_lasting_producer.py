@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Producer
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.kafka.lasting_producer import LastingProducer
 from tests.support.brokers.fatal import fail_fatally
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 
 class One:
@@ -220,9 +220,9 @@ def test_whoever_waits_for_all_hears_of_a_fatal_error_too(broken: Broken) -> Non
     """It takes the error away from the one that serves."""
     broken.produce()
     fail_fatally(broken.made[0])
-    assert broken.producer.flush(300) > 0
+    assert broken.producer.flush(PATIENCE) > 0
     broken.serve_until(2)
-    wait_until(lambda: broken.producer.flush(300) == 0, "all are told")
+    wait_until(lambda: broken.producer.flush(PATIENCE) == 0, "all are told")
     assert len(broken.reports) == 1
 
 

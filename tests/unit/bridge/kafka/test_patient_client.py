@@ -18,7 +18,7 @@ from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.kafka.clients import Clients, forget, serve
 from reconsume.bridge.kafka.patient_client import AdminRequest
 from reconsume.delay_levels.errors import KafkaNotReachable
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 NOWHERE: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 FLIGHTS = TopicPartition("flights", 0)
@@ -152,5 +152,5 @@ def test_a_client_that_is_stopped_waits_for_no_answer_and_does_not_ask_again(mon
     asking.start()
     wait_until(lambda: silent.asked, "it asks")
     stop.set()
-    asking.join(300)
+    asking.join(PATIENCE)
     assert (len(met), silent.asked) == (1, 1)

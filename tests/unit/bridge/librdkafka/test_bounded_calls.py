@@ -11,6 +11,7 @@ from types import FrameType
 import pytest
 
 from reconsume.bridge.librdkafka.bounded_calls import BoundedCalls, SecondCallUnended
+from tests.support.waiting import PATIENCE
 
 
 class Interrupted(Exception):
@@ -53,7 +54,7 @@ def test_what_was_given_up_before_its_second_call_never_begins_it(calls: Bounded
     """A transaction that counts as undone must not be committed afterwards."""
     gate, done = threading.Event(), list[str]()
     with pytest.raises(TimeoutError) as given_up:
-        calls.run(lambda: (gate.wait(300), None)[1], 0.01, lambda: done.append("committed"), lambda: 60)
+        calls.run(lambda: (gate.wait(PATIENCE), None)[1], 0.01, lambda: done.append("committed"), lambda: 60)
     assert not isinstance(given_up.value, SecondCallUnended)
     gate.set()
     calls.run(lambda: done.append("let go"), 60)
@@ -66,7 +67,7 @@ def test_a_second_call_that_does_not_end_is_told_from_a_first_one() -> None:
         # On a busy machine the first one may need more time than it gets.
         calls, seconds = BoundedCalls(), seconds * 2
         with pytest.raises(TimeoutError) as given_up:
-            calls.run(lambda: None, seconds, lambda: (gate.wait(300), None)[1], lambda: 0.01)
+            calls.run(lambda: None, seconds, lambda: (gate.wait(PATIENCE), None)[1], lambda: 0.01)
         error = given_up.value
         calls.close()
     gate.set()
@@ -78,7 +79,7 @@ def test_the_result_of_a_call_that_was_not_waited_for_is_not_taken_for_another_o
 
     def commit() -> None:
         begun.set()
-        gate.wait(300)
+        gate.wait(PATIENCE)
         raise ValueError("of the commit")
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -88,7 +89,7 @@ def test_the_result_of_a_call_that_was_not_waited_for_is_not_taken_for_another_o
 
     def signal_when_begun() -> None:
         """Again and again: one that comes just before the main thread waits does not wake it up."""
-        begun.wait(300)
+        begun.wait(PATIENCE)
         while not interrupted.wait(0.01):
             os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from reconsume.bridge.kafka.client_settings import producer_settings
 from reconsume.bridge.librdkafka.fatal_errors import fatal_error, fatal_error_of, wait_for_reports
 from tests.support.brokers.fatal import fail_fatally
+from tests.support.waiting import PATIENCE
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 RECORDS = 5
@@ -61,7 +62,7 @@ def _are_lost_by_flush(_number: int) -> bool:
     fail_fatally(reports.producer)
     reports.producer.purge()
     with pytest.raises(SystemError):
-        reports.producer.flush(300)
+        reports.producer.flush(PATIENCE)
     wait_for_reports(reports.producer, 10)
     reports.producer.close()
     return len(reports.told) < RECORDS
@@ -94,12 +95,12 @@ def test_reports_that_another_thread_takes_end_the_wait() -> None:
     producer, missing = _ServedElsewhere(), list[int]()
     waiting = threading.Thread(target=lambda: missing.append(wait_for_reports(cast("Producer", producer), 60)))
     waiting.start()
-    assert producer.polled.wait(300)
+    assert producer.polled.wait(PATIENCE)
     producer.left = 0
-    waiting.join(300)
+    waiting.join(PATIENCE)
     in_time = list(missing)
     producer.never.set()
-    waiting.join(300)
+    waiting.join(PATIENCE)
     assert in_time == [0]
 
 

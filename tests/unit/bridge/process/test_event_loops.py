@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from reconsume.bridge.process.event_loops import future_of, takes_turns
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 
 def test_a_loop_that_runs_hangs_goes_on_and_ends() -> None:
@@ -17,7 +17,7 @@ def test_a_loop_that_runs_hangs_goes_on_and_ends() -> None:
 
     def hang() -> None:
         hangs.set()
-        go_on.wait(300)
+        go_on.wait(PATIENCE)
 
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -31,7 +31,7 @@ def test_a_loop_that_runs_hangs_goes_on_and_ends() -> None:
     finally:
         go_on.set()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(300)
+        thread.join(PATIENCE)
         loop.close()
     assert not takes_turns(loop, 60)
 

@@ -18,7 +18,7 @@ from reconsume.delay_levels.rules.lane_budgets import BURST
 from reconsume.delay_levels.wire.inbox import inbox_copy
 from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.delay_levels.wire.send_back_copy import Position, SendBackRequest, Stored
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 NAMES = TopicNames()
 FIRST_BULK = 4
@@ -36,7 +36,7 @@ class Lookups:
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         self.asked += topics
-        assert self.answer.wait(300)
+        assert self.answer.wait(PATIENCE)
         if self.untold in topics:
             raise KafkaNotReachable("no answer for this topic")
         if isinstance(self.found, KafkaNotReachable):
@@ -237,7 +237,7 @@ def test_what_still_waits_when_it_is_closed_is_told_so_once(lookups: Lookups, fo
     if found:
         lookups.found = {NAMES.delay(10_000): 1}
     lookups.answer.set()
-    writer._lookups.join(300)
+    writer._lookups.join(PATIENCE)
     assert len(outcomes) == 3
     assert [str(one) for one in send_back(writer)] == ["shut down before it was sent back"]
 

@@ -24,7 +24,7 @@ from reconsume.delay_levels.wire.names import TopicNames
 from reconsume.operations.dead_letter_index.letters import OpenLetters
 from reconsume.operations.resend import new_replay_id
 from reconsume.operations.status import Status
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.console.fake_cluster import NOW, letter, status_of_groups
 
 NAMES = TopicNames()
@@ -183,7 +183,7 @@ def test_requests_that_wait_for_a_reading_share_the_next_one() -> None:
 
     def look() -> Snapshot:
         read.append(now[0])
-        assert may_end.wait(300)
+        assert may_end.wait(PATIENCE)
         now[0] += 10.0
         return Snapshot(status_of_groups(), Groups())
 
@@ -197,7 +197,7 @@ def test_requests_that_wait_for_a_reading_share_the_next_one() -> None:
         now[0] = 3.0
     may_end.set()
     for one in threads:
-        one.join(300)
+        one.join(PATIENCE)
     assert read == [0.0, 13.0]
 
 

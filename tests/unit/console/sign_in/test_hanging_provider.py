@@ -16,6 +16,7 @@ from reconsume.bridge.process.clock import now_ms
 from reconsume.console.settings import OidcSettings
 from reconsume.console.sign_in import oidc
 from reconsume.console.sign_in.oidc import OidcProvider, SignInAttempt, SignInFailed
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("_failures_are_kept")
 
@@ -41,7 +42,7 @@ class _Answers:
     def ask(self, address: str, *_: object) -> dict[str, Any]:
         self.addresses.append(address)
         self.asked.release()
-        assert self.opened.wait(300)
+        assert self.opened.wait(PATIENCE)
         if self.failure:
             raise SignInFailed(self.failure)
         facts = {one: f"https://a.example/{one}" for one in ("authorization_endpoint", "token_endpoint", "jwks_uri")}
@@ -78,7 +79,7 @@ def silent_server() -> Iterator[tuple[str, list[socket.socket]]]:
         finally:
             stop.set()
             socket.create_connection(server.getsockname()).close()
-            thread.join(300)
+            thread.join(PATIENCE)
             for one in connections:
                 one.close()
 
@@ -112,7 +113,7 @@ def test_while_one_waits_for_the_provider_others_are_told_so(
         assert answers.asked.acquire(timeout=30)
         assert "has not answered yet" in failure_of(slow)
         answers.opened.set()
-        assert first.result(300)[0].startswith("https://a.example/authorization_endpoint?")
+        assert first.result(PATIENCE)[0].startswith("https://a.example/authorization_endpoint?")
     assert failure_of(slow) == ""
 
 
@@ -124,7 +125,7 @@ def test_who_comes_while_the_provider_answers_waits_for_it(answers: _Answers, mo
         begun = [threads.submit(failure_of, good) for _ in range(6)]
         assert answers.asked.acquire(timeout=30)
         answers.opened.set()
-        assert [one.result(300) for one in begun] == [""] * 6
+        assert [one.result(PATIENCE) for one in begun] == [""] * 6
     assert len(answers.addresses) == 2, "the metadata and the keys"
 
 

@@ -24,6 +24,7 @@ from reconsume.console.settings import OidcSettings
 from reconsume.console.sign_in import oidc
 from reconsume.console.sign_in.oidc import OidcProvider, SignInAttempt, SignInFailed
 from tests.support.consoles import Answered, Browser, console_settings, running_console
+from tests.support.waiting import PATIENCE
 from tests.unit.console.fake_cluster import LETTERS, FakeCluster, letter
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the provider, about its own libraries
@@ -215,7 +216,7 @@ def test_a_provider_that_breaks_off_or_speaks_no_http_is_named(answer: bytes) ->
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         with console(address, FakeCluster()) as browser:
             page = browser.get("/sign-in")
-        thread.join(300)
+        thread.join(PATIENCE)
     assert (page.status, f"{address}/.well-known/openid-configuration gave no usable" in page.seen.words) == (401, True)
 
 

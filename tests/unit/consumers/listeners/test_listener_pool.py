@@ -13,7 +13,7 @@ from reconsume.consumers.listener import ConsumeConcurrentlyContext, is_async
 from reconsume.consumers.listeners.listener_pool import AsyncListenerPool, ListenerPool, ThreadListenerPool
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import Chunk
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.consumers.doubles import chunk_of
 
 AT_ONCE = 3
@@ -32,7 +32,7 @@ class Work:
 
     def plain(self, chunk: Chunk) -> None:
         self._begin(chunk)
-        assert self.go.wait(300)
+        assert self.go.wait(PATIENCE)
         self._end(chunk)
 
     async def coroutine(self, chunk: Chunk) -> None:
@@ -111,7 +111,7 @@ def test_of_chunks_that_come_together_a_slow_one_holds_up_none(make: MakePool) -
 
     class SlowWork(Work):
         def plain(self, chunk: Chunk) -> None:
-            assert chunk is not slow or go.wait(300)
+            assert chunk is not slow or go.wait(PATIENCE)
             ended.append(id(chunk))
 
         async def coroutine(self, chunk: Chunk) -> None:
@@ -164,7 +164,7 @@ def test_closing_waits_for_those_that_run_and_begins_no_more(work: Work, make: M
     wait_until(lambda: pool._closing, "the pool closes")  # type: ignore[attr-defined]
     assert closer.is_alive(), "it waits"
     work.go.set()
-    closer.join(300)
+    closer.join(PATIENCE)
     assert results == [True]
     assert (len(work.began), len(work.ended)) == (1, 1)
 
@@ -196,7 +196,7 @@ def test_waiting_for_room_ends_when_a_listener_has_made_some_or_none_comes(work:
     waiting = threading.Thread(target=pool.wait_while, args=(lambda: len(work.ended) < AT_ONCE, 60))
     waiting.start()
     work.go.set()
-    waiting.join(300)
+    waiting.join(PATIENCE)
     assert not waiting.is_alive(), "it waits no longer than needed"
     assert pool.close(20)
 
@@ -207,14 +207,14 @@ def test_closing_does_not_wait_for_a_coroutine_that_blocks_its_loop(monkeypatch:
 
     async def blocks(_chunk: Chunk) -> None:
         begun.set()
-        assert go.wait(300)
+        assert go.wait(PATIENCE)
 
     pool = AsyncListenerPool(1, blocks)
     pool.submit(chunk_of(1))
-    assert begun.wait(300)
+    assert begun.wait(PATIENCE)
     assert not pool.close(0)
     go.set()
-    pool._thread.join(300)
+    pool._thread.join(PATIENCE)
     assert not pool._thread.is_alive(), "it ends as soon as it can"
 
 

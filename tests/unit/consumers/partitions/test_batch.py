@@ -18,6 +18,7 @@ from reconsume.bridge.reading.by_partition import by_partition
 from reconsume.consumers.partitions.batch import PolledBatch, Reading
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue, chunks_of
 from reconsume.delay_levels.progress.metadata import KeptProgress
+from tests.support.waiting import PATIENCE
 from tests.unit.consumers.doubles import RETRY_TOPIC, message_at, safe_offset
 
 
@@ -92,14 +93,14 @@ def test_threads_that_take_parts_share_them_without_loss() -> None:
     taken: list[list[Chunk]] = [[] for _ in range(4)]
 
     def take(mine: list[Chunk]) -> None:
-        line.wait(300)
+        line.wait(PATIENCE)
         mine.extend(parts)
 
     threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(PATIENCE)
     offsets = [part.start for mine in taken for part in mine]
     assert sorted(offsets) == list(range(2_000))
 
@@ -146,7 +147,7 @@ def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_me
     line = threading.Barrier(5)
 
     def work(mine: list[Chunk]) -> None:
-        line.wait(300)
+        line.wait(PATIENCE)
         for part in mine:
             assert queue.start(part, 0)
             done.update((part.start, part.start + 1))
@@ -155,7 +156,7 @@ def test_while_threads_succeed_and_time_out_no_offset_is_committed_before_its_me
     threads = [threading.Thread(target=work, args=(parts[number::4],)) for number in range(4)]
     for thread in threads:
         thread.start()
-    line.wait(300)
+    line.wait(PATIENCE)
     last = 0
     while any(thread.is_alive() for thread in threads) or queue.size:
         for message in chain.from_iterable(queue.expired(1)):

@@ -10,6 +10,7 @@ from reconsume.bridge.kafka.admin import Commit
 from reconsume.consumers.message import Message
 from reconsume.consumers.partitions.process_queue import Chunk, ProcessQueue, chunks_of
 from reconsume.delay_levels.progress.metadata import KeptProgress
+from tests.support.waiting import PATIENCE
 from tests.unit.consumers.doubles import message_at, safe_offset
 
 
@@ -62,14 +63,14 @@ def test_of_many_threads_that_take_a_chunk_at_once_one_wins() -> None:
     won: list[int] = []
 
     def take_all() -> None:
-        line.wait(300)
+        line.wait(PATIENCE)
         won.extend(chunk[0].offset for chunk in chunks if queue.take(chunk))
 
     threads = [threading.Thread(target=take_all) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(PATIENCE)
     assert sorted(won) == list(range(50))
 
 

@@ -18,7 +18,7 @@ from reconsume.consumers.sending.senders import FailedMessage
 from reconsume.consumers.sending.transactional_sender import TransactionalSender
 from reconsume.delay_levels.errors import GroupIsFull, KafkaNotReachable, PartitionLost, ReconsumeError, SendBackFailed
 from reconsume.delay_levels.progress.metadata import KeptProgress, decode_progress
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.consumers.doubles import message_at
 
 Written = tuple[list[str], dict[tuple[str, int], tuple[int, KeptProgress]], object]
@@ -65,7 +65,7 @@ class Kafka:
 
     def send_back(self, failed: Sequence[Failed], offsets: Offsets, metadata: Any) -> None:
         self.tried += 1
-        assert self.open.wait(300)
+        assert self.open.wait(PATIENCE)
         if len(failed) == 1:
             self.alone()
         if len(failed) > self.most:
@@ -514,6 +514,6 @@ def test_the_metadata_is_taken_before_the_messages_are(kafka: Kafka) -> None:
 def test_an_unexpected_end_is_told_to_the_poll_loop(kafka: Kafka, sender: TransactionalSender) -> None:
     kafka.errors = [RuntimeError("a bug")]
     fail(sender, queue_of(1), 0)
-    sender._thread.join(300)
+    sender._thread.join(PATIENCE)
     with pytest.raises(RuntimeError, match="a bug"):
         sender.commit([])

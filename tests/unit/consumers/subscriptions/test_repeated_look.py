@@ -10,7 +10,7 @@ import pytest
 from reconsume.consumers.subscriptions import repeated_look
 from reconsume.consumers.subscriptions.repeated_look import RepeatedLook
 from reconsume.delay_levels.errors import KafkaNotReachable, KafkaRefused, TopicNotReady
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -76,13 +76,13 @@ def test_its_end_does_not_wait_for_kafka(caplog: pytest.LogCaptureFixture) -> No
 
     def look() -> str:
         asked.set()
-        assert stop.wait(300)
+        assert stop.wait(PATIENCE)
         raise KafkaNotReachable("stopped")
 
     found = RepeatedLook(look, "x", stop)
     starting = threading.Thread(target=found.start, args=(ended,))
     starting.start()
-    assert asked.wait(300)
+    assert asked.wait(PATIENCE)
     found.close()
     ended.set()
     starting.join()

@@ -42,6 +42,7 @@ from reconsume.operations.jobs.records import PAUSED, Job, JobsView
 from reconsume.operations.jobs.run import JobRun
 from reconsume.operations.jobs.runner import JobRunner
 from reconsume.operations.jobs.target_checks import LettersGone
+from tests.support.waiting import PATIENCE
 
 JOB = Job("j", JobSpec("resolve", "g", 5, "alice", "", "reconsume.DLQ.g", "id", {0: (0, 9)}))
 AHEAD = replace(JOB, progress=JobProgress("another"), beat_ms=3_600_000)
@@ -82,10 +83,10 @@ def test_an_unexpected_error_is_logged_once_and_the_runner_goes_on(
     thread = threading.Thread(target=jobs.run, args=(stop,), daemon=True)
     with caplog.at_level(logging.ERROR):
         thread.start()
-        assert started.wait(300), "the job is started"
+        assert started.wait(PATIENCE), "the job is started"
     assert thread.is_alive()
     stop.set()
-    thread.join(300)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert [one.exc_text and "too many open files" in one.exc_text for one in caplog.records] == [True]
 

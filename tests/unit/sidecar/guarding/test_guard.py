@@ -18,6 +18,7 @@ from reconsume.sidecar.guarding.callers import Caller, Callers
 from reconsume.sidecar.guarding.guard import ApiGuard
 from reconsume.sidecar.guarding.shares import BODY_TIMES, Held, Shares
 from reconsume.sidecar.metrics import SidecarMetrics
+from tests.support.waiting import PATIENCE
 
 Message = MutableMapping[str, Any]
 
@@ -183,7 +184,7 @@ def test_a_call_that_waits_when_the_sidecar_ends_is_to_be_made_again(
     server.start()
     with closing(http.client.HTTPConnection(server.address, timeout=60)) as client:
         client.request("POST", PATH, b"x" * sent, {"content-length": "2"})
-        assert begun.wait(300)
+        assert begun.wait(PATIENCE)
         server.end(1, 30)
         answer = client.getresponse()
         problem = json.loads(answer.read())

@@ -17,7 +17,7 @@ from reconsume.sidecar.push.delivery import PushDelivery
 from reconsume.sidecar.push.http_client import AppClient
 from reconsume.sidecar.push.requests.requests import AppRequest, NativeRequests, ReconsumeHeaders
 from reconsume.sidecar.push.settings import PushSettings
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 
 class Client(AppClient):
@@ -74,8 +74,8 @@ def test_each_life_of_the_consumer_is_alive_and_probes_the_app() -> None:
         thread.start()
         wait_until(lambda life=life: client.probes == life, "it probes")  # type: ignore[misc]
         assert delivery.is_alive(60)
-        asyncio.run_coroutine_threadsafe(delivery.aclose(), loop).result(300)
+        asyncio.run_coroutine_threadsafe(delivery.aclose(), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(300)
+        thread.join(PATIENCE)
         loop.close()
         assert delivery.is_alive(60), "the next life has not begun"
