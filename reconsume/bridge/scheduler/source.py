@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import is_end, is_missing, start_error, translate
@@ -17,13 +18,16 @@ from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 
 logger = SafeLogger(__name__)
 
+_BEFORE_DUE: Final = 500
+"""Maximum of records in a read while none is due; a partition exceeds its read-ahead by at most this many."""
+
 
 class Source:
     """Passes polled records to the read-ahead, or to the assignment while a partition has not started.
 
     Args:
         consumer: the group's member.
-        most: maximum of records in one read.
+        most: maximum of records in a read while some are due.
     """
 
     def __init__(self, consumer: GroupConsumer, read_ahead: ReadAhead, assignment: Assignment, most: int) -> None:
@@ -35,12 +39,15 @@ class Source:
     def read(self, timeout: float) -> None:
         """Take librdkafka's available records; `consume(n, t)` alone would wait for n records or all of t.
 
-        Shown by benchmarks/scheduler/lateness.py.
+        Shown by benchmarks/scheduler/lateness.py, and by footprint.py for the memory of waiting records.
+
+        Args:
+            timeout: seconds until the next record is due; 0 if one is due.
         """
         message = poll_until(self._consumer, timeout)
         if message is not None:
             self._keep([message])
-            self._keep(self._consumer.consume(self._most))
+            self._keep(self._consumer.consume(self._most if timeout <= 0 else min(self._most, _BEFORE_DUE)))
 
     def _keep(self, messages: Sequence[PolledRecord]) -> None:
         runs, assignment = list(by_partition(messages)), self._assignment

@@ -63,8 +63,8 @@ class FakeConsumer:
     def poll(self, _timeout: float) -> Message | None:
         return self.fed.pop(0) if self.fed else None
 
-    def consume(self, _count: int, _timeout: float) -> list[Message]:
-        fed, self.fed = self.fed, []
+    def consume(self, count: int, _timeout: float) -> list[Message]:
+        fed, self.fed = self.fed[:count], self.fed[count:]
         return fed
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -171,7 +171,7 @@ class FakeRouter:
 class Bench:
     """A worker with two partitions and a clock that is set by hand."""
 
-    def __init__(self, writer: FakeWriter, pace: TransactionPace | None = None) -> None:
+    def __init__(self, writer: FakeWriter, pace: TransactionPace | None = None, max_batch_records: int = 100) -> None:
         self.now = self.set_back = 0.0
         self.is_time_in_doubt = False
         self.consumer, self.writer, self.router = FakeConsumer(), writer, FakeRouter()
@@ -184,7 +184,7 @@ class Bench:
             read_ahead=ReadAhead(1_000, 10**9),
             observer=WorkerObserver(NAMES, SchedulerMetrics(), lambda: self.now, elapsed=lambda: self.now),
             refused=lambda _topics: {},
-            max_batch_records=100,
+            max_batch_records=max_batch_records,
             transaction_timeout_ms=10_000,
             pace=pace,
             clock=lambda: self.now - self.set_back,
@@ -236,6 +236,15 @@ def test_nothing_leaves_before_it_is_due_and_offsets_follow_what_was_written() -
     assert bench.turn() == 2
     assert (bench.values(), bench.writer.committed) == ([b"a", b"b"], {(TOPIC, 0): 2})
     assert bench.turn() == 0
+
+
+def test_a_large_backlog_that_waits_takes_little_more_memory_than_the_read_ahead() -> None:
+    bench = Bench(FakeWriter(), max_batch_records=5_000)
+    bench.feed(*(b"a" for _ in range(10_000)))
+    while (TOPIC, 0) not in bench.consumer.paused:
+        bench.worker.run_once(0.2)
+    [head, _] = [queue.look(0) for queue in bench.worker._read_ahead]
+    assert 1_000 <= head.in_memory <= 1_501
 
 
 def test_nothing_is_delivered_while_the_brokers_do_not_tell_a_time_that_is_in_doubt() -> None:
@@ -773,7 +782,7 @@ def test_a_batch_in_doubt_that_is_undone_is_delivered_when_nothing_hides_its_pos
 
 
 def test_while_a_batch_is_in_doubt_nothing_is_delivered_and_reading_has_a_limit() -> None:
-    bench = Bench(FakeWriter(in_doubt("no answer")))
+    bench = Bench(FakeWriter(in_doubt("no answer")), max_batch_records=1_200)
     bench.writer.away = 3
     bench.feed(b"a")
     bench.now = 1_000
