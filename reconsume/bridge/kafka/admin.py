@@ -125,13 +125,13 @@ class KafkaAdmin(PatientClient):
             found[topic] = str(translate(refusal, f"writing to topic {topic}"))
         return found
 
-    def max_message_bytes(self, topic: str) -> int | None:
-        """Return a topic's limit for record batches; None if the brokers do not say."""
+    def known_settings(self, topic: str) -> dict[str, str]:
+        """Return the settings in force of a topic; none if the brokers do not say, as without the right to them."""
         try:
-            return int(self.settings([topic])[topic]["max.message.bytes"])
-        except (ReconsumeError, KeyError) as error:
-            logger.debug("max.message.bytes of %s unknown: %s", topic, error)
-            return None
+            return self.settings([topic])[topic]
+        except ReconsumeError as error:
+            logger.debug("settings of %s unknown: %s", topic, error)
+            return {}
 
     def leaderless(self, topics: Iterable[str]) -> set[Partition]:
         """Return the partitions of these topics without a leader; a request for offsets of one fails for all others."""

@@ -252,11 +252,12 @@ class SchedulerService:
         timers = Timers(names, DelayTopics(names, admin, self._groups, self._listed), self._cancels, self._clock)
         scheduler, router = settings.scheduler, Router(names, targets, self._groups, timers)
         trials = writer if isinstance(writer, TransactionalWriter) else None
+        refusals = Refusals(router, trials, admin.unwritable, admin.known_settings, compresses=compresses(self._base))
         return Worker(
             consumer,
             writer,
             router=router,
-            refusals=Refusals(router, trials, self._look_up_admin.unwritable, compresses=compresses(self._base)),
+            refusals=refusals,
             names=names,
             read_ahead=ReadAhead(
                 scheduler.read_ahead_records, scheduler.read_ahead_mib * 1024 * 1024, self._clock, self._clock.saw
@@ -310,9 +311,8 @@ class SchedulerService:
         scheduler, identity = self._settings.scheduler, self._transactional_id(self._instance)
         if scheduler.delivery == "at_least_once":
             return AtLeastOnceWriter(self._base, identity, self._clock, positions)
-        asked, limit_of = self._settings.names.quarantine, self._look_up_admin.max_message_bytes
-        timeout_ms = scheduler.transaction_timeout_ms
-        return TransactionalWriter(self._base, identity, timeout_ms, self._clock, asked, positions, limit_of)
+        asked, timeout_ms = self._settings.names.quarantine, scheduler.transaction_timeout_ms
+        return TransactionalWriter(self._base, identity, timeout_ms, self._clock, asked, positions)
 
     def _transactional_id(self, instance: str) -> str:
         return f"{self._group}-{instance}"

@@ -16,8 +16,8 @@ def too_large(what: str, size: int, topic: str, admin: KafkaAdmin, way_out: str)
         admin: looks the limit up.
         way_out: a remedy for the caller or an operator.
     """
-    known = admin.max_message_bytes(topic)  # the right to read topic settings is separate
-    limit = "fewer than that" if known is None else f"{known:,}"
+    known = admin.known_settings(topic).get("max.message.bytes")  # the right to read topic settings is separate
+    limit = "fewer than that" if known is None else f"{int(known):,}"
     return Problem(
         "record-too-large",
         f"{what}: key, value and headers have {size:,} bytes, and {topic} takes {limit} (max.message.bytes), with what "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 
@@ -30,6 +31,8 @@ LIMIT = 20_000
 PROMISED_MS = 1_000
 SLACK = 5
 """For machines that are busy with other things."""
+KEYED = b"keyed"
+"""The beginning of values that are their records' keys as well."""
 MOST_ABORTS = 6
 """Beside one a second, because a refusal holds for 5 s; where each refused record was singled out these were 601."""
 
@@ -69,7 +72,8 @@ class Busy:
             group = self.bad if is_bad else self.healthy
             value = bad[sent[group]] if is_bad else b"%d" % (self.sent - sent[group])
             sent[group] += 1
-            producer.produce(self.lane, value, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
+            key = value if value.startswith(KEYED) else None
+            producer.produce(self.lane, value, key, headers=[("REAL_TOPIC", f"%RETRY%{group}".encode())])
             while producer.poll(0) or time.monotonic() - began < seconds * number / total:
                 producer.poll(0.001)
         assert producer.flush(PATIENCE) == 0
@@ -96,7 +100,7 @@ class Busy:
 def require_promised(busy: Busy, caplog: pytest.LogCaptureFixture) -> None:
     """Few batches are aborted for the refusals, and what the healthy group loses by them is bounded."""
     aborted = [one for one in caplog.records if "batch not delivered" in one.getMessage()]
-    refused = [one for one in aborted if "MSG_SIZE_TOO_LARGE" in one.getMessage() or "no right" in one.getMessage()]
+    refused = [one for one in aborted if re.search("MSG_SIZE_TOO_LARGE|no right|INVALID_RECORD", one.getMessage())]
     seconds = refused[-1].created - refused[0].created if refused else 0
     alone, late = busy.lateness()
     logging.getLogger(__name__).warning("late %d ms alone, %d ms beside; %d aborts", alone, late, len(refused))
@@ -169,6 +173,25 @@ def test_a_target_without_the_right_to_write_delays_no_other_groups_records(
             return bool(busy.one.retries(busy.bad))
 
         wait_until(is_written, "it is written again")
+
+
+def test_records_without_keys_for_a_compacted_topic_delay_no_other_groups_records(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers refuse them for good; those with keys are delivered in order."""
+    busy = Busy(bootstrap_servers)
+    busy.make_retry_topic(busy.bad, **{"cleanup.policy": "compact"})
+    busy.make_retry_topic(busy.healthy)
+    values = [KEYED * (number % 4 == 0) + b"%05d" % number for number in range(RECORDS)]
+    with caplog.at_level(logging.WARNING), scheduler(busy.one.settings):
+        busy.warm_up()
+        busy.send(values, RECORDS, 5)
+        busy.wait(ALONE + RECORDS, RECORDS)
+    assert [one.value for one in busy.one.retries(busy.bad)] == values[::4]
+    quarantined = busy.one.read(busy.names.quarantine)
+    assert [one.value for one in quarantined] == [value for value in values if not value.startswith(KEYED)]
+    assert all("compacted" in (one["QUARANTINE_REASON"] or "") for one in quarantined)
+    require_promised(busy, caplog)
 
 
 def test_a_record_without_a_right_is_found_though_it_is_alone_in_its_transaction(guarded: str) -> None:

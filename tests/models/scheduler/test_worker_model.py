@@ -255,9 +255,6 @@ class Trials:
     def __init__(self) -> None:
         self._tried = 0
 
-    def limit_of(self, _topic: str) -> int | None:
-        return None
-
     def limit_sets(self, topic: str, max_bytes: int | None) -> None: ...
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:

@@ -72,7 +72,8 @@ class Refusals:
     Guarantees:
         1. A record goes to the quarantine for its size only if the brokers refused it alone, or refused a smaller one
            within the last 5 s and the producer does not compress.
-        2. A record goes to the quarantine for a missing right only if the brokers denied the right within the last 5 s.
+        2. A record goes to the quarantine for a missing right only if the brokers denied the right within the last 5 s,
+           and for a missing key only if its topic was compacted within the last 5 s.
         3. A record that waits for a verdict holds up only its partition. The limit of a target is found with one
            aborted batch and a trial for each halving of the number of sizes, one in each turn of the worker.
     The topic's `max.message.bytes` only decides which record is tried first. With compression each record is tried
@@ -83,6 +84,7 @@ class Refusals:
         router: makes records for the quarantine.
         trials: writes single records; None if that is impossible, and then the worker halves its batches.
         unwritable: returns the topics that this client may not write to, and why.
+        settings_of: returns the settings of a topic; empty if the brokers do not say.
         compresses: whether a larger record may take less space than a smaller one.
     """
 
@@ -91,15 +93,18 @@ class Refusals:
         router: Router,
         trials: TransactionalWriter | None = None,
         unwritable: Callable[[Collection[str]], Mapping[str, str]] = lambda _topics: {},
+        settings_of: Callable[[str], Mapping[str, str]] = lambda _topic: {},
         *,
         compresses: bool = False,
     ) -> None:
         self._router = router
         self._trials = trials
         self._unwritable = unwritable
+        self._settings_of = settings_of
         self._compresses = compresses
         self._alone: dict[Where, str] = {}
         self._targets: dict[str, _Refused] = {}
+        self._compacted: dict[str, _Refused] = {}
         self._searches: dict[str, _Search] = {}
         self._asked: set[str] = set()
         self._sets: dict[str, int] = {}
@@ -107,7 +112,7 @@ class Refusals:
         self._not_before = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._alone or self._targets or self._searches)
+        return bool(self._alone or self._targets or self._compacted or self._searches)
 
     def overrule(self, runs: list[DueRun], batch: list[Delivery], now_ms: float) -> tuple[list[DueRun], list[Delivery]]:
         """Return the part of the batch that can be written now; refused records go to the quarantine."""
@@ -133,7 +138,7 @@ class Refusals:
             return one
         if one.topic in self._searches:
             return None
-        known = self._targets.get(one.topic)
+        known = (self._compacted.get(one.topic) if one.key is None else None) or self._targets.get(one.topic)
         return one if known is None else self._compare(where, message, one, known, now_ms)
 
     def _compare(
@@ -187,7 +192,8 @@ class Refusals:
         largest, total = max(size for size, _, _ in concerned), sum(size for size, _, _ in concerned)
         if self._sets.get(topic, largest + 1) <= largest:
             return False
-        hint = self._trials.limit_of(topic)
+        limit = self._settings_of(topic).get("max.message.bytes")
+        hint = None if limit is None else int(limit)
         sizes = SizeSearch((size for size, _, _ in concerned), hint)
         records = {size: (where, one) for size, where, one in concerned}
         self._searches[topic] = _Search(sizes, records, total, hint=hint)
@@ -199,6 +205,21 @@ class Refusals:
         if isinstance(error, RecordTooLarge):
             self._remember(one.topic, _too_large(error, record_batch_bytes(one), now_ms))
             self._untried.pop(one.topic, None)
+        elif one.key is None:
+            self._learn_policy(one.topic, now_ms)
+            if (known := self._compacted.get(one.topic)) is not None:
+                self._alone[where] = known.reason
+
+    def _learn_policy(self, topic: str, now_ms: float) -> None:
+        """Learn whether a topic is compacted: then its brokers refuse every record without a key."""
+        policy = self._settings_of(topic).get("cleanup.policy", "")
+        if "compact" not in policy.split(","):
+            self._compacted.pop(topic, None)
+            return
+        reason = f"topic {topic} is compacted (cleanup.policy={policy}), so it accepts no record without a key"
+        if topic not in self._compacted:
+            logger.warning("%s", reason)
+        self._compacted[topic] = _Refused(reason, 0, now_ms + _FRESH_MS)
 
     def is_blamed(self, where: Where) -> bool:
         """Return whether the record was refused alone before."""
@@ -236,6 +257,8 @@ class Refusals:
                     self._leave_to_halving(topic, now_ms)
         for topic in [topic for topic, known in self._targets.items() if known.until_ms + _KEPT_MS < now_ms]:
             self._forget_target(topic)
+        for topic in [topic for topic, known in self._compacted.items() if known.until_ms + _KEPT_MS < now_ms]:
+            del self._compacted[topic]
 
     def _leave_to_halving(self, topic: str, now_ms: float) -> None:
         """Give up trials; the worker writes the records and halves its batches until one is refused alone."""
@@ -255,6 +278,8 @@ class Refusals:
                 self._remember(topic, _Refused(found[topic], 0, now_ms + _FRESH_MS))
             else:
                 self._forget_target(topic)
+            if topic in self._compacted:
+                self._learn_policy(topic, now_ms)
         self._asked.clear()
 
     def _try(self, topic: str, search: _Search, now_ms: float) -> None:

@@ -137,7 +137,6 @@ class TransactionalWriter:
         asked: a topic to get the time from: by a record in an aborted transaction, invisible to readers of committed
             records.
         positions: makes the records of the POSITIONS topic for a batch.
-        limit_of: returns the `max.message.bytes` of a topic, None if the brokers do not say.
     """
 
     def __init__(
@@ -148,7 +147,6 @@ class TransactionalWriter:
         time: BrokersClock | None = None,
         asked: str = "",
         positions: PositionLog | None = None,
-        limit_of: Callable[[str], int | None] = lambda _topic: None,
     ) -> None:
         self._time = time
         self._positions = positions
@@ -163,7 +161,6 @@ class TransactionalWriter:
         self._trials = Trials(of_trials | {"linger.ms": 0}, time)
         self._sets = MessageSets()
         self._topics = TopicsSeen()
-        self.limit_of = limit_of
 
     def start(self) -> None:
         """Register the transactional id, which ends open transactions of a dead predecessor; end its trials too."""

@@ -29,11 +29,7 @@ class FakeTrials:
     tried: list[int] = field(default_factory=list)
     sets: dict[str, int | None] = field(default_factory=dict)
     answers: list[Exception] = field(default_factory=list)
-    hint: int | None = None
-
-    def limit_of(self, topic: str) -> int | None:
-        assert topic == "bad"
-        return self.hint
+    settings: dict[str, str] = field(default_factory=dict)
 
     def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
         if self.answers:
@@ -55,7 +51,11 @@ def to(topic: str, value: bytes | None) -> Delivery:
 
 
 def refusals(trials: FakeTrials | None, **more: Any) -> Refusals:
-    return Refusals(cast("Any", FakeRouter()), cast("Any", trials), **more)
+    def settings_of(topic: str) -> Mapping[str, str]:
+        assert topic == "bad"
+        return {} if trials is None else trials.settings
+
+    return Refusals(cast("Any", FakeRouter()), cast("Any", trials), settings_of=settings_of, **more)
 
 
 def batch_of(*targets: tuple[str, int], first: int = 0) -> tuple[list[DueRun], list[Delivery]]:
@@ -76,12 +76,12 @@ def outcomes(deliveries: list[Delivery]) -> list[str]:
     return [delivery.outcome for delivery in deliveries]
 
 
-@pytest.mark.parametrize(("hint", "most"), [(None, 11), (20_000, 1)])
+@pytest.mark.parametrize(("settings", "most"), [({}, 11), ({"max.message.bytes": "20000"}, 1)])
 @pytest.mark.parametrize("share", [1, 10, 50, 100])
 def test_the_limit_of_a_target_is_found_with_few_trials_and_holds_for_all_larger_records(
-    share: int, hint: int | None, most: int
+    share: int, settings: dict[str, str], most: int
 ) -> None:
-    trials = FakeTrials(20_000, hint=hint)
+    trials = FakeTrials(20_000, settings=settings)
     one = refusals(trials)
     sizes = [20_000 + 37 * n % 9_000 if n % 100 < share else 500 + n for n in range(1_000)]
     runs, batch = batch_of(*(("bad", size) for size in sizes))
@@ -216,6 +216,30 @@ def test_a_target_without_the_right_to_write_is_asked_for_and_not_tried() -> Non
     assert not one.learn(runs, batch, refused, 20_000), "the source may be what is refused"
 
 
+def test_a_compacted_target_that_refused_a_record_without_a_key_gets_only_records_with_keys() -> None:
+    trials = FakeTrials(100, settings={"cleanup.policy": "delete,compact"})
+    one = refusals(trials)
+    runs, [refused, keyed, good] = batch_of(("bad", 1), ("bad", 1), ("good", 1))
+    batch = [refused, keyed._replace(key=b"k"), good]
+    one.refused_alone(("lane", 0, 7), refused, KafkaRefused("INVALID_RECORD"), 0)
+    assert outcomes(one.overrule(runs, batch, 4_000)[1]) == ["quarantined", "delivered", "delivered"]
+    assert one.overrule(runs, batch, 5_001)[1] == [], "whether it is still compacted is asked first"
+    one.step(5_001)
+    assert outcomes(one.overrule(runs, batch, 5_001)[1]) == ["quarantined", "delivered", "delivered"]
+    trials.settings["cleanup.policy"] = "delete"
+    one.overrule(runs, batch, 10_002)
+    one.step(10_002)
+    assert one.overrule(runs, batch, 10_002)[1] == batch
+
+
+def test_a_record_with_a_key_or_for_another_target_says_nothing_of_records_without_keys() -> None:
+    for policy, key in (("compact", b"k"), ("delete", None), ("", None)):
+        one = refusals(FakeTrials(100, settings={"cleanup.policy": policy}))
+        runs, [refused, other] = batch_of(("bad", 1), ("bad", 1))
+        one.refused_alone(("lane", 0, 0), refused._replace(key=key), KafkaRefused("INVALID_RECORD"), 0)
+        assert outcomes(one.overrule(runs, [refused, other], 0)[1]) == ["quarantined", "delivered"], policy
+
+
 def test_a_target_is_forgotten_after_a_while() -> None:
     one = refusals(FakeTrials(100))
     runs, batch = batch_of(("bad", 300))
@@ -240,7 +264,7 @@ def test_the_search_finds_the_smallest_refused_size(number: int) -> None:
 
 
 def test_a_hint_is_tried_and_a_wrong_one_misleads_no_verdict() -> None:
-    trials = FakeTrials(400, hint=200)
+    trials = FakeTrials(400, settings={"max.message.bytes": "200"})
     one = refusals(trials)
     runs, batch = batch_of(*(("bad", size) for size in range(50, 600, 50)))
     one.learn(runs, batch, TOO_LARGE, 0)
