@@ -194,6 +194,26 @@ def test_records_without_keys_for_a_compacted_topic_delay_no_other_groups_record
     require_promised(busy, caplog)
 
 
+def test_records_refused_for_a_reason_that_is_not_known_are_tried_alone(
+    guarded: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the right to read its settings, nothing tells that a topic is compacted."""
+    busy = Busy(guarded)
+    closed = busy.make_retry_topic(busy.bad, **{"cleanup.policy": "compact"})
+    busy.make_retry_topic(busy.healthy)
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        set_rule(busy.one, closed, operation, AclPermissionType.ALLOW)
+    values = [KEYED * (number % 4 == 0) + b"%05d" % number for number in range(200)]
+    with caplog.at_level(logging.WARNING), scheduler(busy.one.settings):
+        busy.send(values, 200, 0)
+        busy.wait(200, 200)
+    assert [one.value for one in busy.one.retries(busy.bad)] == values[::4]
+    quarantined = busy.one.read(busy.names.quarantine)
+    assert [one.value for one in quarantined] == [value for value in values if not value.startswith(KEYED)]
+    assert all("INVALID_RECORD" in (one["QUARANTINE_REASON"] or "") for one in quarantined)
+    assert len([one for one in caplog.records if "batch not delivered" in one.getMessage()]) <= 20
+
+
 def test_a_record_without_a_right_is_found_though_it_is_alone_in_its_transaction(guarded: str) -> None:
     """It is never sent, so its own report says nothing; on a slow machine batches may be as small as that."""
     busy = Busy(guarded)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from reconsume.bridge.process.polled_records import PolledRecord, offset_of
 from reconsume.bridge.process.safe_logger import SafeLogger
+from reconsume.bridge.scheduler.delivery.refused_targets import LimitSearch, RefusedTarget, Where
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, TransactionalWriter
 from reconsume.bridge.scheduler.queues.partition_queues import Waits
 from reconsume.bridge.scheduler.queues.read_ahead import DueRun
@@ -25,46 +25,6 @@ _AGAIN_MS: Final = 500.0
 _PATIENT_TRIALS: Final = 3
 _DECIDED: Final = UNWRITTEN | {"quarantined"}
 
-Where = tuple[str, int, int]
-"""Topic, partition and offset of a waiting record."""
-
-
-@dataclass(slots=True)
-class _Refused:
-    """The known facts about a target.
-
-    Attributes:
-        reason: the reason for the refusal of a record.
-        size: smaller records are accepted; 0 if the cause concerns all records.
-        until_ms: the end of its validity.
-    """
-
-    reason: str
-    size: int
-    until_ms: float
-
-
-@dataclass(slots=True)
-class _Search:
-    """A search for the smallest record that a target refuses.
-
-    Attributes:
-        records: one record of each size.
-        total: total bytes of the records that were refused together.
-        hint: the limit that the brokers report.
-        is_again: whether it is a single record of a target that has refused a smaller one.
-        errors: the error for each size.
-        unanswered: number of trials without a verdict.
-    """
-
-    sizes: SizeSearch
-    records: Mapping[int, tuple[Where, Delivery]]
-    total: int
-    hint: int | None = None
-    is_again: bool = False
-    errors: dict[int, ReconsumeError] = field(default_factory=dict)
-    unanswered: int = 0
-
 
 class Refusals:
     """Decides which records of a batch are written, quarantined, or wait for a verdict.
@@ -75,7 +35,8 @@ class Refusals:
         2. A record goes to the quarantine for a missing right only if the brokers denied the right within the last 5 s,
            and for a missing key only if its topic was compacted within the last 5 s.
         3. A record that waits for a verdict holds up only its partition. The limit of a target is found with one
-           aborted batch and a trial for each halving of the number of sizes, one in each turn of the worker.
+           aborted batch and a trial for each halving of the number of sizes, one in each turn of the worker. After a
+           refusal for another reason, records of the target are tried one in each turn, until 5 s pass without one.
     The topic's `max.message.bytes` only decides which record is tried first. With compression each record is tried
     alone.
     Tests: tests/unit/bridge/scheduler/delivery/test_refusals.py, tests/integration/scheduler/test_refusals.py.
@@ -103,16 +64,17 @@ class Refusals:
         self._settings_of = settings_of
         self._compresses = compresses
         self._alone: dict[Where, str] = {}
-        self._targets: dict[str, _Refused] = {}
-        self._compacted: dict[str, _Refused] = {}
-        self._searches: dict[str, _Search] = {}
+        self._accepted: set[Where] = set()
+        self._targets: dict[str, RefusedTarget] = {}
+        self._compacted: dict[str, RefusedTarget] = {}
+        self._searches: dict[str, LimitSearch] = {}
         self._asked: set[str] = set()
         self._sets: dict[str, int] = {}
         self._untried: dict[str, float] = {}
         self._not_before = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._alone or self._targets or self._compacted or self._searches)
+        return bool(self._alone or self._accepted or self._targets or self._compacted or self._searches)
 
     def overrule(self, runs: list[DueRun], batch: list[Delivery], now_ms: float) -> tuple[list[DueRun], list[Delivery]]:
         """Return the part of the batch that can be written now; refused records go to the quarantine."""
@@ -136,15 +98,22 @@ class Refusals:
             return self._router.quarantine(message, reason)
         if one.outcome in _DECIDED:
             return one
+        if where in self._accepted:
+            return one
         if one.topic in self._searches:
             return None
         known = (self._compacted.get(one.topic) if one.key is None else None) or self._targets.get(one.topic)
         return one if known is None else self._compare(where, message, one, known, now_ms)
 
     def _compare(
-        self, where: Where, message: PolledRecord, one: Delivery, known: _Refused, now_ms: float
+        self, where: Where, message: PolledRecord, one: Delivery, known: RefusedTarget, now_ms: float
     ) -> Delivery | None:
         """Judge a record by its target's earlier refusals."""
+        if known.is_by_record:
+            if now_ms < known.until_ms:
+                return self._doubt(where, one, record_batch_bytes(one))
+            self._forget_target(one.topic)
+            return one
         size = record_batch_bytes(one) if known.size else 0
         if size < known.size:
             return one
@@ -160,7 +129,7 @@ class Refusals:
             self._forget_target(one.topic)
             return one
         else:
-            self._searches[one.topic] = _Search(SizeSearch([size]), {size: (where, one)}, size, is_again=True)
+            self._searches[one.topic] = LimitSearch(SizeSearch([size]), {size: (where, one)}, size, is_again=True)
         return None
 
     def learn(self, runs: Sequence[DueRun], batch: Sequence[Delivery], aborted: BatchAborted, now_ms: float) -> bool:
@@ -174,7 +143,7 @@ class Refusals:
             logger.warning("rights to write topics unknown: %s", error)
             return False
         for topic, reason in found.items():
-            self._remember(topic, _Refused(reason, 0, now_ms + _FRESH_MS))
+            self._remember(topic, RefusedTarget(reason, 0, now_ms + _FRESH_MS))
         return bool(found)
 
     def _learn_size(self, runs: Sequence[DueRun], batch: Sequence[Delivery], topic: str, now_ms: float) -> bool:
@@ -196,7 +165,7 @@ class Refusals:
         hint = None if limit is None else int(limit)
         sizes = SizeSearch((size for size, _, _ in concerned), hint)
         records = {size: (where, one) for size, where, one in concerned}
-        self._searches[topic] = _Search(sizes, records, total, hint=hint)
+        self._searches[topic] = LimitSearch(sizes, records, total, hint=hint)
         return True
 
     def refused_alone(self, where: Where, one: Delivery, error: ReconsumeError, now_ms: float) -> None:
@@ -205,10 +174,14 @@ class Refusals:
         if isinstance(error, RecordTooLarge):
             self._remember(one.topic, _too_large(error, record_batch_bytes(one), now_ms))
             self._untried.pop(one.topic, None)
-        elif one.key is None:
+            return
+        if one.key is None:
             self._learn_policy(one.topic, now_ms)
             if (known := self._compacted.get(one.topic)) is not None:
                 self._alone[where] = known.reason
+                return
+        if self._trials is not None:
+            self._remember(one.topic, RefusedTarget(str(error), 0, now_ms + _FRESH_MS, is_by_record=True))
 
     def _learn_policy(self, topic: str, now_ms: float) -> None:
         """Learn whether a topic is compacted: then its brokers refuse every record without a key."""
@@ -219,7 +192,7 @@ class Refusals:
         reason = f"topic {topic} is compacted (cleanup.policy={policy}), so it accepts no record without a key"
         if topic not in self._compacted:
             logger.warning("%s", reason)
-        self._compacted[topic] = _Refused(reason, 0, now_ms + _FRESH_MS)
+        self._compacted[topic] = RefusedTarget(reason, 0, now_ms + _FRESH_MS)
 
     def is_blamed(self, where: Where) -> bool:
         """Return whether the record was refused alone before."""
@@ -233,10 +206,11 @@ class Refusals:
         """Forget delivered and committed records."""
         for where in wheres:
             self._alone.pop(where, None)
+            self._accepted.discard(where)
 
     def revoke(self, partitions: Collection[tuple[str, int]]) -> None:
         """Forget these partitions, which went to another worker, and searches among their records."""
-        self.forget([where for where in self._alone if where[:2] in partitions])
+        self.forget([where for where in self._accepted.union(self._alone) if where[:2] in partitions])
         for topic, search in list(self._searches.items()):
             if any(where[:2] in partitions for where, _ in search.records.values()):
                 del self._searches[topic]
@@ -275,14 +249,14 @@ class Refusals:
             logger.warning("rights to write topics unknown: %s", error)
         for topic in self._asked:
             if topic in found:
-                self._remember(topic, _Refused(found[topic], 0, now_ms + _FRESH_MS))
+                self._remember(topic, RefusedTarget(found[topic], 0, now_ms + _FRESH_MS))
             else:
                 self._forget_target(topic)
             if topic in self._compacted:
                 self._learn_policy(topic, now_ms)
         self._asked.clear()
 
-    def _try(self, topic: str, search: _Search, now_ms: float) -> None:
+    def _try(self, topic: str, search: LimitSearch, now_ms: float) -> None:
         """Try the next size; raise `KafkaNotReachable` if there was no verdict."""
         assert self._trials is not None
         size = search.sizes.next_size
@@ -297,10 +271,16 @@ class Refusals:
             del self._searches[topic]
             self._conclude(topic, search, now_ms)
 
-    def _conclude(self, topic: str, search: _Search, now_ms: float) -> None:
+    def _conclude(self, topic: str, search: LimitSearch, now_ms: float) -> None:
         assert self._trials is not None
         size, largest = search.sizes.smallest_refused, max(search.records)
-        if size is not None:
+        known = self._targets.get(topic)
+        if known is not None and known.is_by_record and not isinstance(search.errors.get(largest), RecordTooLarge):
+            if size is None:
+                self._accepted.update(where for where, _ in search.records.values())
+            else:
+                known.until_ms = now_ms + _FRESH_MS
+        elif size is not None:
             error = search.errors[size]
             if isinstance(error, RecordTooLarge):
                 self._remember(topic, _too_large(error, size, now_ms))
@@ -315,14 +295,14 @@ class Refusals:
             before = self._sets.get(topic, search.total)
             half = max(largest, min(before, search.total) // 2)
             self._limit_sets(topic, search.hint if search.hint is not None and search.hint < before else half)
-            self._targets.setdefault(topic, _Refused("", search.total, now_ms))
+            self._targets.setdefault(topic, RefusedTarget("", search.total, now_ms))
 
     def _limit_sets(self, topic: str, max_bytes: int) -> None:
         assert self._trials is not None
         self._sets[topic] = max_bytes
         self._trials.limit_sets(topic, max_bytes)
 
-    def _remember(self, topic: str, refused: _Refused) -> None:
+    def _remember(self, topic: str, refused: RefusedTarget) -> None:
         if topic not in self._targets:
             logger.warning("topic %s refuses records: %s", topic, refused.reason)
         self._targets[topic] = refused
@@ -333,9 +313,9 @@ class Refusals:
             self._trials.limit_sets(topic, None)
 
 
-def _too_large(error: ReconsumeError, size: int, now_ms: float) -> _Refused:
+def _too_large(error: ReconsumeError, size: int, now_ms: float) -> RefusedTarget:
     reason = f"at least as large as a record of {size} bytes that was refused moments before: {error}"
-    return _Refused(reason, size, now_ms + _FRESH_MS)
+    return RefusedTarget(reason, size, now_ms + _FRESH_MS)
 
 
 def wheres_of(runs: Iterable[DueRun]) -> list[Where]:

@@ -23,7 +23,7 @@ from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.membership import MembershipLost
 from reconsume.bridge.metrics.registry import SchedulerMetrics
 from reconsume.bridge.scheduler.delivery.due_batch import DueBatch
-from reconsume.bridge.scheduler.delivery.refusals import _Refused
+from reconsume.bridge.scheduler.delivery.refused_targets import RefusedTarget
 from reconsume.bridge.scheduler.delivery.writers import BatchAborted, BatchInDoubt
 from reconsume.bridge.scheduler.observer import WorkerObserver
 from reconsume.bridge.scheduler.queues.pace import TransactionPace
@@ -290,7 +290,7 @@ def test_a_refusal_holds_for_five_seconds_also_when_the_clock_is_set_back() -> N
     bench = Bench(FakeWriter())
     refusals = bench.worker._refusals
     bench.now = HOUR_MS
-    refusals._remember("retry", _Refused("no right", 0, bench.now + 5_000))
+    refusals._remember("retry", RefusedTarget("no right", 0, bench.now + 5_000))
     bench.set_back, bench.now = HOUR_MS - 2_000, bench.now + 6_000
     bench.feed(b"a")
     bench.turn(5)

@@ -41,6 +41,15 @@ class FakeTrials:
         self.sets[topic] = max_bytes
 
 
+@dataclass
+class ValidatingTrials(FakeTrials):
+    """Brokers with a rule of their own: values of an odd size are refused."""
+
+    def try_alone(self, delivery: Delivery) -> ReconsumeError | None:
+        self.tried.append(len(delivery.value or b""))
+        return KafkaRefused("no schema") if self.tried[-1] % 2 else None
+
+
 class FakeRouter:
     def quarantine(self, message: Message, reason: str) -> Delivery:
         return to("quarantine", message.value())._replace(outcome="quarantined", headers=[("why", reason.encode())])
@@ -237,7 +246,30 @@ def test_a_record_with_a_key_or_for_another_target_says_nothing_of_records_witho
         one = refusals(FakeTrials(100, settings={"cleanup.policy": policy}))
         runs, [refused, other] = batch_of(("bad", 1), ("bad", 1))
         one.refused_alone(("lane", 0, 0), refused._replace(key=key), KafkaRefused("INVALID_RECORD"), 0)
+        assert outcomes(one.overrule(runs, [refused, other], 0)[1]) == ["quarantined"], "the other one is tried"
+        one.step(0)
         assert outcomes(one.overrule(runs, [refused, other], 0)[1]) == ["quarantined", "delivered"], policy
+
+
+def test_after_a_refusal_for_any_other_reason_each_record_of_the_target_is_tried_alone() -> None:
+    trials = ValidatingTrials(0)
+    one = refusals(trials)
+    runs, batch = batch_of(("bad", 1), ("bad", 2), ("good", 1), ("bad", 3), ("bad", 4))
+    one.refused_alone(("lane", 0, 0), batch[0], KafkaRefused("no schema"), 0)
+    assert outcomes(one.overrule(runs, batch, 0)[1]) == ["quarantined"], "the next one has to be tried"
+    for now in (4_000, 8_000, 12_000):
+        one.step(now)
+        one.overrule(runs, batch, now)
+    kept = one.overrule(runs, batch, 12_000)[1]
+    assert outcomes(kept) == ["quarantined", "delivered", "delivered", "quarantined", "delivered"]
+    assert dict(kept[3].headers)["why"] == b"no schema"
+    assert trials.tried == [2, 3, 4]
+    one.forget([("lane", 0, number) for number in range(5)])
+    later, others = batch_of(("bad", 1), ("bad", 2), first=5)
+    assert one.overrule(later, others, 12_000)[1] == [], "the last refusal was 4 s ago"
+    one.revoke([("lane", 0)])
+    assert one.overrule(later, others, 13_001)[1] == others
+    assert not one
 
 
 def test_a_target_is_forgotten_after_a_while() -> None:
