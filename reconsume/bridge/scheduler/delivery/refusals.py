@@ -136,7 +136,10 @@ class Refusals:
         """Start to find the refused records of an aborted batch; False if only halving helps."""
         if isinstance(aborted.error, RecordTooLarge):
             return self._learn_size(runs, batch, aborted.topic, now_ms)
-        topics = {one.topic for one in batch if one.outcome not in _DECIDED}
+        return self._learn_rights({one.topic for one in batch if one.outcome not in _DECIDED}, now_ms)
+
+    def _learn_rights(self, topics: Collection[str], now_ms: float) -> bool:
+        """Learn which of these topics this client may not write to; False if it knows of none."""
         try:
             found = self._unwritable(topics)
         except ReconsumeError as error:
@@ -174,6 +177,8 @@ class Refusals:
         if isinstance(error, RecordTooLarge):
             self._remember(one.topic, _too_large(error, record_batch_bytes(one), now_ms))
             self._untried.pop(one.topic, None)
+            return
+        if self._learn_rights({one.topic}, now_ms):
             return
         if one.key is None:
             self._learn_policy(one.topic, now_ms)

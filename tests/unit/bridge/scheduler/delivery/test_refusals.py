@@ -251,6 +251,15 @@ def test_a_record_with_a_key_or_for_another_target_says_nothing_of_records_witho
         assert outcomes(one.overrule(runs, [refused, other], 0)[1]) == ["quarantined", "delivered"], policy
 
 
+def test_a_record_refused_alone_for_a_missing_right_tells_of_all_records_of_its_target() -> None:
+    trials = FakeTrials(100)
+    one = refusals(trials, unwritable=lambda topics: dict.fromkeys(topics & {"bad"}, "no right"))
+    runs, batch = batch_of(("bad", 1), ("good", 1), ("bad", 1))
+    one.refused_alone(("lane", 0, 0), batch[0], KafkaRefused("no right"), 0)
+    assert outcomes(one.overrule(runs, batch, 0)[1]) == ["quarantined", "delivered", "quarantined"]
+    assert trials.tried == []
+
+
 def test_after_a_refusal_for_any_other_reason_each_record_of_the_target_is_tried_alone() -> None:
     trials = ValidatingTrials(0)
     one = refusals(trials)
