@@ -194,7 +194,7 @@ class Refusals:
         if "compact" not in policy.split(","):
             self._compacted.pop(topic, None)
             return
-        reason = f"topic {topic} is compacted (cleanup.policy={policy}), so it accepts no record without a key"
+        reason = f"topic {topic} is compacted (cleanup.policy={policy}) and takes only records with a key; send one"
         if topic not in self._compacted:
             logger.warning("%s", reason)
         self._compacted[topic] = RefusedTarget(reason, 0, now_ms + _FRESH_MS)
