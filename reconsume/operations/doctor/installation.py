@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -14,6 +14,7 @@ from reconsume.bridge.topics.topic_plan import TopicDifference, TopicPlan, plan_
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.delay_levels.errors import IllegalName
 from reconsume.delay_levels.human_text import counted
+from reconsume.delay_levels.wire.allowed_topics import is_allowed
 from reconsume.delay_levels.wire.names import ALLOWED_TOPICS_KEY, SYSTEM_KEY
 from reconsume.operations.doctor.inspection import InspectedCluster, TopicState
 from reconsume.operations.doctor.report import Report
@@ -61,8 +62,19 @@ def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> N
     for name, state in states.items():
         if names.is_ours(name):
             _check_state(cluster, name, state, found.get(name, {}), report)
+    _check_targets(cluster, states, groups.allowed_real_topics or (), report)
     if len(report.findings) == before:
         report.passed.append(f"topics: {len(plan.present)} exist, with the right settings")
+
+
+def _check_targets(
+    cluster: InspectedCluster, states: Mapping[str, TopicState], allowed: Sequence[str], report: Report
+) -> None:
+    """Check whether delayed messages can be written to their topics, as far as replicas are missing."""
+    for name, state in states.items():
+        if state.in_sync < state.replicas and not cluster.names.is_ours(name) and is_allowed(name, allowed):
+            with report.looking_at(f"settings of {name}"):
+                _check_state(cluster, name, state, cluster.admin.settings([name])[name], report)
 
 
 def _check_partitions(plan: TopicPlan, report: Report) -> None:
@@ -101,10 +113,17 @@ def _check_state(
             report.warning("topics", str(error), f"kafka-topics.sh {tool} --delete --topic {name}")
 
 
-def check_transactions(cluster: InspectedCluster, report: Report) -> None:
-    """Find partitions that consumers cannot read to the end because of a transaction that was never ended."""
-    ours = {name: count for name, count in cluster.admin.topics().items() if cluster.names.is_ours(name)}
-    partitions, lost = partitions_with_leader(cluster.admin, ours)
+def check_transactions(cluster: InspectedCluster, groups: Groups, report: Report) -> None:
+    """Find partitions that consumers cannot read to the end because of a transaction that was never ended.
+
+    In topics of delayed messages only partitions without a leader are reported: others may have long transactions.
+    """
+    topics, allowed = cluster.admin.topics(), groups.allowed_real_topics or ()
+    partitions, lost = partitions_with_leader(
+        cluster.admin, {name: count for name, count in topics.items() if cluster.names.is_ours(name)}
+    )
+    targets = [name for name in topics if not cluster.names.is_ours(name) and is_allowed(name, allowed)]
+    lost |= cluster.admin.leaderless(targets) if targets else set()
     _report_leaderless(lost, cluster.settings.bootstrap_servers, report)
     since_ms = int(cluster.clock()) - _OPEN_SECONDS * 1000
     if found := cluster.admin.open_transactions(partitions, since_ms):
@@ -131,7 +150,7 @@ def _report_leaderless(lost: Collection[Partition], servers: str, report: Report
         report.problem(
             "topics",
             f"{counted(len(lost), 'partition has', 'partitions have')} no leader, such as {topic}-{partition}: "
-            "nothing can be written there or read",
+            "nothing can be written there or read, and a scheduler that has just written there delivers nothing",
             f"start the broker that has them: kafka-topics.sh --bootstrap-server {servers} "
             "--describe --unavailable-partitions",
         )

@@ -60,7 +60,7 @@ def _examine(
     groups = replace(groups, own_table=cluster.settings.own_table)
     check_topics(cluster, groups, report)
     with report.looking_at("open transactions"):
-        check_transactions(cluster, report)
+        check_transactions(cluster, groups, report)
     alive = False
     with report.looking_at("the workers"):
         alive = check_workers(cluster, report)

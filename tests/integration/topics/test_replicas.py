@@ -12,14 +12,15 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from reconsume.bridge.groups.groups import Groups
-from reconsume.bridge.groups.groups_store import read_groups
+from reconsume.bridge.groups.groups_store import read_groups, write_allowed_topics
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.topics.topics import TopicMaker, wanted_topics
 from reconsume.cli.chaos.cluster.brokers import ChaosCluster
 from reconsume.cli.commands.topics import make_plan, make_topics
 from reconsume.cli.common import Here
 from reconsume.delay_levels.errors import TopicNotReady
 from reconsume.operations.doctor.inspection import InspectedCluster
-from reconsume.operations.doctor.installation import check_topics
+from reconsume.operations.doctor.installation import check_topics, check_transactions
 from reconsume.operations.doctor.report import Report
 from tests.integration.installation import Installation, settings_for
 from tests.support.brokers.kafka_tools import run_kafka_tool
@@ -49,6 +50,10 @@ def replicas(here: Installation) -> dict[str, set[int]]:
     return {name: {len(part.isrs) for part in one.partitions.values()} for name, one in topics if name.startswith(ours)}
 
 
+def leaderless(here: Installation, topic: str) -> list[int]:
+    return [number for number, one in look(here).topics[topic].partitions.items() if one.leader == -1]
+
+
 def planned(here: Installation) -> dict[str, set[str]]:
     """What the plan says of each topic."""
     found: dict[str, set[str]] = {}
@@ -60,7 +65,8 @@ def planned(here: Installation) -> dict[str, set[str]]:
 def examined(here: Installation) -> dict[str, set[str]]:
     """What the doctor says of each topic."""
     report, found = Report(), dict[str, set[str]]()
-    check_topics(InspectedCluster(here.settings), read_groups(here.cluster), report)
+    for check in (check_topics, check_transactions):
+        check(InspectedCluster(here.settings), read_groups(here.cluster), report)
     for one in report.findings:
         topic, _, what = one.what.removeprefix("topic ").partition(": ")
         found.setdefault(topic, set()).add(what)
@@ -87,7 +93,9 @@ def configure(here: Installation, topic: str, name: str, value: str) -> None:
 
 def test_a_topic_has_three_replicas_or_as_many_as_can_be_and_plan_and_doctor_say_so(three: ChaosCluster) -> None:
     here, away = Installation(settings_for(three.direct)), three.brokers[2].kafka
-    here.topic("flights", 3)  # one of the partitions is on the broker that leaves
+    flights, gates = here.unique("flights"), here.unique("gates")
+    here.admin.create(flights, 3, 1, {})  # one of the partitions is on the broker that leaves
+    here.admin.create(gates, 1, 3, {"min.insync.replicas": "3"})
     away.shut_down()
     try:
         wait_until(lambda: len(look(here).brokers) == 2, "a broker is away")
@@ -103,6 +111,11 @@ def test_a_topic_has_three_replicas_or_as_many_as_can_be_and_plan_and_doctor_say
         here.produce(names.cancel, b"a record that waits for no broker")
         assert here.admin.settings([names.cancel])[names.cancel]["min.insync.replicas"] == "1"
         wait_until_both_say(here, {names.cancel: {"replicas is 2, it should be 3"}})
+        write_allowed_topics(Cluster(here.settings.model_copy(update={"allowed_real_topics": [flights, gates]})))
+        wait_until(lambda: gates in examined(here), "the doctor knows the topics of delayed messages")
+        assert examined(here).pop(gates) == {"2 of 3 replicas are in sync, 3 are needed to write"}
+        (lost,) = (f"1 partition has no leader, such as {flights}-{one}" for one in leaderless(here, flights))
+        assert lost in examined(here)
     finally:
         away.start()
     wait_until(lambda: len(look(here).brokers) == 3, "the broker is back")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.process.settings import Settings
 from reconsume.delay_levels.errors import KafkaNotReachable
@@ -54,7 +55,7 @@ def test_a_partition_without_a_leader_is_a_problem_and_the_others_are_examined(
 ) -> None:
     cluster, report = InspectedCluster(Settings()), Report()
     monkeypatch.setitem(cluster.__dict__, "admin", admin)
-    check_transactions(cluster, report)
+    check_transactions(cluster, Groups(), report)
     assert [(one.check, one.weight) for one in report.findings] == [("topics", "problem"), ("transactions", "problem")]
     lost, held = report.findings
     assert lost.what.startswith(f"1 partition has no leader, such as {LANE}-0: ")

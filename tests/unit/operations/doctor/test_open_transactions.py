@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.process.settings import Settings
 from reconsume.operations.doctor import installation
 from reconsume.operations.doctor.installation import check_transactions
@@ -28,7 +29,7 @@ def test_what_has_ended_a_moment_later_was_not_old(
     )
     cluster: Any = SimpleNamespace(admin=admin, names=names, clock=lambda: 1e12, settings=Settings())
     monkeypatch.setattr(installation, "_AGAIN_SECONDS", 0)
-    check_transactions(cluster, report := Report())
+    check_transactions(cluster, Groups(), report := Report())
     found = [one.what for one in report.findings]
     assert [one in found[0] for one in told] == [True] * len(found)
     assert len(found) == len(told)
