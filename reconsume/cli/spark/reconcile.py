@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from reconsume.bridge.kafka.admin import KafkaAdmin
+from reconsume.bridge.kafka.cluster import Cluster
 from reconsume.bridge.kafka.partitioning import all_partitions
 from reconsume.bridge.process.settings import Settings
 from reconsume.cli.common import exit_at_sigterm, stop_at_signals
@@ -92,7 +92,7 @@ def reconcile_topics(settings: Settings, options: ReconcileOptions, *, as_json: 
     late = dt.timedelta(milliseconds=_milliseconds("--late", options.late))
     exit_at_sigterm()
     # Before Spark starts, which takes a minute to report an unreachable broker.
-    read_committed(settings)
+    read_committed(Cluster(settings))
     with working("starting", quiet=as_json) as say:
         spark = open_session(say, options.spark, sends=False)
     with stopping(spark):
@@ -117,13 +117,14 @@ def reconciled(
     spark: SparkSession, settings: Settings, options: ReconcileOptions, late: dt.timedelta, **more: Any
 ) -> Iterator[Reconciliation]:
     """Run a reconcile with these options; Spark caches its result within the block."""
+    cluster = Cluster(settings)
     with explained("reconciling"):
         found = reconcile(
             spark,
             settings.bootstrap_servers,
             topic_prefix=settings.topic_prefix,
-            committed=read_committed(settings),
-            extents=partial(read_extents, settings),
+            committed=read_committed(cluster),
+            extents=partial(read_extents, cluster),
             delay_levels=options.delay_levels,
             tolerances=Tolerances(late=late),
             origins=options.origins,
@@ -227,17 +228,17 @@ def found_in(found: Reconciliation) -> tuple[dict[str, Any], list[dict[str, Any]
     return summary, first_findings(found.findings, found.notes, SHOWN_OF_A_KIND) if wanted else []
 
 
-def read_committed(settings: Settings) -> Committed:
+def read_committed(cluster: Cluster) -> Committed:
     """Return the committed offsets of the schedulers and of every group with a retry topic.
 
     Raises:
         TopicNotReady: the installation has no topics.
     """
-    admin, names = KafkaAdmin(settings.client_settings()), settings.names
+    admin, names = cluster.admin, cluster.names
     topics = {topic: count for topic, count in admin.topics().items() if topic.startswith(names.prefix)}
     if not any(names.is_scheduled(topic) for topic in topics):
         raise TopicNotReady(
-            f"{settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
+            f"{cluster.settings.bootstrap_servers} has no topics {names.prefix}DELAY.*; is topic_prefix right? "
             "create them: reconsume topics apply"
         )
     scheduler = names.scheduler_group
@@ -255,9 +256,9 @@ def read_committed(settings: Settings) -> Committed:
     return committed
 
 
-def read_extents(settings: Settings, from_ms: int) -> dict[tuple[str, int], Extent]:
+def read_extents(cluster: Cluster, from_ms: int) -> dict[tuple[str, int], Extent]:
     """Return the extents of the topics' partitions from that moment on, 0 for all."""
-    admin, names = KafkaAdmin(settings.client_settings()), settings.names
+    admin, names = cluster.admin, cluster.names
     ours = {topic: count for topic, count in admin.topics().items() if names.is_ours(topic)}
     places = [(topic, one) for topic, count in ours.items() for one in range(count)]
     firsts, ends = admin.end_offsets(places, earliest=True), admin.end_offsets(places)

@@ -161,7 +161,7 @@ def test_a_mark_without_its_resend_is_a_finding_unless_the_resend_may_be_deleted
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
     one = with_marks(spark, bootstrap_servers, tmp_path / "plan")
-    prefix, lane, known = one.settings.topic_prefix, one.settings.names.delay(0), partial(read_extents, one.settings)
+    prefix, lane, known = one.settings.topic_prefix, one.settings.names.delay(0), partial(read_extents, one.cluster)
     found = reconcile(spark, bootstrap_servers, topic_prefix=prefix, extents=known)
     rows = found.findings.where("kind = 'NOT_RESENT'").collect()
     assert {row.origin_message_id for row in rows} == {"flights/0/2", "flights/0/3"}
