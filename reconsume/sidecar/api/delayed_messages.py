@@ -25,10 +25,11 @@ class DelayedMessages:
 
     Args:
         settings: the settings of the process.
+        admin: looks topics up.
         threads: threads for blocking calls.
     """
 
-    def __init__(self, settings: ProcessSettings, threads: Threads) -> None:
+    def __init__(self, settings: ProcessSettings, admin: KafkaAdmin, threads: Threads) -> None:
         sidecar = settings.sidecar
         self._threads = threads
         self._names = settings.names
@@ -36,7 +37,7 @@ class DelayedMessages:
             sidecar.remember_minutes * 60_000, sidecar.limits.records_in_flight, monotonic_ms
         )
         # Otherwise brokers that create topics automatically would create one for each misspelt name.
-        self._admin = KafkaAdmin(settings.client_settings(), "reconsume-sidecar")
+        self._admin = admin
         self._existing = ExistingTopics(self._admin, "make it, or mend its name")
         self._producer = DelayProducer(
             bootstrap_servers=settings.bootstrap_servers,

@@ -34,7 +34,7 @@ from reconsume.sidecar.settings import ProcessSettings
 
 logger = SafeLogger(__name__)
 
-_CLIENT_ID: Final = "reconsume-sidecar"
+CLIENT_ID: Final = "reconsume-sidecar"
 _LINGER_MS: Final = 1
 """A caller waits for each send-back: benchmarks/sidecar.py."""
 _READS: Final = 64
@@ -68,6 +68,7 @@ class SendBacks:
 
     Args:
         settings: the settings of the process.
+        admin: looks topics up.
         groups: the groups as known now.
         earlier: attempts that were sent back in the minutes before this process started.
         threads: threads for blocking calls.
@@ -77,6 +78,7 @@ class SendBacks:
     def __init__(
         self,
         settings: ProcessSettings,
+        admin: KafkaAdmin,
         groups: Callable[[], Groups],
         earlier: EarlierSendBacks,
         threads: Threads,
@@ -96,11 +98,11 @@ class SendBacks:
         self._reads = Shares(_READS)
         self._dead_letter_on = sidecar.dead_letter_on
         self._answer_seconds = sidecar.answer_seconds
-        self._admin = KafkaAdmin(base, _CLIENT_ID)
+        self._admin = admin
         self._partitions: dict[str, int] = {}
-        self._reader = RecordReader(base, _CLIENT_ID, sidecar.answer_seconds)
+        self._reader = RecordReader(base, CLIENT_ID, sidecar.answer_seconds)
         self._reader.start()
-        self._writer = SendBackWriter({"linger.ms": _LINGER_MS} | base, self._names, groups, _CLIENT_ID)
+        self._writer = SendBackWriter({"linger.ms": _LINGER_MS} | base, self._names, groups, CLIENT_ID)
 
     @property
     def waiting(self) -> int:

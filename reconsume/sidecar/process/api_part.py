@@ -8,6 +8,7 @@ from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
 from reconsume.bridge.groups.groups_follower import GroupsFollower
+from reconsume.bridge.kafka.admin import KafkaAdmin
 from reconsume.bridge.process.brokers_clock import monotonic_ms
 from reconsume.bridge.process.clock import now_ms
 from reconsume.bridge.process.safe_logger import SafeLogger
@@ -18,7 +19,7 @@ from reconsume.sidecar.api.api import Backend, make_api
 from reconsume.sidecar.api.delayed_messages import DelayedMessages
 from reconsume.sidecar.api.group_views import GroupViews
 from reconsume.sidecar.api.models import Answer, NewMessage, RecordToSendBack, SentMessage
-from reconsume.sidecar.api.send_backs import SendBacks
+from reconsume.sidecar.api.send_backs import CLIENT_ID, SendBacks
 from reconsume.sidecar.api.server import api_server
 from reconsume.sidecar.guarding.callers import Caller
 from reconsume.sidecar.guarding.guard import ApiGuard, Rate
@@ -64,6 +65,7 @@ class ApiPart:
         self._follower = GroupsFollower(base, settings.names.groups, starting_groups(settings))
         self._watch = KafkaWatch(base, settings.names)
         self._views = GroupViews(settings, self._groups)
+        admin = KafkaAdmin(base, CLIENT_ID)
         if sidecar.groups and (others := sorted(sidecar.dead_letter_on.keys() - set(sidecar.groups))):
             logger.info("sidecar.dead_letter_on also names groups that this sidecar does not serve: %s", others)
         self._thread = threading.Thread(target=self._prepare, name="reconsume-api-start", daemon=True)
@@ -78,8 +80,8 @@ class ApiPart:
             metrics=metrics,
         )
         self._server = api_server(guard, sidecar)
-        self._send_backs = SendBacks(settings, self._groups, self._earlier, self._threads, memory)
-        self._messages = DelayedMessages(settings, self._threads)
+        self._send_backs = SendBacks(settings, admin, self._groups, self._earlier, self._threads, memory)
+        self._messages = DelayedMessages(settings, admin, self._threads)
         metrics.waiting.set_function(lambda: self._send_backs.waiting)
 
     @property
