@@ -9,6 +9,7 @@ from reconsume.bridge.kafka.admin import Partition
 from reconsume.bridge.kafka.errors import is_end, is_missing, start_error, translate
 from reconsume.bridge.kafka.group_consumer import GroupConsumer
 from reconsume.bridge.librdkafka.short_polls import poll_until
+from reconsume.bridge.process.clock import Clock
 from reconsume.bridge.process.polled_records import PolledRecord
 from reconsume.bridge.process.safe_logger import SafeLogger
 from reconsume.bridge.reading.by_partition import by_partition
@@ -19,7 +20,7 @@ from reconsume.bridge.scheduler.queues.read_ahead import ReadAhead
 logger = SafeLogger(__name__)
 
 _BEFORE_DUE: Final = 500
-"""Maximum of records in a read while none is due; a partition exceeds its read-ahead by at most this many."""
+"""Maximum of records in a read while none in memory is due: a partition exceeds its read-ahead by at most these."""
 
 
 class Source:
@@ -27,27 +28,30 @@ class Source:
 
     Args:
         consumer: the group's member.
-        most: maximum of records in a read while some are due.
+        most: maximum of records in a read.
+        clock: returns milliseconds, for the moments at which records are due.
     """
 
-    def __init__(self, consumer: GroupConsumer, read_ahead: ReadAhead, assignment: Assignment, most: int) -> None:
+    def __init__(
+        self, consumer: GroupConsumer, read_ahead: ReadAhead, assignment: Assignment, most: int, clock: Clock
+    ) -> None:
         self._consumer = consumer
         self._read_ahead = read_ahead
         self._assignment = assignment
         self._most = most
+        self._clock = clock
 
     def read(self, timeout: float) -> None:
         """Take librdkafka's available records; `consume(n, t)` alone would wait for n records or all of t.
 
         Shown by benchmarks/scheduler/lateness.py, and by footprint.py for the memory of waiting records.
-
-        Args:
-            timeout: seconds until the next record is due; 0 if one is due.
         """
         message = poll_until(self._consumer, timeout)
         if message is not None:
             self._keep([message])
-            self._keep(self._consumer.consume(self._most if timeout <= 0 else min(self._most, _BEFORE_DUE)))
+            due_ms = self._read_ahead.next_due_ms()
+            is_due = due_ms is None or due_ms <= self._clock()
+            self._keep(self._consumer.consume(self._most if is_due else min(self._most, _BEFORE_DUE)))
 
     def _keep(self, messages: Sequence[PolledRecord]) -> None:
         runs, assignment = list(by_partition(messages)), self._assignment

@@ -110,7 +110,7 @@ class Worker:
             is_paused=lambda group: router.groups().is_paused(group),
             clock=elapsed,
         )
-        self._source = Source(consumer, read_ahead, self._assignment, max_batch_records)
+        self._source = Source(consumer, read_ahead, self._assignment, max_batch_records, clock)
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until told to stop.

@@ -247,6 +247,16 @@ def test_a_large_backlog_that_waits_takes_little_more_memory_than_the_read_ahead
     assert 1_000 <= head.in_memory <= 1_501
 
 
+def test_a_large_backlog_that_is_due_is_delivered_in_full_batches() -> None:
+    bench = Bench(FakeWriter(), max_batch_records=5_000)
+    bench.feed(*(b"a" for _ in range(10_001)))
+    bench.now = 1_000
+    for _ in range(3):
+        bench.worker.run_once(0.2)
+    # `poll` returns one record, `consume` up to 5,000 more.
+    assert bench.writer.batches == [5_000, 5_000, 1]
+
+
 def test_nothing_is_delivered_while_the_brokers_do_not_tell_a_time_that_is_in_doubt() -> None:
     bench = Bench(FakeWriter(answers_time=False))
     bench.feed(b"a")
