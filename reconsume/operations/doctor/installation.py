@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from reconsume.bridge.groups.groups import Groups
@@ -62,19 +62,22 @@ def check_topics(cluster: InspectedCluster, groups: Groups, report: Report) -> N
     for name, state in states.items():
         if names.is_ours(name):
             _check_state(cluster, name, state, found.get(name, {}), report)
-    _check_targets(cluster, states, groups.allowed_real_topics or (), report)
+    _check_targets(cluster, groups, states, report)
     if len(report.findings) == before:
         report.passed.append(f"topics: {len(plan.present)} exist, with the right settings")
 
 
-def _check_targets(
-    cluster: InspectedCluster, states: Mapping[str, TopicState], allowed: Sequence[str], report: Report
-) -> None:
+def _check_targets(cluster: InspectedCluster, groups: Groups, states: Mapping[str, TopicState], report: Report) -> None:
     """Check whether delayed messages can be written to their topics, as far as replicas are missing."""
-    for name, state in states.items():
-        if state.in_sync < state.replicas and not cluster.names.is_ours(name) and is_allowed(name, allowed):
-            with report.looking_at(f"settings of {name}"):
-                _check_state(cluster, name, state, cluster.admin.settings([name])[name], report)
+    for name in _targets(cluster, groups, (name for name, state in states.items() if state.in_sync < state.replicas)):
+        with report.looking_at(f"settings of {name}"):
+            _check_state(cluster, name, states[name], cluster.admin.settings([name])[name], report)
+
+
+def _targets(cluster: InspectedCluster, groups: Groups, topics: Iterable[str]) -> list[str]:
+    """Return the topics among these to which schedulers may deliver messages of `allowed_real_topics`."""
+    allowed = groups.allowed_real_topics or ()
+    return [name for name in topics if not cluster.names.is_ours(name) and is_allowed(name, allowed)]
 
 
 def _check_partitions(plan: TopicPlan, report: Report) -> None:
@@ -118,12 +121,11 @@ def check_transactions(cluster: InspectedCluster, groups: Groups, report: Report
 
     In topics of delayed messages only partitions without a leader are reported: others may have long transactions.
     """
-    topics, allowed = cluster.admin.topics(), groups.allowed_real_topics or ()
-    partitions, lost = partitions_with_leader(
-        cluster.admin, {name: count for name, count in topics.items() if cluster.names.is_ours(name)}
-    )
-    targets = [name for name in topics if not cluster.names.is_ours(name) and is_allowed(name, allowed)]
-    lost |= cluster.admin.leaderless(targets) if targets else set()
+    topics = cluster.admin.topics()
+    ours = {name: count for name, count in topics.items() if cluster.names.is_ours(name)}
+    partitions, lost = partitions_with_leader(cluster.admin, ours)
+    if targets := _targets(cluster, groups, topics):
+        lost |= cluster.admin.leaderless(targets)
     _report_leaderless(lost, cluster.settings.bootstrap_servers, report)
     since_ms = int(cluster.clock()) - _OPEN_SECONDS * 1000
     if found := cluster.admin.open_transactions(partitions, since_ms):

@@ -194,7 +194,10 @@ class Refusals:
         if "compact" not in policy.split(","):
             self._compacted.pop(topic, None)
             return
-        reason = f"topic {topic} is compacted (cleanup.policy={policy}) and takes only records with a key; send one"
+        reason = (
+            f"topic {topic} is compacted (cleanup.policy={policy}) and accepts no record without a key; send the "
+            "message again with one"
+        )
         if topic not in self._compacted:
             logger.warning("%s", reason)
         self._compacted[topic] = RefusedTarget(reason, 0, now_ms + _FRESH_MS)
